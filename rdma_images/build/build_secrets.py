@@ -82,12 +82,12 @@ def _secrets_folder() -> Iterator[Path]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder for the block. Raises BlockingIOError where another process has it."""
-    handle = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[PackageIndex] = ()) -> dict[str, str]:

@@ -311,12 +311,12 @@ def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool)
     `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
     """
-    data = _engine_data_folder(engine)
-    if data is None:
+    data_folder = _engine_data_folder(engine)
+    if data_folder is None:
         return
     new_sizes = {w.sha256: w.size for spec in specs if not _has_wheels(spec, engine) for w in spec.lock.wheels}
     size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new_sizes.values()) + SYSTEM * len(specs)
-    disk_space.require(size, f"building {', '.join(spec.image.id for spec in specs)}", data)
+    disk_space.require(size, f"building {', '.join(spec.image.id for spec in specs)}", data_folder)
 
 
 def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:

@@ -188,20 +188,20 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
 
     It draws on a terminal between, whose bytes are passed on: a failed step's own lines are the last.
     """
-    terminal, end = pty.openpty()
-    with os.fdopen(terminal, "rb", buffering=0) as output:
-        termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
+    controller, terminal = pty.openpty()
+    with os.fdopen(controller, "rb", buffering=0) as output:
+        termios.tcsetwinsize(controller, termios.tcgetwinsize(sys.stderr))
         process = docker_command.start(
-            engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, variables=environment
+            engine, *command, stdout=terminal, stderr=terminal, cwd=paths.PROJECT, variables=environment
         )
-        os.close(end)
+        os.close(terminal)
         tail = b""
         with process as running, suppress(OSError):  # EIO: the command has closed its end
-            while data := output.read(MAX_TAIL_BYTES):
-                sys.stderr.buffer.write(data)
+            while chunk := output.read(MAX_TAIL_BYTES):
+                sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
-                termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
-                tail = (tail + data)[-MAX_TAIL_BYTES:]
+                termios.tcsetwinsize(controller, termios.tcgetwinsize(sys.stderr))
+                tail = (tail + chunk)[-MAX_TAIL_BYTES:]
     return running.returncode, _ESCAPE.sub("", tail.decode(errors="replace")).splitlines()
 
 

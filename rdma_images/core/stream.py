@@ -47,8 +47,8 @@ def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
         cast(Any, archive).members.clear()
     remainder = cast(io.BufferedIOBase, archive.fileobj)
-    while data := remainder.read(CHUNK):
-        if data.strip(b"\0"):
+    while chunk := remainder.read(CHUNK):
+        if chunk.strip(b"\0"):
             raise tarfile.ReadError("a damaged tar: more follows its end")
 
 
@@ -80,15 +80,15 @@ class ZstdFrames(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` as far as the frame goes; 0 at the end of all."""
-        data = b""
-        while not data and (self._frame or self._begin(0)):
-            data = self._frame.read(len(buffer)) if self._frame else b""
-            self._position += len(data)
-            self._remaining -= len(data)
-            if not data or not self._remaining:
+        decompressed = b""
+        while not decompressed and (self._frame or self._begin(0)):
+            decompressed = self._frame.read(len(buffer)) if self._frame else b""
+            self._position += len(decompressed)
+            self._remaining -= len(decompressed)
+            if not decompressed or not self._remaining:
                 self._frame = None
-        buffer[: len(data)] = data
-        return len(data)
+        buffer[: len(decompressed)] = decompressed
+        return len(decompressed)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Skip forward to `offset`, at most to the end; return the position. Raises UnsupportedOperation backwards."""
@@ -111,7 +111,7 @@ class ZstdFrames(io.RawIOBase):
         parameters = zstandard.get_frame_parameters(start)
         first, self._next = (
             self._next,
-            self._end(self._next + zstandard.frame_header_size(start), parameters.has_checksum),
+            self._frame_end(self._next + zstandard.frame_header_size(start), parameters.has_checksum),
         )
         if self._next > self._size:
             raise EOFError("zstd data that ends within a frame")
@@ -124,7 +124,7 @@ class ZstdFrames(io.RawIOBase):
         self._remaining = parameters.content_size
         return True
 
-    def _end(self, block: int, has_checksum: bool) -> int:
+    def _frame_end(self, block: int, has_checksum: bool) -> int:
         """Return where a frame ends whose first block begins at `block`."""
         last = 0
         while not last:
@@ -142,6 +142,6 @@ class _Part:
         self._blob, self._remaining = blob, size
 
     def read(self, size: int) -> bytes:
-        data = self._blob.read(min(size, self._remaining))
-        self._remaining -= len(data)
-        return data
+        content = self._blob.read(min(size, self._remaining))
+        self._remaining -= len(content)
+        return content

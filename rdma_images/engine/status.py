@@ -88,33 +88,33 @@ def status(layers_limit: int) -> Status:
     )
 
 
-def table(state: Status) -> Table:
+def table(engine_status: Status) -> Table:
     """Return the status as two columns."""
     rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column()
-    engine = state.engine
-    rows.add_row("engine", f"{engine.name} ({engine.kind})" if engine else f"none: {state.problem}")
+    engine = engine_status.engine
+    rows.add_row("engine", f"{engine.name} ({engine.kind})" if engine else f"none: {engine_status.problem}")
     if engine:
         rows.add_row("answers at", engine.host)
         rows.add_row("image store", engine.store)
         rows.add_row("network of builds", engine.build_network)
-    if state.versions:
-        rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in state.versions.items()))
-    if state.pids:
-        rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in state.pids.items()))
-    if state.emulated:
-        rows.add_row("emulates", f"{', '.join(state.emulated)}, until `{COMMAND} engine.down`")
-    if state.folder_used is not None:
-        free = f", {_gb(state.disk_free)} free there" if state.disk_free is not None else ""
-        rows.add_row("disk", f"{_gb(state.folder_used)} in {state.folder}{free}")
-    if state.cache_limit is not None:
-        limit = f"{_gb(state.cache_used)}; above {_gb(state.cache_limit)} the least used is removed"
+    if engine_status.versions:
+        rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in engine_status.versions.items()))
+    if engine_status.pids:
+        rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in engine_status.pids.items()))
+    if engine_status.emulated:
+        rows.add_row("emulates", f"{', '.join(engine_status.emulated)}, until `{COMMAND} engine.down`")
+    if engine_status.folder_used is not None:
+        free = f", {_gb(engine_status.disk_free)} free there" if engine_status.disk_free is not None else ""
+        rows.add_row("disk", f"{_gb(engine_status.folder_used)} in {engine_status.folder}{free}")
+    if engine_status.cache_limit is not None:
+        limit = f"{_gb(engine_status.cache_used)}; above {_gb(engine_status.cache_limit)} the least used is removed"
         rows.add_row("build cache", limit)
-    for space in state.space:
+    for space in engine_status.space:
         size = f"{'at most ' * space.is_limit}{_gb(space.bytes)}"
         rows.add_row(f"can be freed: {space.title}", f"{size}: {space.command}")
-    for name, holder in state.locks.items():
+    for name, holder in engine_status.locks.items():
         rows.add_row(f"lock: {name}", str(holder))
     return rows
 

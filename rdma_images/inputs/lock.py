@@ -125,8 +125,8 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
 def _content(file: Path) -> Lock:
     """Return what a lock file has. Most images of a matrix share theirs, so it is read again only when it changed."""
     with files.as_file_error(file):
-        state = file.stat()
-    return _read_content(file, (state.st_ino, state.st_mtime_ns, state.st_size))
+        status = file.stat()
+    return _read_content(file, (status.st_ino, status.st_mtime_ns, status.st_size))
 
 
 @lru_cache(maxsize=64)

@@ -109,11 +109,11 @@ class LayerWriter:
 
     def header(self, path: str, type: bytes, executable: bool, size: int = 0, link: str = "") -> tarfile.TarInfo:
         """Write the header of a member, and return the member."""
-        info = tarfile.TarInfo(path)
-        info.type, info.size, info.linkname = type, size, link
-        info.mode, info.mtime = 0o755 if executable else 0o644, TIME
-        self.member(info, TIME_IN_TABLE, info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
-        return info
+        member = tarfile.TarInfo(path)
+        member.type, member.size, member.linkname = type, size, link
+        member.mode, member.mtime = 0o755 if executable else 0o644, TIME
+        self.member(member, TIME_IN_TABLE, member.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+        return member
 
     def member(self, member: tarfile.TarInfo, time: str, header: bytes) -> None:
         """Write the header of a member, which is there already; `time` is in RFC 3339."""
@@ -122,8 +122,8 @@ class LayerWriter:
 
     def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
         """Write the content of the member whose header was written last, padded; `sha256` is its digest, if known."""
-        for data in self._compressor.content(member, map(self._hashed, pieces), sha256):
-            self._put(data)
+        for compressed in self._compressor.content(member, map(self._hashed, pieces), sha256):
+            self._put(compressed)
         self._write(bytes(-member.size % tarfile.BLOCKSIZE))
 
     def finish(self, data: bytes) -> None:

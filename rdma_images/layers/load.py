@@ -199,8 +199,8 @@ def _archive(image: LayerImage, ref: str, blobs: Mapping[str, Path]) -> Iterator
         size = path.stat().st_size
         yield _header(_path(digest), size)
         with path.open("rb") as file:
-            while data := file.read(CHUNK):
-                yield data
+            while chunk := file.read(CHUNK):
+                yield chunk
         yield bytes(-size % tarfile.BLOCKSIZE)
     yield from _member(_path(image.descriptor.digest), image.config)
     yield from _member(_path(image.manifest.digest), image.manifest.raw)
@@ -221,9 +221,9 @@ def _member(name: str, content: bytes) -> Iterator[bytes]:
 
 
 def _header(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = size
-    return info.tobuf(tarfile.USTAR_FORMAT)
+    header = tarfile.TarInfo(name)
+    header.size = size
+    return header.tobuf(tarfile.USTAR_FORMAT)
 
 
 def _path(digest: str) -> str:

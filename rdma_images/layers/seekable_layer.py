@@ -107,9 +107,9 @@ class FrameCompressor:
         return remainder + _skippable(packed) + _skippable(footer)
 
     def _flush_between(self) -> bytes:
-        data = self._compressor.compress(bytes(self._between)) if self._between else b""
+        compressed = self._compressor.compress(bytes(self._between)) if self._between else b""
         self._between.clear()
-        return self._count(data)
+        return self._count(compressed)
 
     def _count(self, data: bytes) -> bytes:
         self._offset += len(data)

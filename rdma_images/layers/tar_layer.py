@@ -37,10 +37,10 @@ def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
                     position += member.size
                     writer.content(member, _range(tar, member.offset_data, position))
                     position += -member.size % tarfile.BLOCKSIZE
-        for data in _range(tar, position, tar.seek(0, io.SEEK_END)):
-            if data.strip(b"\0"):
+        for padding in _range(tar, position, tar.seek(0, io.SEEK_END)):
+            if padding.strip(b"\0"):
                 raise TarError(f"the tar of a layer is damaged after {position} bytes{_NO_TABLE}")
-            writer.finish(data)
+            writer.finish(padding)
     except UnicodeEncodeError as error:
         raise TarError(f"the layer has a name that is no UTF-8: {error.object!r}{_NO_TABLE}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError, ArithmeticError) as error:
@@ -75,8 +75,8 @@ def _range(file: IO[bytes], begin: int, stop: int) -> Iterator[bytes]:
     """Yield a part of a file in pieces of CHUNK bytes, the last one perhaps shorter. Raises EOFError."""
     while begin < stop:
         file.seek(begin)
-        data = file.read(min(CHUNK, stop - begin))
-        if not data:
+        chunk = file.read(min(CHUNK, stop - begin))
+        if not chunk:
             raise EOFError(f"it ends after {begin} bytes")
-        begin += len(data)
-        yield data
+        begin += len(chunk)
+        yield chunk

@@ -109,10 +109,10 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
     hasher, count = hashlib.new(entry.algorithm), 0
     try:
         with archive.open(entry.member) as stream:
-            while data := stream.read(length):
-                hasher.update(data)
-                count += len(data)
-                yield data
+            while chunk := stream.read(length):
+                hasher.update(chunk)
+                count += len(chunk)
+                yield chunk
     except _DAMAGE as error:
         raise wheel_error(entry.wheel, f"{entry.member} cannot be read: {error}") from None
     if count != entry.size or hasher.hexdigest() != entry.digest:

@@ -108,8 +108,8 @@ class JobFailure:
         """Return what ended the job, where, and the line that says it, in one line."""
         process = " of ".join(filter(None, (self.rank and f"rank {self.rank}", self.node)))
         network = "not the network" if self.network is False else ""
-        places = ", ".join(filter(None, (process and f"on {process}", self.layer and f"in {self.layer}", network)))
-        where = f" ({places})" if places else ""
+        context = ", ".join(filter(None, (process and f"on {process}", self.layer and f"in {self.layer}", network)))
+        where = f" ({context})" if context else ""
         if not self.why:
             kind = "a warning" if self.is_warning else "an error"
             kind = "an exception of the program" if error_lines.RAISED.match(self.quote) else kind

@@ -59,11 +59,11 @@ class GrowingFile:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read(MAX_READ_BYTES)
+                content = file.read(MAX_READ_BYTES)
         except OSError:
             return ""
-        self._offset += len(data)
-        return self._buffer.complete_lines(self._decoder.decode(data))
+        self._offset += len(content)
+        return self._buffer.complete_lines(self._decoder.decode(content))
 
 
 class GrowingFolder:
@@ -89,9 +89,9 @@ def stream(descriptor: int, deadline: float) -> Iterator[bytes]:
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     while time.monotonic() < deadline:
         ready, _, _ = select.select([descriptor], [], [], POLL_SECONDS)
-        data = os.read(descriptor, READ_BYTES) if ready else b""
-        if ready and not data:
+        chunk = os.read(descriptor, READ_BYTES) if ready else b""
+        if ready and not chunk:
             if not is_file:
                 return
             time.sleep(POLL_SECONDS)
-        yield data
+        yield chunk

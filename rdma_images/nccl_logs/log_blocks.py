@@ -34,14 +34,14 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
 
 def _decode(file: BufferedReader, path: Path) -> Iterator[str]:
     """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
-    data = file.read1(READ_BYTES)
-    if data.startswith(b"\x1f\x8b"):
+    chunk = file.read1(READ_BYTES)
+    if chunk.startswith(b"\x1f\x8b"):
         raise files.FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    wide = chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8")(errors="replace")
-    while data:
-        yield decoder.decode(data)
-        data = file.read1(READ_BYTES)
+    while chunk:
+        yield decoder.decode(chunk)
+        chunk = file.read1(READ_BYTES)
     yield decoder.decode(b"", final=True)
 
 
@@ -54,11 +54,11 @@ class LineBuffer:
     def complete_lines(self, piece: str) -> str:
         """Return the lines that end in `piece`, and a line that is longer than MAX_LINE_LENGTH."""
         text = self._pending + piece
-        end = max(text.rfind("\n"), text.rfind("\r")) + 1
-        if not end and len(text) > MAX_LINE_LENGTH:
-            end = len(text)
-        self._pending = text[end:]
-        return text[:end]
+        line_end = max(text.rfind("\n"), text.rfind("\r")) + 1
+        if not line_end and len(text) > MAX_LINE_LENGTH:
+            line_end = len(text)
+        self._pending = text[line_end:]
+        return text[:line_end]
 
     def pending_line(self) -> str:
         """Return the line that has not ended."""

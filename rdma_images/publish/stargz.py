@@ -143,8 +143,8 @@ def _unpack(packed: Path, layer: Descriptor) -> Iterator[IO[bytes]]:
     with tempfile.TemporaryFile(dir=packed.parent) as tar, packed.open("rb") as file:
         try:
             with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream:
-                while data := stream.read(CHUNK):
-                    tar.write(data)
+                while chunk := stream.read(CHUNK):
+                    tar.write(chunk)
                     if tar.tell() > limit:
                         raise registry_errors.MalformedError(
                             f"{layer.digest} unpacks to more than {format_bytes(limit)}"

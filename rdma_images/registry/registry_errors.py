@@ -89,8 +89,8 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 
 def has_words(text: str, words: str) -> bool:
     """Return whether `text` has the words, and not only in a name, as "immutable" in "team/immutable-base"."""
-    end = r"(?![\w-])" if words[-1].isalnum() else ""
-    return re.search(rf"(?<![\w./-]){re.escape(words)}{end}", text) is not None
+    boundary = r"(?![\w-])" if words[-1].isalnum() else ""
+    return re.search(rf"(?<![\w./-]){re.escape(words)}{boundary}", text) is not None
 
 
 def transport_error(host: str, error: requests.RequestException) -> PublishError:

@@ -40,8 +40,8 @@ def summary(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> str:
     outcomes = Counter(decision.outcome for decision in decisions or ())
     judged = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     severities = ", ".join(f"{count} {severity}" for severity, count in scan.counts.items()) or "no vulnerability"
-    data = f" with data of {scan.database}" if scan.database else ""
-    return f"{name}: {f'{judged}; ' if judged else ''}{severities}; {scan.scanner} on {scan.finished[:10]}{data}"
+    source = f" with data of {scan.database}" if scan.database else ""
+    return f"{name}: {f'{judged}; ' if judged else ''}{severities}; {scan.scanner} on {scan.finished[:10]}{source}"
 
 
 def as_json(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> dict[str, object]:

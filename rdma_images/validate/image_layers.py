@@ -167,8 +167,8 @@ def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list
                 continue
             names[member.name] = str(len(names))
             with (folder / names[member.name]).open("wb") as file:
-                while data := content.read(CHUNK):
-                    file.write(data)
+                while chunk := content.read(CHUNK):
+                    file.write(chunk)
     return [names[name] for name in manifest[0]["Layers"]] if manifest else []
 
 

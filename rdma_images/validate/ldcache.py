@@ -144,24 +144,24 @@ def _expand(folder: str, origin: str) -> str:
     return posixpath.normpath(folder.replace("${ORIGIN}", origin_folder).replace("$ORIGIN", origin_folder))
 
 
-def cache(data: bytes) -> dict[str, tuple[str, ...]]:
+def cache(content: bytes) -> dict[str, tuple[str, ...]]:
     """Return the names in an ld.so.cache and where each is, in the loader's order.
 
     Empty for a cache that is not glibc's.
     """
-    start = data.find(MAGIC)
+    start = content.find(MAGIC)
     if start < 0:
         return {}
     locations: dict[str, list[str]] = {}
     try:
-        (count,) = struct.unpack_from("<I", data, start + len(MAGIC))
+        (count,) = struct.unpack_from("<I", content, start + len(MAGIC))
         for number in range(count):
-            _flags, key, value = struct.unpack_from("<iII", data, start + HEADER + number * ENTRY)
-            locations.setdefault(_text(data, start + key), []).append(_text(data, start + value))
+            _flags, key, value = struct.unpack_from("<iII", content, start + HEADER + number * ENTRY)
+            locations.setdefault(_text(content, start + key), []).append(_text(content, start + value))
     except struct.error:
         return {}
     return {name: tuple(paths) for name, paths in locations.items()}
 
 
-def _text(data: bytes, offset: int) -> str:
-    return data[offset : data.find(b"\0", offset)].decode("utf-8", "replace")
+def _text(content: bytes, offset: int) -> str:
+    return content[offset : content.find(b"\0", offset)].decode("utf-8", "replace")

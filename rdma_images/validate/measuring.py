@@ -148,7 +148,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
             timed_out = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue
-            text = [data[: tools.MAX_OUTPUT_BYTES].decode("utf-8", "replace") for data in (out, err)]
+            text = [output[: tools.MAX_OUTPUT_BYTES].decode("utf-8", "replace") for output in (out, err)]
             run = ToolRun(
                 path=path, rc=None if timed_out else rc, out=text[0], err=text[1], timed_out=timed_out, seconds=0.0
             )

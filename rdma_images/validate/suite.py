@@ -129,8 +129,8 @@ def _checks(
     if process.returncode == NO_TESTS:
         raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
     if process.returncode not in (0, 1) or not checks_file.exists():
-        output_end = "\n".join((out + err).strip().splitlines()[-8:])
-        raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{output_end}")
+        output_tail = "\n".join((out + err).strip().splitlines()[-8:])
+        raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{output_tail}")
     return tuple(Check(**fields) for fields in json.loads(checks_file.read_text(encoding="utf-8")))
 
 

@@ -111,10 +111,10 @@ def _read(
         if remaining <= 0 or sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
             return False
         for key, _ in selector.select(min(remaining, 1.0)):
-            data = os.read(key.fd, 1 << 16)
-            if not data:
+            chunk = os.read(key.fd, 1 << 16)
+            if not chunk:
                 selector.unregister(key.fileobj)
-            output[key.data] += data
+            output[key.data] += chunk
     return True
 
 

@@ -121,10 +121,10 @@ class RemoteFile(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill `buffer` from the position on, and return the number of bytes; 0 at the end."""
         view = memoryview(buffer).cast("B")
-        end = min(self._position + len(view), self._size)
-        if end <= self._position:
+        stop = min(self._position + len(view), self._size)
+        if stop <= self._position:
             return 0
-        headers = {"Range": f"bytes={self._position}-{end - 1}"}
+        headers = {"Range": f"bytes={self._position}-{stop - 1}"}
         with web.request("GET", self._address, self._mirrors, TIMEOUT, headers) as response:
             if response.status_code != requests.codes.partial_content:
                 raise RdmaImagesError(

@@ -43,8 +43,8 @@ class EcrKind:
         """Return the host of registries.yaml, or what AWS says: it ends in .com.cn in China, elsewhere otherwise."""
         if self._registry.host:
             return self._registry.host
-        data = self._authorization()
-        return str(data["proxyEndpoint"]).partition("//")[2]
+        authorization = self._authorization()
+        return str(authorization["proxyEndpoint"]).partition("//")[2]
 
     def login(self) -> Login | None:
         """Return a fresh token of GetAuthorizationToken."""
@@ -53,8 +53,8 @@ class EcrKind:
     def _authorization(self) -> dict[str, Any]:
         with aws_errors(self._where, "GetAuthorizationToken"):
             answer = self._client.get_authorization_token(registryIds=[self._registry.account])
-        data: dict[str, Any] = answer["authorizationData"][0]
-        return data
+        authorization: dict[str, Any] = answer["authorizationData"][0]
+        return authorization
 
     def repository(self, target: str) -> str:
         """Return prefix/target."""

@@ -124,16 +124,16 @@ def measure(
     seconds = dict.fromkeys(names, 0.0)
     open_ends = set(children)
     while open_ends and time.monotonic() - start < limit:
-        for end in select.select(list(open_ends), [], [], 1.0)[0]:
-            data = os.read(end, 1 << 16)
-            name = children[end][0]
-            answers[name] += data
+        for reader in select.select(list(open_ends), [], [], 1.0)[0]:
+            chunk = os.read(reader, 1 << 16)
+            name = children[reader][0]
+            answers[name] += chunk
             seconds[name] = round(time.monotonic() - start, 3)
-            if not data:
-                open_ends.discard(end)
+            if not chunk:
+                open_ends.discard(reader)
     return {
-        name: _answer(answers[name], pid, end in open_ends, limit, seconds[name])
-        for end, (name, pid) in children.items()
+        name: _answer(answers[name], pid, reader in open_ends, limit, seconds[name])
+        for reader, (name, pid) in children.items()
     }
 
 

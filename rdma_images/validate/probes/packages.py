@@ -148,10 +148,12 @@ def _of_requested_extras(packages: Mapping[str, list[str]]) -> dict[str, list[st
     chosen = {}
     for title, lines in packages.items():
         name = title.partition(" ")[0]
-        extras_of = {line: EXTRA.findall(line) for line in lines}
-        kept = [line for line, extras in extras_of.items() if not extras or _any_requested(name, extras, requested)]
-        if kept:
-            chosen[title] = kept
+        extras_by_line = {line: EXTRA.findall(line) for line in lines}
+        matching = [
+            line for line, extras in extras_by_line.items() if not extras or _any_requested(name, extras, requested)
+        ]
+        if matching:
+            chosen[title] = matching
     return chosen
 
 

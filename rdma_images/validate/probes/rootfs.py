@@ -87,12 +87,12 @@ class Root:
             for child in children:
                 path = child.path[len(self.folder) :]
                 try:
-                    info = child.stat(follow_symlinks=False)
-                    entry = _entry(path, info, child.path)
+                    status = child.stat(follow_symlinks=False)
+                    entry = _entry(path, status, child.path)
                 except OSError:
                     continue
-                if stat.S_ISDIR(info.st_mode):
-                    if path in SKIPPED or info.st_dev not in devices:
+                if stat.S_ISDIR(status.st_mode):
+                    if path in SKIPPED or status.st_dev not in devices:
                         continue
                     folders.append(child.path)
                 yield entry
@@ -156,7 +156,7 @@ def renamed(answer: Any, name: str, path: str) -> Any:
     return answer
 
 
-def _entry(path: str, info: os.stat_result, name: str) -> RootEntry:
-    target = os.readlink(name) if stat.S_ISLNK(info.st_mode) else ""
-    identity = "%x:%x" % (info.st_dev, info.st_ino)
-    return RootEntry(path, info.st_mode, info.st_size, identity, target, info.st_uid, info.st_gid)
+def _entry(path: str, status: os.stat_result, name: str) -> RootEntry:
+    target = os.readlink(name) if stat.S_ISLNK(status.st_mode) else ""
+    identity = "%x:%x" % (status.st_dev, status.st_ino)
+    return RootEntry(path, status.st_mode, status.st_size, identity, target, status.st_uid, status.st_gid)

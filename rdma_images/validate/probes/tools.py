@@ -99,10 +99,10 @@ def bounded(
             selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, name)
         while selector.get_map() and time.monotonic() < deadline:
             for key, _ in selector.select(0.1):
-                data = os.read(key.fd, 1 << 16)
-                if not data:
+                chunk = os.read(key.fd, 1 << 16)
+                if not chunk:
                     selector.unregister(key.fileobj)
-                output[key.data] += data[: limit_bytes - len(output[key.data])]
+                output[key.data] += chunk[: limit_bytes - len(output[key.data])]
         late = bool(selector.get_map()) or not _ends(process, deadline)
         if late:
             os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
