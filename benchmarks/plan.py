@@ -17,7 +17,7 @@ from statistics import median
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.image_plan import Plan
+from rdma_images.core.image import Plan
 from rdma_images.facts import Facts
 from rdma_images.inputs import lock
 from rdma_images.plan import matrix, planner

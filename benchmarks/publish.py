@@ -23,8 +23,7 @@ from registry import registry
 from rdma_images import engine, facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.check import Check
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from rdma_images.facts import facts_file
-from rdma_images.facts.compiling import Compiling, CompilingPackage
+from rdma_images.facts.faults import Compiling, CompilingPackage
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, MeasuredPackages, Programs, Settings, StartedProgram
 from rdma_images.validate.probes import programs as probe

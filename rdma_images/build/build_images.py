@@ -8,8 +8,7 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import IMAGE, Options
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, image_id

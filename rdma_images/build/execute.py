@@ -18,8 +18,7 @@ from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
 from rdma_images.core import atomic, disk_space, locking, paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import TOOL, Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import TOOL, Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
 from rdma_images.core.step_files import BUILD

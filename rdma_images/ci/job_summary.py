@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rdma_images.core import files, paths
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.core.sizes import format_bytes
 from rdma_images.core.step_files import BUILD
 from rdma_images.inspection.report import Report

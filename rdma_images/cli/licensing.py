@@ -1,5 +1,6 @@
 """The task that lists licences: licenses."""
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from rdma_images.core.sizes import format_megabytes
 from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from rdma_images.bill.parts import BillPart
     from rdma_images.inspection.report import Report
 
@@ -45,7 +48,7 @@ def licenses(
 
     As SPDX expressions, from the metadata of wheels and the copyright files of Debian's packages.
     """
-    from rdma_images.bill import license_table, parts
+    from rdma_images.bill import parts
     from rdma_images.report.report_files import REPORT
 
     documents = []
@@ -61,11 +64,11 @@ def licenses(
         if report.inspection is None or report.inspection.measured.contents is None:
             raise RefusedError(f"the report of {report.ref} has no licences\nrun `{COMMAND} validate` for it again")
         listed = parts.list_parts(report, image)
-        documents.append(license_table.as_json(report.ref, listed))
+        documents.append(_license_list(report.ref, listed))
         if archive:
             _write_archive(Path(archive), report, listed)
         if not json:
-            show(license_table.license_table(report.ref, listed, texts))
+            show(_license_table(report.ref, listed, texts))
     if json:
         show(dumps(documents, indent=2))
 
@@ -81,3 +84,29 @@ def _write_archive(path: Path, report: "Report", listed: "list[BillPart]") -> No
     with atomic.replacing(path) as temporary:
         temporary.write_bytes(content)
     progress(f"{path}: {format_megabytes(len(content))}")
+
+
+def _license_table(ref: str, parts: "Sequence[BillPart]", texts: bool) -> "RenderableType":
+    """Return a row for each package; with `texts` also where the texts are in the image."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("package", "version", "licence", *(["text"] if texts else [])):
+        table.add_column(column, overflow="fold")
+    for part in parts:
+        row = [part.name, part.version, part.license or "none named"]
+        table.add_row(*map(Text, [*row, "\n".join(part.texts)] if texts else row))
+    unnamed = [part.name for part in parts if not part.license]
+    note = f"{ref}: {len(parts)} packages; {len(unnamed)} name no licence"
+    return Group(table, Text(f"{note}: {', '.join(unnamed)}" if unnamed else note, "bold"))
+
+
+def _license_list(image: str, parts: "Sequence[BillPart]") -> dict[str, object]:
+    """Return the packages and their licences in the form of `licenses --json`."""
+    packages = [
+        {"name": part.name, "version": part.version, "license": part.license, "texts": list(part.texts)}
+        for part in parts
+    ]
+    return {"image": image, "packages": packages}

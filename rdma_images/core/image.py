@@ -1,4 +1,4 @@
-"""Images as planned: components, requirements, and what a user adds. Frozen: a step returns a new one."""
+"""Images as planned and as built: components, requirements, and what a user adds. Frozen: a step returns a new one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -260,3 +260,50 @@ class Image:
             if isinstance(component.details, kind):
                 return component.details
         raise KeyError(kind.__name__)
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A rule that a combination breaks."""
+
+    rule: str  # id, "nccl-on-erdma"
+    versions: dict[str, str]  # the versions the rule relates, by component
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A combination that cannot work, why, and the nearest one that does."""
+
+    target: str
+    axes: dict[str, str]
+    broken: tuple[BrokenRule, ...]
+    nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
+    leave_out: dict[str, str] = field(default_factory=dict)  # what was asked for of axes that the target does not have
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer to "what would be built"."""
+
+    images: tuple[Image, ...]
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True)
+class Build:
+    """An image that is in an engine."""
+
+    image_id: str
+    ref: str  # "rdma-images/<target>:<tag>", with "-rehearsal" at the end of a rehearsal's tag
+    digest: str  # of the manifest, "sha256:…": what validate checks and publish pushes
+    inputs: str  # digest of all that decides the image's bytes: same inputs, nothing to do
+    rehearsal: tuple[str, ...]  # ids of the sources that stand-ins replaced; empty for an image to ship
+    finished: str  # ISO 8601, UTC
+    seconds: float
+    revision: str = ""  # of the sources, as the image's label has it
+    builder: dict[str, str] = field(default_factory=dict)  # program -> version, of those that built it
+    layers: dict[str, int] = field(default_factory=dict)  # digest -> bytes, of the wheels' layers that it was built on
+    layers_at: str = ""  # the repository that has these, "host/name"; empty where no registry was asked
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of matrix.yaml and of the locks, by path

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import atomic, files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.core.paths import COMMAND, image_folder
 from rdma_images.core.plain import first_misfit, plain
 

@@ -1,17 +1,37 @@
 """The licences of an image that are known before it is built: those of its wheels."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.facts import facts_file
-from rdma_images.facts.licenses import Licenses
+from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.inputs.wheels import Lock
 from rdma_images.plan.matrix import Target
 
 UNLISTED = "LicenseRef-unlisted"  # of a wheel whose licence is not known before the build
 SYSTEM = "LicenseRef-{}-packages"  # of the base's packages, which the bill of materials lists one by one
 BASE_IMAGE = "LicenseRef-base-image"  # of everything in an image to which the fabric is added
+
+
+class LicensedWheels(Row):
+    """The wheels, by their names in the normal form, under one licence."""
+
+    wheels: tuple[str, ...]
+
+
+class Licenses(FactsFile):
+    """facts/licenses.yaml, by SPDX expression."""
+
+    FILE = "licenses.yaml"
+
+    licenses: dict[str, LicensedWheels]
+
+    @cached_property
+    def by_wheel(self) -> Mapping[str, str]:
+        """Return the expression of each wheel."""
+        return {wheel: expression for expression, row in self.licenses.items() for wheel in row.wheels}
 
 
 def wheel_licenses(lock: Lock) -> Mapping[str, str]:

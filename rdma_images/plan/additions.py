@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from rdma_images.core import files
-from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, Image
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment

@@ -5,8 +5,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 
 from rdma_images import components
-from rdma_images.core.image import Image
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import BrokenRule, Image
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, rules
 from rdma_images.plan.candidate import Candidate, candidate

@@ -9,8 +9,7 @@ from rdma_images.components.efa_installer import LIBFABRIC, RDMA_CORE, Installer
 from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Component, Details, ExistingImage, Image, ImageChange, Onto
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.efa_installer import NAME as INSTALLER

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
-from rdma_images.core.image import Image, Onto
-from rdma_images.core.image_plan import Plan, Refusal
+from rdma_images.core.image import Image, Onto, Plan, Refusal
 from rdma_images.plan.planner import written
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need

@@ -11,8 +11,7 @@ from rdma_images.components import efa_installer, gpus
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import ExistingImage, Image
-from rdma_images.core.image_plan import Plan, Refusal
+from rdma_images.core.image import ExistingImage, Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.plan import (

@@ -3,15 +3,33 @@
 from collections.abc import Iterable
 
 from packaging.version import Version
+from pydantic import Field, PositiveInt
 
 from rdma_images.components import cuda, gpus, nccl_tests
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import versions
-from rdma_images.core.image import Image, SourceBuild
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import BrokenRule, Image, SourceBuild
 from rdma_images.facts import Facts
-from rdma_images.facts.source_packages import SourcePackages
+from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.plan.candidate import Candidate
+
+
+class SourcePackage(Row):
+    """The needs of a package's build: variables, "{architectures}" in them being "80;90", and GiB for each compiler."""
+
+    variables: dict[str, str] = Field(default_factory=dict)
+    cuda: bool = False  # whether it cannot be built without a compiler of CUDA
+    memory: PositiveInt | None = None
+    network: bool = False  # whether its build fetches what its source lacks
+    why: str
+
+
+class SourcePackages(FactsFile):
+    """facts/source-packages.yaml; packages by their names in the normal form."""
+
+    FILE = "source-packages.yaml"
+
+    packages: dict[str, SourcePackage]
 
 
 def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, license_texts, parts, spdx_bill
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine

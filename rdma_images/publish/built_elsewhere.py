@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Component, Fabric, Image, Platform
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Component, Fabric, Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
 from rdma_images.publish import from_report, gate

@@ -8,7 +8,7 @@ from rdma_images.registry import registries
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.http import Connection
 from rdma_images.registry.reference import HOST, ImageReference
-from rdma_images.registry.registries import Compression, Registry
+from rdma_images.registry.registries import AcceptedCompression, Registry
 
 LAYERS = "wheel-layers"  # their repository, beside those of the targets
 
@@ -19,7 +19,7 @@ class Destination:
 
     name: str
     kind: RegistryKind
-    compression: Compression
+    compression: AcceptedCompression
     immutable: bool
     connection: Connection = field(repr=False)
 
@@ -46,7 +46,7 @@ def open_repository(reference: ImageReference, registry: Registry) -> Repository
     return Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
 
 
-def unsupported_types(manifest: Manifest, compression: Compression) -> tuple[str, ...]:
+def unsupported_types(manifest: Manifest, compression: AcceptedCompression) -> tuple[str, ...]:
     """Return the media types of layers that the registry's users cannot pull."""
     if compression == "any":
         return ()

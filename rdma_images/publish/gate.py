@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
 from rdma_images.publish.from_report import is_commit, revision

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.plain import decode_json
 from rdma_images.core.source import Source
 from rdma_images.inspection.report import Report, encode_report, shown_outcome

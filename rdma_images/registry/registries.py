@@ -18,7 +18,7 @@ from rdma_images.registry.reference import HOST
 EXAMPLE = DATA / "registries.example.yaml"
 
 SecretReference = Annotated[str, AfterValidator(check_reference)]
-Compression = Literal["any", "gzip", "zstd"]
+AcceptedCompression = Literal["any", "gzip", "zstd"]
 
 # The distribution specification's repository name, one or more components.
 NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
@@ -69,7 +69,7 @@ Access = Annotated[
 
 class _Common(yaml_file.Strict):
     prefix: str = Field(default="", description='Before every repository: "training" gives training/efa-pytorch.')
-    compression: Compression = Field(
+    compression: AcceptedCompression = Field(
         default="any",
         description="What the registry's users can pull: containerd before 1.5 and enroot before 4.0 have no zstd.",
     )

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core import paths
-from rdma_images.core.image import ExistingImage, Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, ExistingImage, Image
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.report.checks_table import archive_day, counts_text, verdict_style

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
-from rdma_images.core.image_plan import Plan
+from rdma_images.core.image import Image, Plan
 from rdma_images.selection.project import Project
 
 

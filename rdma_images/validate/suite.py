@@ -34,8 +34,6 @@ INPUTS = (
     "rdma_images/core/exit_codes.py",
     "rdma_images/core/files.py",
     "rdma_images/core/image.py",
-    "rdma_images/core/image_build.py",
-    "rdma_images/core/image_plan.py",
     "rdma_images/core/plain.py",
     "rdma_images/core/sizes.py",
     "rdma_images/core/source.py",

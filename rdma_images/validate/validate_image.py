@@ -15,8 +15,7 @@ from rdma_images import chain, report
 from rdma_images import engine as engines
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, platforms

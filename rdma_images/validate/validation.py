@@ -7,8 +7,7 @@ from typing import get_args
 
 from rdma_images.core.check import Tier
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD

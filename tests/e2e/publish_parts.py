@@ -24,8 +24,7 @@ import requests
 from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.check import Check
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress
 from rdma_images.debian import unpacked
 from rdma_images.engine import Engine, private

@@ -13,7 +13,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.plan import matrix, planner

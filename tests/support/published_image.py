@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from rdma_images.core.check import Check
-from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 from rdma_images.publish.approved_image import ApprovedImage, artifacts

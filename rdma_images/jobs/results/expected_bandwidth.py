@@ -1,11 +1,15 @@
 """The bus bandwidth to expect from a job, by what others published and the line rate of a node; why one has less."""
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from rdma_images.core.sizes import format_size
 from rdma_images.facts import facts_file
-from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, parse_size
 from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.processes import Processes
 from rdma_images.jobs.results.result import ExpectedBandwidth, Measurement, ReferenceBandwidth, RunResult
@@ -17,6 +21,44 @@ FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoal
 
 RISING = 1.05  # times the bus bandwidth of half the size: larger sizes would still be faster
 Cause = tuple[str, tuple[str, ...]]  # and the lines that show it
+
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of "16GiB". Raises ValueError for what is no size."""
+    match = re.fullmatch(r"(\d{1,6})(B|KiB|MiB|GiB)", text)
+    if not match:
+        raise ValueError(f"{text!r} is no size: write it as 512B, 64KiB, 128MiB or 16GiB")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _size(text: str) -> str:
+    parse_size(text)
+    return text
+
+
+Size = Annotated[str, AfterValidator(_size)]
+
+
+class PublishedRun(Row):
+    """One run that somebody published."""
+
+    instance: str
+    nodes: int
+    ranks: int
+    collective: str  # "all_reduce"
+    gpudirect: Literal["yes", "no"] | None = None  # where it is said
+    busbw: dict[Size, float]  # GB/s, by the size of the message
+
+
+class ReferenceBusbw(FactsFile):
+    """facts/reference-busbw.yaml."""
+
+    FILE = "reference-busbw.yaml"
+
+    runs: dict[str, PublishedRun]
 
 
 def expected_bandwidth(run: RunResult, expectations: Expectations) -> ExpectedBandwidth:

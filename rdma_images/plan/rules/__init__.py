@@ -1,16 +1,16 @@
 """Rules for combinations of versions: a small function each, in a module for each subject."""
 
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, gpu, nccl, python, shape
+from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, nccl, python, shape
 from rdma_images.plan.rules.rule import PlanRule
 
 __all__ = ["RULES", "check", "unknown", "work"]
 
 RULES: tuple[PlanRule, ...] = tuple(
     value
-    for module in (shape, fabric, efa_installer, aws_ofi_nccl, nccl, cuda, gpu, python)
+    for module in (shape, fabric, efa_installer, aws_ofi_nccl, nccl, cuda, python)
     for value in vars(module).values()
     if isinstance(value, PlanRule)
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
 

@@ -15,7 +15,7 @@ from rdma_images.build import build_images, execute, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import lock

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.core.step_files import BUILD, StepFile
 from rdma_images.publish.publication import PUBLICATION
 from rdma_images.report import REPORT

@@ -11,8 +11,7 @@ from rdma_images import facts
 from rdma_images.build import built_image
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import RunSetting
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, RunSetting
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
 from rdma_images.engine.container_run import ContainerOptions, DockerHost

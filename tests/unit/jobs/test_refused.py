@@ -14,7 +14,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.write import create, render
 from rdma_images.jobs.write.work import Work

@@ -20,6 +20,7 @@ FILES = {
     PROJECT / "mirrors.example.yaml": "mirrors",
     EXAMPLE: "registries",
     PROJECT / "jobs.example.yaml": "jobs",
+    PROJECT / "policy.example.yaml": "policy",
 }
 
 

@@ -11,8 +11,7 @@ from rdma_images import facts
 from rdma_images.build import added_files, build_secrets
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
-from rdma_images.core.image_plan import Plan
+from rdma_images.core.image import Image, Plan
 from rdma_images.inputs import mirrors
 from rdma_images.plan import planner
 from rdma_images.plan.additions import TargetAdditions

@@ -8,8 +8,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import ExistingImage, Image, Onto
-from rdma_images.core.image_plan import Plan
+from rdma_images.core.image import ExistingImage, Image, Onto, Plan
 from rdma_images.plan import matrix, onto, onto_records, planner
 from rdma_images.plan.matrix import Matrix
 from tests.support.existing_images import REF, existing, ngc

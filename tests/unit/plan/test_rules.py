@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.image_plan import BrokenRule
+from rdma_images.core.image import BrokenRule
 from rdma_images.plan import matrix, rules
 from rdma_images.plan.candidate import candidate
 from rdma_images.plan.matrix import Target

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
 from rdma_images.publish import gate

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from rdma_images.core.image import Onto
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build, Onto
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.inspection.report import Report
 from rdma_images.report import build_summary, report_page

@@ -3,7 +3,7 @@
 import json
 
 from rdma_images.core.check import Check, Outcome
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.inspection.report import Report
 from rdma_images.report import build_summary
 from tests.support.case_parts import recorded

@@ -11,7 +11,7 @@ from rdma_images import report
 from rdma_images.core import paths
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image_build import Build
+from rdma_images.core.image import Build
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
