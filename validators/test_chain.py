@@ -9,46 +9,56 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.pytest_plugin import Requirement, skip_for_fabric
 from validators.in_use import EFA, FABRIC, closure, plugin_file, plugin_names, provider_files, roots, skip_if_broken
 from validators.settings import environments, find_variables
 
 PLAYED = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
+ANSWER = "docs/reference/validators.md, The answer"
 # A link whose faults have checks of their own.
 CHECKED = {
     "NCCL": "nccl.found or erdma.nccl",
     "settings": "environment.harmful or settings.harmful",
     "network": "environment.harmful or settings.harmful",
-    "verbs provider": "verbs.provider or verbs.closure",
+    "verbs provider": "verbs.provider, verbs.suffix or verbs.closure",
 }
 FIXES = {
+    "NCCL": "install an NCCL without this fault",
+    "settings": "leave out what the image sets of them",
+    "network": "leave out NCCL_NET and FI_PROVIDER, or take an image that is for this fabric",
+    "fabric": "install the fabric's libraries, or ask for another fabric",
     "plugin": "install the aws-ofi-nccl that belongs to this NCCL and libfabric, with all it needs; run ldconfig",
     "libibverbs": "install libibverbs1 and the fabric's provider",
+    "verbs provider": "install the fabric's provider for this libibverbs: ibverbs-providers has it",
 }
 LIBFABRIC = "install libfabric with the EFA installer, and leave FI_PROVIDER_PATH unset"
 
 
-@pytest.mark.validator("chain.holds", source=PLAYED, fabric="any")
-def test_holds(inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+@pytest.mark.validator("chain.holds", source=PLAYED)
+def test_holds(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every link from NCCL to the fabric holds."""
-    chain = compute(inspection, fabric)
+    image_fabric, question = inspection.expected.fabric, inspection.expected.question
+    fabric = question or image_fabric
+    if not fabric:
+        skip_for_fabric(inspection, "EFA or eRDMA")
+    chain = compute(inspection, fabric, inspection.expected.instance)
     if chain is None:
         raise RdmaImagesError("a chain was asked for a fabric, and there is none")
     broken = next((link for link in chain.links if link.fault), None)
-    if broken:
+    if broken and fabric == image_fabric:
         _skip_if_checked(inspection, files, libraries, broken)
     elif chain.outcome == "unknown":
         pytest.skip(chain.answer)
     require(
         broken is None,
-        expected="NCCL reaches the fabric: docs/reference/validators.md, The answer",
+        expected=f"NCCL {'starts without a' if fabric == 'none' else 'reaches the'} fabric: {ANSWER}",
         actual=broken.fault if broken else chain.answer,
         fix=FIXES.get(broken.name, LIBFABRIC) if broken else "",
     )
 
 
 def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries, link: Link) -> None:
-    """Skip where another check reports the cause."""
+    """Skip where another check reports the cause: those are about the fabric that the image is for."""
     if link.name in CHECKED:
         pytest.skip(f"see {CHECKED[link.name]}")
     if link.name == "libibverbs" and not provider_files(files, str(inspection.expected.fabric)):

@@ -14,6 +14,7 @@ from rdma_images.chain.verbs import (
     provider_suffixes,
     search_words,
 )
+from rdma_images.core.check import Severity
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
@@ -152,7 +153,7 @@ def test_verbs_broken(inspection: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS, severity="warning")
-def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_suffix(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
     in_use = libraries.resolved[VERBS].file
     endings = " or ".join(sorted(provider_suffixes(libraries)))
@@ -161,7 +162,8 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
         pytest.skip("the image has no libibverbs with providers")
     other = [path for path in providers if not path.endswith(tuple(provider_suffixes(libraries)))]
     opened = set(opened_providers(files, libraries).values())
-    lost = [path for path in other if base_name(path).removeprefix("lib").partition("-rdmav")[0] not in opened]
+    lost = {base_name(path).removeprefix("lib").partition("-rdmav")[0] for path in other} - opened
+    of_others: Severity = "warning" if lost else "note"
     require(
         not other,
         expected=f"every provider ends with {endings}",
@@ -169,7 +171,7 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
         if other
         else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
-        severity="note" if other and not lost else None,
+        severity="error" if inspection.expected.fabric in lost else of_others,
     )
 
 

@@ -7,18 +7,17 @@ from typing import get_args
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
-from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, rdma_links
+from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, SOCKET, rdma_links, without_fabric
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
-from rdma_images.inspection.chain import Chain, Link
+from rdma_images.inspection.chain import Chain, Link, Outcome
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, name_subject, nccl_in_use
 from rdma_images.inspection.measurements import Measured
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
-SOCKET = "socket"
 IGNORED_VARIABLES = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -43,7 +42,7 @@ def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Cha
         "efa": links.efa_links,
         "erdma": rdma_links,
         "ib": rdma_links,
-        "none": links.without_fabric if fabric else links.unnamed_fabric,
+        "none": without_fabric if fabric else links.unnamed_fabric,
     }
     chain_links = links_by_fabric[chain_fabric](inspection, chain_fabric, instance)
     return _build_chain(inspection, chain_fabric, instance, _until_broken(inspection, chain_links))
@@ -94,14 +93,19 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
     unmeasured = next((link for link in reached_links if link.unknown), None)
     nccl = nccl_in_use(inspection)
     library = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
-    prefix = f"On {instance} " if instance else f"On {FABRIC_TITLES[fabric]} " if fabric in FABRIC_TITLES else ""
+    outcome: Outcome
+    prefix = f"On {instance or FABRIC_TITLES.get(fabric, '')} ".removeprefix("On  ")
+    if fabric == "none" and reached_links[-1].name == "network":
+        prefix = f"{prefix}without a fabric " if instance else "Without a fabric "
     if broken:
-        stops = _stops_with_error(inspection, broken)
-        would = "would stop with an error" if stops else "would use TCP sockets"
-        outcome, answer = ("end" if stops else "tcp"), f"{prefix}{library} {would}: {broken.fault}"
+        outcome = broken.leads_to or _outcome_by_nccl_net(inspection)
+        would = "would stop with an error" if outcome == "end" else "would use TCP sockets"
+        answer = f"{prefix}{library} {would}: {broken.fault}"
     elif unmeasured:
         start = f"{prefix}it" if prefix else "It"
         outcome, answer = "unknown", f"{start} cannot be said what {library} would use: {unmeasured.unknown}"
+    elif fabric == "none":
+        outcome, answer = "tcp", f"{prefix}{library} would use TCP sockets: {reached_links[-1].value}"
     else:
         steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != NCCL_NETWORK]
         outcome, answer = "fabric", f"{prefix}{library} would use {FABRIC_TITLES[fabric]}: {_describe_path(steps)}"
@@ -128,11 +132,10 @@ def _describe_path(steps: list[Link]) -> str:
     return f"{' → '.join(link.value for link in steps)}{unrun}"
 
 
-def _stops_with_error(inspection: Inspection, broken: Link) -> bool:
-    """Return whether NCCL does not go on with sockets, as NCCL_NET names another network."""
+def _outcome_by_nccl_net(inspection: Inspection) -> Outcome:
+    """Return "end" where NCCL_NET names a network, without which NCCL does not go on with sockets, else "tcp"."""
     network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "").lower()
-    other_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
-    return network not in ("", SOCKET) and broken.name != "instance" and not other_tcp
+    return "tcp" if network in ("", SOCKET) else "end"
 
 
 def network_request(image_config: ImageConfig, measured: Measured, product: str = "") -> dict[str, object] | None:

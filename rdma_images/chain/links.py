@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
-from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -50,6 +49,8 @@ NO_SUCH_FILE = "cannot open shared object file: No such file or directory"  # dl
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
+PROVIDER_VARIABLE = "FI_PROVIDER"
+TCP_PROVIDERS = ("tcp", "sockets", "net")  # of libfabric, each by its name in FI_PROVIDER
 EFA_PLUGINS = (OFI_PLUGIN, "uccl-efa")
 
 
@@ -57,7 +58,7 @@ def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
     """Yield the links of EFA, in NCCL's order."""
     yield nccl_link(inspection)
     yield settings_link(inspection, "efa")
-    yield instance_link("efa", instance)
+    yield instance_link(instance)
     if not inspection.measured.tree:
         yield Link(name="plugin", unknown="the files of the image were not read")
         return
@@ -66,12 +67,6 @@ def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
     yield _libfabric_link(inspection, run, libraries)
     yield from _provider_links(inspection, libraries)
     yield verbs_provider_link(inspection, "efa")
-
-
-def without_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
-    """Yield the links of machines without a fabric, which leave NCCL its sockets."""
-    yield nccl_link(inspection)
-    yield Link(name="fabric", fault="a machine without a fabric has nothing else")
 
 
 def unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
@@ -128,32 +123,53 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
         (nccl_in_use(inspection) or ("", ""))[1],
     )
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
-    net = environment.get("NCCL_NET", "").lower()
+    net, providers = environment.get("NCCL_NET", "").lower(), environment.get(PROVIDER_VARIABLE, "")
     fault = ""
-    if net == "socket" or (fabric == "efa" and net == "ib"):
+    if (net == "socket" and fabric != "none") or (fabric == "efa" and net == "ib"):
         requested = "TCP sockets" if net == "socket" else "NCCL's own InfiniBand transport, which cannot use EFA"
         fault = f"NCCL_NET={environment['NCCL_NET']} asks for {requested}"
     elif fabric == "efa" and version and not plugin_names(version, environment):
         fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
-    elif fabric == "efa" and _leaves_out_efa(environment.get("FI_PROVIDER", "")):
-        fault = f"FI_PROVIDER={environment['FI_PROVIDER']} leaves out libfabric's provider efa"
-    value = " ".join(f"{name}={value}" for name, value in relevant.items()) or "no variable that chooses a network"
-    return Link(name="settings", value=value, how="executed" if inspection.measured.entry else "read", fault=fault)
+    elif fabric == "efa" and not admits(providers, "efa"):
+        fault = f"{PROVIDER_VARIABLE}={providers} leaves out libfabric's provider efa"
+    without_tcp = provider_obstacle(inspection, TCP_PROVIDERS, "TCP")
+    return Link(
+        name="settings",
+        value=" ".join(f"{name}={value}" for name, value in relevant.items()) or "no variable that chooses a network",
+        how="executed" if inspection.measured.entry else "read",
+        fault=fault,
+        leads_to="tcp" if fault.startswith(PROVIDER_VARIABLE) and not without_tcp else "",
+    )
 
 
-def _leaves_out_efa(value: str) -> bool:
-    """Return whether FI_PROVIDER names other providers than efa: ofiwg/libfabric src/fabric.c, ofi_create_filter()."""
-    names = re.split(r"[,;]", value.lstrip("^").lower())
-    return bool(value) and ("efa" in names) == value.startswith("^")
+def admits(providers: str, name: str) -> bool:
+    """Return whether this value of FI_PROVIDER leaves a provider: ofiwg/libfabric src/fabric.c, ofi_create_filter()."""
+    names = re.split(r"[,;]", providers.lstrip("^").lower())
+    return not providers or (name in names) != providers.startswith("^")
 
 
-def instance_link(fabric: str, instance: str) -> Link:
-    """Return the link of the instance type: how many interfaces it has, or that it lacks the fabric."""
-    if not instance:
-        return Link(name="instance", value="none was named", how="facts")
-    instance_type = facts_file.read(Instances).find(instance)
-    fault = "" if instance_type.fabric == fabric else f"{instance} has no {FABRIC_TITLES.get(fabric, fabric)}"
-    return Link(name="instance", value=f"{instance_type.interfaces} interfaces", how="facts", fault=fault)
+def provider_obstacle(inspection: Inspection, names: Sequence[str], title: str) -> str:
+    """Return why a plugin gets none of these providers of libfabric, which lead to `title`; "" where it may get one."""
+    providers = nccl_environment(inspection.subject, inspection.measured).get(PROVIDER_VARIABLE, "")
+    admitted = [name for name in names if admits(providers, name)]
+    if not admitted:
+        return f"which {PROVIDER_VARIABLE}={providers} keeps from {title}"
+    offered = offered_providers(inspection)
+    if not offered or set(admitted) & set(offered):
+        return ""
+    return f"whose libfabric has no provider for {title}, only {', '.join(offered)}"
+
+
+def offered_providers(inspection: Inspection) -> list[str]:
+    """Return the providers of the libfabric that was run; empty where none was."""
+    run = inspection.measured.network.libfabric if inspection.measured.network else None
+    return [name for name in run.providers if not name.startswith("ofi_hook")] if run else []
+
+
+def instance_link(instance: str) -> Link:
+    """Return the link of the instance type: how many interfaces it has."""
+    value = f"{facts_file.read(Instances).find(instance).interfaces} interfaces" if instance else "none was named"
+    return Link(name="instance", value=value, how="facts")
 
 
 def started_plugin(inspection: Inspection) -> StartedLibrary | None:
@@ -190,7 +206,26 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
     fault, unknown = _judge_start(inspection, run, libraries, net)
     note = "" if fault or unknown or run.result == 0 else _start_progress(run)
-    return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
+    return Link(
+        name="plugin",
+        value=value,
+        how="executed",
+        fault=fault,
+        unknown=unknown,
+        note=note,
+        words=words,
+        leads_to="end" if fault and run.ended else "",
+    )
+
+
+def network_names(inspection: Inspection, run: StartedLibrary) -> list[str]:
+    """Return the names in NCCL_NET to which a plugin that was run answers.
+
+    Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
+    """
+    if not (inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id(EFA_INSTALLER)):
+        return [run.network]
+    return facts_file.read(Plugin).network_names(inspection.subject.label(f"component.{OFI_PLUGIN}") or None)
 
 
 def entry_point_choice(inspection: Inspection) -> str:
@@ -253,9 +288,7 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
         return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
     network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "")
     stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id(EFA_INSTALLER)
-    # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
-    version = inspection.subject.label(f"component.{OFI_PLUGIN}") or None
-    names = facts_file.read(Plugin).network_names(version) if stand_in else [run.network]
+    names = network_names(inspection, run)
     if network and run.network and network.lower() not in (name.lower() for name in names):
         return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {' or '.join(names)}", ""
     if plugin and plugin.project and plugin.project not in EFA_PLUGINS:
@@ -391,9 +424,16 @@ def _provider_links(inspection: Inspection, libraries: Libraries) -> Iterator[Li
             name="provider", how="executed", fault=f"libfabric crashes as it lists its providers ({load_result.ended})"
         )
         return
-    offered = ", ".join(name for name in load_result.providers if not name.startswith("ofi_hook"))
+    offered = ", ".join(offered_providers(inspection))
     fault = "" if "efa" in load_result.providers else f"libfabric has no provider efa, only {offered or 'none'}"
-    yield Link(name="provider", value="efa", how="executed", fault=fault, words=load_result.complaints)
+    yield Link(
+        name="provider",
+        value="efa",
+        how="executed",
+        fault=fault,
+        words=load_result.complaints,
+        leads_to="tcp" if fault and not provider_obstacle(inspection, TCP_PROVIDERS, "TCP") else "",
+    )
     file = next((path for path in load_result.mapped if base_name(path).startswith("libefa.so")), "")
     fault = "" if file else "libfabric loads no libefa.so.1"
     yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", how="executed", fault=fault)

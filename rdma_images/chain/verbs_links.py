@@ -1,20 +1,27 @@
-"""The links that lead NCCL to eRDMA, InfiniBand or RoCE: its own network or a plugin's, libibverbs, a provider."""
+"""The links that lead NCCL to eRDMA, InfiniBand or RoCE: its own network or a plugin's, libibverbs, a provider.
+
+Also those of machines without a fabric.
+"""
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import nccl_environment
 from rdma_images.chain.verbs import VERBS
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
 from rdma_images.facts.erdma import Erdma
-from rdma_images.inspection.chain import Link
+from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
 BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
 NCCL_NETWORK = "NCCL's own"
+SOCKET = "socket"  # NCCL's name of its sockets
+VERBS_PROVIDER = "verbs"  # of libfabric, for InfiniBand, RoCE and eRDMA
 IB_DISABLE = "NCCL_IB_DISABLE"  # which NCCL reads for its own network, and no plugin of SHARP
 SHARP = "nccl-rdma-sharp-plugins"
 # Mellanox/nccl-rdma-sharp-plugins 2f5ac02 and all its releases since 2.0.0: NCCL_PARAM in src/ib_plugin.c,
@@ -32,8 +39,8 @@ def rdma_links(inspection: Inspection, fabric: str, instance: str) -> Iterator[L
     """Yield the links of eRDMA or InfiniBand, in NCCL's order."""
     yield _nccl_link(inspection, fabric)
     yield _settings_link(inspection, fabric)
-    yield links.instance_link(fabric, instance)
-    yield _network_link(inspection)
+    yield links.instance_link(instance)
+    yield _network_link(inspection, fabric)
     yield _libibverbs_link(inspection)
     yield links.verbs_provider_link(inspection, DRIVERS[fabric])
 
@@ -57,8 +64,11 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
 
 
 def _project(inspection: Inspection, file: str) -> str:
+    """Return a plugin's project; one that needs libfabric and names none is aws-ofi-nccl or made from it."""
     plugin = inspection.measured.tree.libraries.plugins.get(file) if inspection.measured.tree else None
-    return plugin.project or (OFI_PLUGIN if plugin.version else "") if plugin else ""
+    if not plugin or plugin.project:
+        return plugin.project if plugin else ""
+    return OFI_PLUGIN if plugin.version or "libfabric.so.1" in plugin.needed else ""
 
 
 def _nccl_link(inspection: Inspection, fabric: str) -> Link:
@@ -67,7 +77,7 @@ def _nccl_link(inspection: Inspection, fabric: str) -> Link:
     broken = facts_file.read(Erdma).broken_nccl
     if fabric != "erdma" or not file or file[1] not in broken:
         return link
-    return link.model_copy(update={"fault": broken[file[1]].why})
+    return link.model_copy(update={"fault": broken[file[1]].why, "leads_to": "end"})
 
 
 def _settings_link(inspection: Inspection, fabric: str) -> Link:
@@ -90,18 +100,18 @@ def _settings_link(inspection: Inspection, fabric: str) -> Link:
     return link.model_copy(update={"unknown": f"{switched_off}, and it is not known whether {file} reads it"})
 
 
-def _network_link(inspection: Inspection) -> Link:
-    """Return which network NCCL takes: a plugin's, where one starts, else its own."""
+def _network_link(inspection: Inspection, fabric: str) -> Link:
+    """Return which network NCCL takes: a plugin's, where one starts, else its own; with NCCL_NET that one alone."""
     environment, file = nccl_environment(inspection.subject, inspection.measured), links.plugin_file(inspection)
     requested, run = environment.get("NCCL_NET", ""), links.started_plugin(inspection)
-    is_sharp, variable = _project(inspection, file) == SHARP, sharp_disabling_variable(environment)
+    project, variable = _project(inspection, file), sharp_disabling_variable(environment)
+    is_sharp = project == SHARP
     network = run.network if run and run.path == file else ""
-    known_names = [BUILT_IN, *([network.lower()] if network else [])]
     names_sharp = is_sharp and requested.lower().startswith(SHARP_NETWORKS)
     if names_sharp and _is_set(environment, variable):
         fault = f"NCCL_NET={requested} names the network that {variable}={environment[variable]} switches off"
         return Link(name="network", how="executed" if run else "read", fault=fault)
-    if requested and requested.lower() not in known_names and not names_sharp:
+    if requested and requested.lower() not in (BUILT_IN, *_network_names(inspection, file)) and not names_sharp:
         if file and not run:
             return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
         fault = f"NCCL_NET={requested} names a network that the image does not have"
@@ -109,11 +119,72 @@ def _network_link(inspection: Inspection) -> Link:
     default = Link(name="network", value=NCCL_NETWORK, how="executed" if inspection.measured.network else "read")
     if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, variable)):
         return default
+    if project in WITHOUT_VERBS and (link := _link_beside_verbs(inspection, fabric, file, project, requested)):
+        return link
     words = [line.text for line in run.log] if run else []
     value = f"{network} of {base_name(file)}".removeprefix(" of ")
-    unread = is_sharp and _is_set(environment, IB_DISABLE)
-    value += f", which ignores {IB_DISABLE}" if unread else " if it starts, else NCCL's own"
+    if is_sharp and _is_set(environment, IB_DISABLE):
+        value += f", which ignores {IB_DISABLE}"
+    elif not requested:
+        value += " if it starts, else NCCL's own"
     return Link(name="network", value=value, how="executed" if run else "read", words=words)
+
+
+def _link_beside_verbs(inspection: Inspection, fabric: str, file: str, project: str, requested: str) -> Link | None:
+    """Return the network of a plugin that leaves RDMA to NCCL's own network; None where it may start or not.
+
+    Args:
+        inspection: What was measured.
+        fabric: The fabric that NCCL is to use.
+        file: The plugin's.
+        project: The plugin's.
+        requested: The value of NCCL_NET, which names this plugin; "" where it is not set.
+    """
+    title, name, run = FABRIC_TITLES[fabric], base_name(file), links.started_plugin(inspection)
+    how: Evidence = "executed" if run else "read"
+    uses_libfabric = project == OFI_PLUGIN
+    obstacle = links.provider_obstacle(inspection, (VERBS_PROVIDER,), title)
+    if uses_libfabric and not obstacle:
+        unknown = f"it is not known whether {name} finds {title} with libfabric's provider {VERBS_PROVIDER}"
+        return Link(name="network", how=how, unknown=unknown) if requested else None
+    has_tcp = uses_libfabric and not links.provider_obstacle(inspection, links.TCP_PROVIDERS, "TCP")
+    leads_to: Literal["tcp", "end"] = "tcp" if has_tcp or project not in links.EFA_PLUGINS else "end"
+    if requested:
+        reason = obstacle if uses_libfabric else f"which does not use {title}"
+        fault = f"NCCL_NET={requested} asks for {name} alone, {reason}"
+        return Link(name="network", how=how, fault=fault, leads_to=leads_to)
+    if leads_to == "end":
+        return Link(name="network", value=NCCL_NETWORK, how=how, note=f"{name} finds no device")
+    if not (run and run.result == 0 and run.devices):
+        return None
+    fault = f"NCCL takes {name} before its own network, and it starts over TCP{' of libfabric' * has_tcp}"
+    return Link(name="network", how=how, fault=fault, leads_to=leads_to)
+
+
+def without_fabric(inspection: Inspection, fabric: str, _: str) -> Iterator[Link]:
+    """Yield the links of machines without a fabric, where NCCL has its sockets, and libfabric its own."""
+    yield links.nccl_link(inspection)
+    yield links.settings_link(inspection, fabric)
+    environment, run = nccl_environment(inspection.subject, inspection.measured), links.started_plugin(inspection)
+    requested, file = environment.get("NCCL_NET", ""), links.plugin_file(inspection)
+    fault, unknown, value = "", "", "NCCL's own"
+    if requested.lower() in _network_names(inspection, file) and _project(inspection, file) == OFI_PLUGIN:
+        value = f"{requested} of {base_name(file)}, over libfabric's TCP"
+        if obstacle := links.provider_obstacle(inspection, links.TCP_PROVIDERS, "TCP"):
+            fault = f"NCCL_NET={requested} asks for {base_name(file)} alone, {obstacle}"
+    elif requested and requested.lower() not in (SOCKET, BUILT_IN) and file and not run:
+        unknown = f"{file} was not run: it may be the network of NCCL_NET={requested}"
+    elif requested and requested.lower() != SOCKET:
+        fault = f"NCCL_NET={requested} asks for a network that needs a fabric"
+    how: Evidence = "executed" if run else "read"
+    yield Link(name="network", value=value, how=how, fault=fault, unknown=unknown)
+
+
+def _network_names(inspection: Inspection, file: str) -> list[str]:
+    """Return the names of a plugin's network in NCCL_NET, in lower case; none where it was not run."""
+    run = links.started_plugin(inspection)
+    names = links.network_names(inspection, run) if run and run.path == file and run.network else []
+    return [name.lower() for name in names]
 
 
 def _libibverbs_link(inspection: Inspection) -> Link:

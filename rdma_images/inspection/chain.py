@@ -15,7 +15,7 @@ class Link(MeasuredValue):
     """One link: what it is, what was found, and how: by running the image's parts, by reading its files, from facts.
 
     `fault` is why the chain breaks here, `unknown` why nothing can be said from here on, `note` how far it was run;
-    `words` are the part's own.
+    `words` are the part's own. `leads_to` is what NCCL then does, where that is not what NCCL_NET alone decides.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Link(MeasuredValue):
     unknown: str = ""
     note: str = ""
     words: list[str] = Field(default_factory=list)
+    leads_to: Literal["", "tcp", "end"] = Field(default="", exclude=True)
 
     @property
     def text(self) -> str:
@@ -36,7 +37,8 @@ class Link(MeasuredValue):
 class Chain(MeasuredValue):
     """The start of NCCL on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
 
-    `fabric` is "none" where neither the question nor the image names one.
+    `fabric` is "none" where neither the question nor the image names one, and for the question without a fabric, where
+    TCP sockets are no fault.
     """
 
     fabric: Literal["efa", "erdma", "ib", "none"]
@@ -44,6 +46,13 @@ class Chain(MeasuredValue):
     outcome: Outcome
     answer: str
     links: list[Link]
+
+    @property
+    def state(self) -> Literal["passed", "failed", "warned"]:
+        """Return the state of the whole: failed where a link breaks, warned where something is not known."""
+        if any(link.fault for link in self.links):
+            return "failed"
+        return "warned" if self.outcome == "unknown" else "passed"
 
     @property
     def evidence(self) -> str:

@@ -76,7 +76,7 @@ class Expected(MeasuredValue):
 
     `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
     versions of the matrix, empty for an image that was not planned here. `instance` is the instance type that was asked
-    for, "" for none.
+    for, "" for none; `question` is the fabric that it or --fabric asks for, "none" for no fabric.
     """
 
     fabric: Literal["efa", "erdma"] | None
@@ -84,6 +84,7 @@ class Expected(MeasuredValue):
     target: str | None = None
     components: dict[str, str] = Field(default_factory=dict)
     instance: str = ""
+    question: str = ""
 
 
 class Inspection(MeasuredValue):

@@ -23,7 +23,7 @@ DEEP_PATHS = (
     re.compile(r"(/[\w.+-]+/)(?:[\w.+@…-]+/)+([\w.+@-]+)"),
 )
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
-ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
+ANSWERS = {"passed": "bold green", "failed": "bold red", "warned": "bold yellow"}
 NAMED_OUTCOMES = ("failed", "warned")  # whose checks the last line names
 OUTCOME_WORDS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
 
@@ -64,7 +64,7 @@ def answer_text(chain: Chain, verbose: bool = False) -> Text:
 
     `verbose` adds a line for every link, and to the first line what it has beyond FIRST_LINE.
     """
-    text = Text(f"{chain.answer if verbose else _short(chain.answer, FIRST_LINE)}\n", ANSWERS[chain.outcome])
+    text = Text(f"{chain.answer if verbose else _short(chain.answer, FIRST_LINE)}\n", ANSWERS[chain.state])
     for link in chain.links if verbose else ():
         text.append(f"  {link.name:15}", "dim").append(f"{link.text}\n")
     return text.append(f"  {chain.evidence}\n", "dim")

@@ -17,12 +17,15 @@ REPORT = StepFile(
 )
 
 
-def report_folder(ref: str, image: Image | None = None, host: str | None = None) -> Path:
+def report_folder(
+    ref: str, image: Image | None = None, host: str | None = None, fabric: str = "", instance: str = ""
+) -> Path:
     """Return where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
 
-    What was measured on a host goes beside it, to <name>@<host>/: it does not replace the image's own report.
+    What was measured on a host goes beside it, to <name>@<host>/, and the answer for a fabric or an instance type that
+    was asked for to <name>@<fabric>/: neither replaces the image's own report, which `publish` reads.
     """
-    name = "@".join(filter(None, (image.id if image else ref, host)))
+    name = "@".join(filter(None, (image.id if image else ref, host, fabric, instance)))
     return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
 
 

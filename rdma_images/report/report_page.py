@@ -9,17 +9,15 @@ import jinja2
 
 from rdma_images.core import templates
 from rdma_images.core.check import Check
-from rdma_images.core.image import LABEL_PREFIX
+from rdma_images.core.image import FABRIC_TITLES, LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
-from rdma_images.inspection.chain import EVIDENCE_TITLES, Outcome
+from rdma_images.inspection.chain import EVIDENCE_TITLES
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import checks_table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-# The colour of what a chain says.
-OUTCOMES: dict[Outcome, str] = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}
 SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped": "·"}
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
@@ -169,7 +167,6 @@ def report_html(reports: Sequence[Report]) -> str:
         groups=groups,
         marks=SYMBOLS,
         state=shown_outcome,
-        outcomes=OUTCOMES,
         how=EVIDENCE_TITLES,
         single=len(columns) == 1,
     )
@@ -204,7 +201,24 @@ def _column(report: Report) -> ImageColumn:
     pulled_bytes = sum(part.bytes for part in slices)
     findings = [check for check in checks_table.findings(report) if check.severity != "note"]
     title, _, tag = report.ref.rpartition(":")
-    title = title.removeprefix("rdma-images/") or tag
+    title, question = title.removeprefix("rdma-images/") or tag, _question(report)
     return ImageColumn(
-        report.image_id or report.ref, title, tag, report, counts, facts(report), slices, pulled_bytes, findings
+        f"{report.image_id or report.ref}{question}",
+        f"{title}{question}",
+        tag,
+        report,
+        counts,
+        facts(report),
+        slices,
+        pulled_bytes,
+        findings,
     )
+
+
+def _question(report: Report) -> str:
+    """Return what the report was asked about beside the image, as the end of its title; "" for nothing."""
+    expected = report.inspection.expected if report.inspection else None
+    if not expected or not expected.question:
+        return ""
+    fabric = FABRIC_TITLES.get(expected.question)
+    return f" on {expected.instance or fabric}" if fabric else " without a fabric"

@@ -66,8 +66,8 @@ class _Validation:
     ) -> Report:
         """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
-        expected = expected.model_copy(update={"instance": self.question.instance})
         requested = chain.requested_fabric(*self.question)
+        expected = expected.model_copy(update={"instance": self.question.instance, "question": requested})
         if not expected.fabric and requested in ("efa", "erdma"):
             expected = expected.model_copy(update={"fabric": requested, "because": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
@@ -122,7 +122,7 @@ def validate(
     """
     chain.requested_fabric(*question)  # what is refused is refused before anything is measured
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
-    run = _Validation(image, build, question, report_folder(ref, image, host), progress)
+    run = _Validation(image, build, question, report_folder(ref, image, host, *question), progress)
     junit_file = run.folder / "report.xml"
     without = IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
     if host or engine is None:

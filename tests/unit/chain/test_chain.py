@@ -35,6 +35,7 @@ NO_RUNTIME = (
     *LAST,
 )
 REFUSED = (*FIRST, "2 NET/OFI WARNING: OFI_NCCL_PROTOCOL set to invalid value FOO", *LAST)
+MLX5 = "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so"
 WOULD = "libnccl-net-ofi.so 1.21.1 (net v12, tuner v6) → libfabric 2.1.0 → efa → libefa 1.3.56.1"
 
 
@@ -150,9 +151,70 @@ def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
     )
 
 
-def test_a_machine_without_a_fabric_leaves_an_image_of_efa_sockets() -> None:
-    chain = answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "none", "")
-    assert chain.answer == "NCCL 2.30.7 would use TCP sockets: a machine without a fabric has nothing else"
+@pytest.mark.parametrize(
+    ("environment", "outcome", "state", "words"),
+    [
+        ({"NCCL_NET": ""}, "tcp", "passed", "would use TCP sockets: NCCL's own"),
+        ({"NCCL_NET": "Socket"}, "tcp", "passed", "would use TCP sockets: NCCL's own"),
+        ({"FI_PROVIDER": ""}, "tcp", "passed", "would use TCP sockets: Libfabric of libnccl-net-ofi.so, over"),
+        (NONE, "end", "failed", "Libfabric asks for libnccl-net-ofi.so alone, which FI_PROVIDER=efa keeps from TCP"),
+        ({"NCCL_NET": "IB"}, "end", "failed", "NCCL_NET=IB asks for a network that needs a fabric"),
+    ],
+)
+def test_without_a_fabric_only_sockets_are_no_fault(
+    environment: Mapping[str, str], outcome: str, state: str, words: str
+) -> None:
+    chain = answer(image(plugin(*NO_DEVICE), environment), "none", "")
+    assert chain.answer.startswith("Without a fabric NCCL 2.30.7 would ")
+    assert (chain.outcome, chain.state, words in chain.answer) == (outcome, state, True)
+
+
+OTHER = ["efa", "shm", "ofi_hook_perf"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "providers", "outcome", "words"),
+    [
+        (NONE, ["efa", "tcp"], "end", "alone, which FI_PROVIDER=efa keeps from InfiniBand"),
+        ({"FI_PROVIDER": "tcp"}, ["efa", "tcp"], "tcp", "alone, which FI_PROVIDER=tcp keeps from InfiniBand"),
+        ({"FI_PROVIDER": ""}, ["efa", "tcp"], "tcp", "whose libfabric has no provider for InfiniBand, only efa, tcp"),
+        ({"FI_PROVIDER": ""}, OTHER, "end", "whose libfabric has no provider for InfiniBand, only efa, shm"),
+        ({"FI_PROVIDER": ""}, ["efa", "verbs"], "unknown", "not known whether libnccl-net-ofi.so finds InfiniBand"),
+        ({"NCCL_NET": ""}, ["efa", "tcp"], "fabric", "would use InfiniBand: libibverbs"),
+        ({"NCCL_NET": "", "FI_PROVIDER": ""}, ["efa", "tcp"], "fabric", "if it starts, else NCCL's own"),
+    ],
+)
+def test_the_network_of_the_plugin_for_efa_is_none_of_infiniband(
+    environment: Mapping[str, str], providers: list[str], outcome: str, words: str
+) -> None:
+    libfabric = StartedLibrary(path=LIBFABRIC, providers=providers, mapped=[LIBFABRIC])
+    chain = answer(with_mlx5(image(plugin(*NO_DEVICE), environment, libfabric=libfabric)), "ib", "")
+    assert (chain.outcome, words in chain.answer) == (outcome, True), chain.answer
+
+
+def with_mlx5(inspection: Inspection) -> Inspection:
+    """Return an image with the verbs provider of InfiniBand, as rdma-core installs it."""
+    tree, network = inspection.measured.tree, inspection.measured.network
+    assert tree
+    assert network
+    libraries = {**tree.files.libraries, MLX5: LibraryFile(size=90000)}
+    verbs = network.verbs.model_copy(update={"opened": {**network.verbs.opened, MLX5: ""}})
+    update = {
+        "tree": tree.model_copy(update={"files": tree.files.model_copy(update={"libraries": libraries})}),
+        "network": network.model_copy(update={"verbs": verbs}),
+    }
+    return inspection.model_copy(update={"measured": inspection.measured.model_copy(update=update)})
+
+
+def test_a_plugin_that_starts_over_tcp_comes_before_nccls_own_network() -> None:
+    run = plugin("3 NET/OFI Selected Provider is tcp", result=0, devices=1)
+    chain = answer(with_mlx5(image(run, {"NCCL_NET": "", "FI_PROVIDER": ""})), "ib", "")
+    assert chain.outcome == "tcp"
+    assert "NCCL takes libnccl-net-ofi.so before its own network, and it starts over TCP of libfabric" in chain.answer
+
+
+def test_a_plugin_that_crashes_ends_a_job_that_names_no_network() -> None:
+    assert answer(image(plugin(*FIRST, result=None, ended="SIGSEGV"), {"NCCL_NET": ""})).outcome == "end"
 
 
 def test_an_image_without_any_network_says_what_it_lacks() -> None:

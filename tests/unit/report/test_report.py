@@ -16,12 +16,12 @@ from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.datapath.checks import hardware_checks
-from rdma_images.inspection.chain import Chain
+from rdma_images.inspection.chain import Chain, Link
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, decode_report
 from rdma_images.report import report_page as page_of
 from rdma_images.report.checks_table import findings, first_line, summary_line
-from rdma_images.report.report_page import OUTCOMES
+from rdma_images.report.report_files import report_folder
 from tests.support.case_parts import recorded
 
 CASE = recorded()
@@ -171,14 +171,42 @@ def test_the_page_counts_images_with_warnings_apart() -> None:
 
 
 def test_the_page_of_many_images_begins_with_their_answers() -> None:
+    links = {"passed": Link(name="plugin"), "failed": Link(name="plugin", fault="x"), "warned": Link(name="plugin")}
+    outcomes = {"passed": "fabric", "failed": "tcp", "warned": "unknown"}
     chains = [
-        Chain(fabric="efa", instance="", outcome=outcome, answer=f"says {outcome}", links=[]) for outcome in OUTCOMES
+        Chain.model_validate(
+            {"fabric": "efa", "instance": "", "outcome": outcome, "answer": f"says {outcome}", "links": [links[state]]}
+        )
+        for state, outcome in outcomes.items()
     ]
     page = page_of.report_html([replace(report(PASSED), ref=f"a/b:{n}", chain=chain) for n, chain in enumerate(chains)])
     answers, _, _ = page.partition("Every check of every image")
-    assert re.findall(r'class="answer (\w+)">.*<br>says (\w+)</p>', answers) == [
-        (colour, outcome) for outcome, colour in OUTCOMES.items()
+    assert re.findall(r'class="answer (\w+)">.*<br>says (\w+)</p>', answers) == list(outcomes.items())
+
+
+def test_a_question_does_not_take_the_place_of_the_evidence() -> None:
+    names = [
+        report_folder("a/b:c").name,
+        report_folder("a/b:c", fabric="ib").name,
+        report_folder("a/b:c", instance="p5.48xlarge").name,
+        report_folder("a/b:c", host="ssh://n", fabric="ib").name,
     ]
+    assert names == ["a-b-c", "a-b-c@ib", "a-b-c@p5.48xlarge", "a-b-c@ssh---n@ib"]
+
+
+@pytest.mark.parametrize(
+    ("update", "title"),
+    [
+        ({}, "b"),
+        ({"question": "ib"}, "b on InfiniBand"),
+        ({"question": "efa", "instance": "p5.48xlarge"}, "b on p5.48xlarge"),
+        ({"question": "none"}, "b without a fabric"),
+    ],
+)
+def test_the_page_names_the_question(update: dict[str, str], title: str) -> None:
+    case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update=update)})
+    asked = replace(report(PASSED), ref="rdma-images/b:c", inspection=case)
+    assert f"<h2>{title} <span" in page_of.report_html([asked, report(PASSED)])
 
 
 def table_text(width: int = 100) -> str:

@@ -1,5 +1,6 @@
 """Called one by one, the validators say what they say in a session of pytest."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -17,12 +18,15 @@ OF_A_BASE = {incident.base: name for name, incident in incidents().items()}
 
 def in_a_session(inspection: Inspection) -> dict[str, Check]:
     """Return the checks for the fabric of a inspection, by their ids."""
-    checks = suite_here.checks(inspection).values()
-    return {c.id: replace(c, seconds=0) for c in checks if not c.reason.startswith("not an image for ")}
+    return of_its_fabric(suite_here.checks(inspection).values())
 
 
 def called(inspection: Inspection) -> dict[str, Check]:
-    return {check.id: check for check in validators_called.checks(inspection)}
+    return of_its_fabric(validators_called.checks(inspection))
+
+
+def of_its_fabric(checks: Iterable[Check]) -> dict[str, Check]:
+    return {c.id: replace(c, seconds=0) for c in checks if not c.reason.startswith("not an image for ")}
 
 
 def test_of_the_recorded_case() -> None:

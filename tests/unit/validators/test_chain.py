@@ -1,0 +1,45 @@
+"""The answer for a fabric that was asked for is a check of its own, whatever the image is for."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from rdma_images.core.check import Check
+from rdma_images.inspection.inspection import Inspection
+from tests.support.chain_parts import NONE, image, plugin
+from tests.support.validators_called import checks
+
+STARTED = plugin("3 NET/OFI No eligible providers were found", "2 NET/OFI Initializing plugin failed")
+
+
+def chain_holds(inspection: Inspection, question: str) -> Check:
+    """Return the check of the chain for a fabric that was asked for."""
+    expected = inspection.expected.model_copy(update={"question": question})
+    return checks(inspection.model_copy(update={"expected": expected}), {"chain.holds"})[0]
+
+
+@pytest.mark.parametrize(
+    ("question", "environment", "outcome", "words"),
+    [
+        ("", NONE, "passed", "would use EFA"),
+        ("efa", NONE, "passed", "would use EFA"),
+        ("ib", NONE, "failed", "which FI_PROVIDER=efa keeps from InfiniBand"),
+        ("erdma", NONE, "failed", "which FI_PROVIDER=efa keeps from eRDMA"),
+        ("none", NONE, "failed", "which FI_PROVIDER=efa keeps from TCP"),
+        ("none", {"NCCL_NET": ""}, "passed", "would use TCP sockets"),
+        ("ib", {"NCCL_NET": "Socket"}, "failed", "NCCL_NET=Socket asks for TCP sockets"),
+    ],
+)
+def test_a_broken_chain_is_an_error_for_the_fabric_that_was_asked_for(
+    question: str, environment: Mapping[str, str], outcome: str, words: str
+) -> None:
+    check = chain_holds(image(STARTED, environment), question)
+    assert (check.outcome, check.severity, words in check.actual) == (outcome, "error", True), check
+    assert bool(check.fix) is (outcome == "failed")
+
+
+def test_an_image_for_no_fabric_is_asked_no_question() -> None:
+    case = image(STARTED)
+    expected = case.expected.model_copy(update={"fabric": None, "because": "no sign of EFA or eRDMA"})
+    check = chain_holds(case.model_copy(update={"expected": expected}), "")
+    assert (check.outcome, check.reason) == ("skipped", "not an image for EFA or eRDMA: no sign of EFA or eRDMA")
