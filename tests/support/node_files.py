@@ -29,7 +29,8 @@ def write_device(
     write_file(folder / "device/infiniband_verbs" / verbs / "dev", "231:192")
     (folder / "device/driver").symlink_to(root / "drivers" / driver)
     write_file(folder / "ports/1/state", files.get("state", "4: ACTIVE"))
-    write_file(folder / "ports/1/link_layer", "Unspecified" if driver == "efa" else "Ethernet")
+    link_layer = "Unspecified" if driver == "efa" else "Ethernet"
+    write_file(folder / "ports/1/link_layer", files.get("link_layer", link_layer))
     for index, gid in enumerate(gids):
         write_file(folder / f"ports/1/gids/{index}", gid)
         write_file(folder / f"ports/1/gid_attrs/types/{index}", "RoCE v2" if index % 2 else "IB/RoCE v1")

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from rdma_images.jobs.node.system import first_line, has_library, open_errno, run_program
+from rdma_images.jobs.node.system import has_library, kernel_messages, open_errno, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -192,23 +192,10 @@ def check_fabric_manager(root: str) -> Iterator[Finding]:
 
 def check_kernel_log(root: str) -> Iterator[Finding]:
     """Yield GPUs of which the kernel's log has an error that needs a reset or a repair."""
-    try:
-        descriptor = os.open(root + "/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # a container has none, and a user may not read it
-        return
     errors: dict[tuple[str, str], None] = {}
-    newest = float((first_line(root + "/proc/uptime").split() or ["0"])[0])
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        while True:
-            try:
-                record = file.read(1 << 16)
-            except OSError:  # no more, or one that was overwritten
-                break
-            if not record:
-                break
-            for match in re.finditer(rb"^\d+,\d+,(\d+),[^;]*;NVRM: Xid \(PCI:([\w:.]+)\): (\d+)", record, re.MULTILINE):
-                moment, address, number = (group.decode() for group in match.groups())
-                if number in BAD_XIDS and newest - int(moment) / 1e6 < XID_SECONDS:
-                    errors[address, number] = None
+    for age, message in kernel_messages(root):
+        match = re.match(r"NVRM: Xid \(PCI:([\w:.]+)\): (\d+)", message)
+        if match and match.group(2) in BAD_XIDS and age < XID_SECONDS:
+            errors[match.group(1), match.group(2)] = None
     for address, number in list(errors)[:4]:
         yield "warning", "xid", "the kernel's log has Xid %s of GPU %s within a day" % (number, address)

@@ -46,6 +46,14 @@ def read_interfaces() -> list[Interface]:
     return interfaces
 
 
+def interface_network(interface: Interface) -> ipaddress.IPv4Network:
+    """Return the network of an interface's IPv4 address. Raises OSError where the interface is gone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        answer = fcntl.ioctl(probe.fileno(), 0x891B, struct.pack("256s", interface[0].encode()))  # SIOCGIFNETMASK
+    mask = socket.inet_ntoa(answer[20:24])
+    return ipaddress.IPv4Network("%s/%s" % (interface[1], mask), strict=False)
+
+
 def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None = None) -> list[Interface]:
     """Return the interfaces of NCCL's sockets, as its src/misc/socket.cc chooses them: it starts over the first one.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import os
 import re
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
+
+from rdma_images.jobs.node.interfaces import interface_network, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +79,29 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
     is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
     if rank and is_name and (resolve(master) or "").startswith("127."):
         yield "warning", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
+
+
+def check_comm_id(rows: list[Interface], rank: int, setting: str) -> Iterator[Finding]:
+    """Yield an address of NCCL_COMM_ID over which NCCL cannot start here (src/bootstrap.cc).
+
+    Every rank takes an interface in the network of this address, and rank 0 listens at it.
+
+    Args:
+        rows: The node's interfaces.
+        rank: Its number in the job.
+        setting: The value of NCCL_COMM_ID, "" where it is not set.
+    """
+    host = setting.rpartition(":")[0]
+    address = resolve(host) if host and not host.startswith("[") else None
+    if address is None:  # none is set, it is one of IPv6, or no answer came in time
+        return
+    if not address:
+        yield "error", "names", "NCCL_COMM_ID=%s: %s is not resolved here" % (setting, host)
+    elif not any(ipaddress.IPv4Address(address) in interface_network(row) for row in rows):
+        sentence = "no interface here is in the network of this address, and NCCL starts over such a one alone"
+        yield "error", "interface", "NCCL_COMM_ID=%s: %s: leave it out, or name one in it" % (setting, sentence)
+    elif rank == 0 and not is_local(address):
+        yield "error", "interface", "NCCL_COMM_ID=%s is no address of this node, where rank 0 listens at it" % setting
 
 
 def check_port(rank: int, port: str, nodes: int = 1) -> Iterator[Finding]:

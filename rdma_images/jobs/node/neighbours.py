@@ -17,6 +17,7 @@ from rdma_images.jobs.node.finding import print_finding
 from rdma_images.jobs.node.interfaces import announced_address, check_shared_addresses, is_local
 from rdma_images.jobs.node.names import first_address, resolve
 from rdma_images.jobs.node.rails import check_rails, rail_listener
+from rdma_images.jobs.node.rdma_devices import PARTITION
 from rdma_images.jobs.node.system import first_line, has_library, read_file, torch_version
 
 if TYPE_CHECKING:
@@ -319,6 +320,11 @@ def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None
         "RDMA devices": join_distinct(device.driver for device in usable),
         "number of usable RDMA devices": str(len(usable)),
         "firmware of adapters": join_distinct(device.firmware for device in usable),
+        "link layers": join_distinct(device.link_layer for device in usable),
+        "subnets of InfiniBand": join_distinct(device.subnet for device in usable),
+        "partitions of InfiniBand": join_distinct(
+            "0x%04x" % (key & PARTITION) for device in usable for key in device.partition_keys.values()
+        ),
         "link rates": join_distinct(device.rate for device in usable),
         "MTU": join_distinct(device.mtu for device in usable),
         "indexes of RoCE v2": join_distinct(routed),

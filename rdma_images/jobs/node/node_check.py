@@ -30,13 +30,15 @@ from rdma_images.jobs.node.interfaces import (
     socket_interfaces,
 )
 from rdma_images.jobs.node.limits import check_folders, check_huge_pages, check_limits, check_memory
-from rdma_images.jobs.node.names import check_full_name, check_names, check_port
+from rdma_images.jobs.node.names import check_comm_id, check_full_name, check_names, check_port
 from rdma_images.jobs.node.neighbours import Meeting, node_facts
 from rdma_images.jobs.node.rails import rails
 from rdma_images.jobs.node.rdma_devices import (
     check_devices,
+    check_firmware,
     check_gids,
     check_link_layers,
+    check_partition_keys,
     check_pci_links,
     check_rates,
     fabric_devices,
@@ -67,7 +69,9 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
     yield from check_rates(carriers)
     if options.nodes > 1:
         yield from check_link_layers(carriers)
+        yield from check_partition_keys(carriers, os.environ.get("NCCL_IB_PKEY", ""))
     yield from check_pci_links(carriers)
+    yield from check_firmware(root)
     yield from check_settings(root, devices, carriers)
     yield from check_prefix(carriers)
     yield from check_gids(carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
@@ -100,6 +104,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     yield from check_proxy(root, options.nodes)
     yield from check_names(rows, options.nodes, options.rank, options.master)
     yield from check_full_name()
+    yield from check_comm_id(rows, options.rank, os.environ.get("NCCL_COMM_ID", ""))
     yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""), options.nodes)
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)

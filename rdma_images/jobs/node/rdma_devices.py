@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rdma_images.jobs.node.device_settings import selected_devices
-from rdma_images.jobs.node.system import explain_open_error, first_line, open_errno
+from rdma_images.jobs.node.system import explain_open_error, first_line, kernel_messages, open_errno
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from rdma_images.jobs.node.system import Version
 
     Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
+
+
+PARTITION, FULL_MEMBER = 0x7FFF, 0x8000  # the bits of a partition key: InfiniBand, volume 1, 10.9.2
+NETWORK_CLASSES = ("0x02", "0x0c06")  # of PCI devices: networks, and InfiniBand
+# A driver's message about a device: its driver, its address and what it says.
+DRIVER_MESSAGE = re.compile(r"(\w+ [\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.\d)\b[^:]*: (.+)")
+FIRMWARE = re.compile(r"\b(?:FW|firmware|NVM)\b", re.IGNORECASE)
+OUTDATED = re.compile(r"please (?:upgrade|update)|too old|older (?:version|than)|out ?dated", re.IGNORECASE)
 
 
 class Device:
@@ -33,7 +41,8 @@ class Device:
         self.rate = first_line(path + "/ports/1/rate")
         self.model = first_line(path + "/device/vendor") + first_line(path + "/device/device")
         self.firmware = first_line(path + "/fw_ver")
-        self.ethernet = first_line(path + "/ports/1/link_layer") == "Ethernet"
+        self.link_layer = first_line(path + "/ports/1/link_layer")
+        self.ethernet = self.link_layer == "Ethernet"
         self.gids = list(gid_table(path + "/ports/1"))
         verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
         self.node = root + "/dev/infiniband/" + verbs[0] if verbs else ""
@@ -46,6 +55,19 @@ class Device:
         self.pci = os.path.basename(os.path.realpath(path + "/device"))
         self.traffic_class = first_line(path + "/tc/1/traffic_class").partition("=")[2].strip()
         self.path = path
+
+    @property
+    def subnet(self) -> str:
+        """Return the subnet that a port of InfiniBand is in, as its subnet manager named it; "" for other ports."""
+        is_named = self.link_layer == "InfiniBand" and self.gids
+        return "%016x" % (int(self.gids[0][1]) >> 64) if is_named else ""
+
+    @property
+    def partition_keys(self) -> dict[int, int]:
+        """Return the partition keys of a port of InfiniBand by their index, without empty ones; none of other ports."""
+        paths = glob.glob(self.path + "/ports/1/pkeys/*") if self.link_layer == "InfiniBand" else []
+        keys = {int(os.path.basename(path)): int(first_line(path) or "0", 16) for path in paths}
+        return {index: key for index, key in sorted(keys.items()) if key & PARTITION}
 
 
 def gid_table(port: str) -> Iterator[Gid]:
@@ -143,6 +165,42 @@ def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
             "NCCL takes %s of Ethernet beside %s of InfiniBand, which do not reach each other: set NCCL_IB_HCA=%s"
             % (", ".join(ethernet[:4]), ", ".join(infiniband[:4]), ",".join(infiniband)),
         )
+
+
+def check_partition_keys(devices: list[Device], setting: str) -> Iterator[Finding]:
+    """Yield ports of InfiniBand whose partition key at NCCL's index does not reach others; of equal ones the first.
+
+    `setting` is NCCL_IB_PKEY as it is set. NCCL takes the key at index 0 without it.
+    """
+    if not re.fullmatch(r"\d*", setting):
+        return
+    index = int(setting or "0")
+    for device in selected_devices(devices, "NCCL_IB_HCA", os.environ.get("NCCL_IB_HCA", "")):
+        keys = device.partition_keys if device.usable else {}
+        key = keys.get(index, 0)
+        if not keys or key & FULL_MEMBER:
+            continue
+        state = "has no partition key"
+        if key:
+            state = "is a limited member of its partition, which reaches no other one, by its key 0x%04x" % key
+        full = next((number for number, other in keys.items() if other & FULL_MEMBER), None)
+        advice = "" if full is None else ": 0x%04x is at index %d, set NCCL_IB_PKEY=%d" % (keys[full], full, full)
+        yield "warning", "ports", "%s %s at index %d, which NCCL takes%s" % (device.name, state, index, advice)
+        return
+
+
+def check_firmware(root: str) -> Iterator[Finding]:
+    """Yield adapters for which their driver asks for newer firmware in the kernel's log; of one driver's the first."""
+    shown = set()
+    for _, message in kernel_messages(root):
+        match = DRIVER_MESSAGE.match(message)
+        if not match or not (FIRMWARE.search(match.group(2)) and OUTDATED.search(match.group(2))):
+            continue
+        driver, address = match.group(1).split()
+        pci_class = first_line(root + "/sys/bus/pci/devices/%s/class" % address)
+        if driver not in shown and pci_class.startswith(NETWORK_CLASSES):
+            shown.add(driver)
+            yield "warning", "devices", "the kernel's log asks for newer firmware: %s" % message[:200]
 
 
 def check_pci_links(devices: list[Device]) -> Iterator[Finding]:

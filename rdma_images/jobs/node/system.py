@@ -6,11 +6,14 @@ import ctypes
 import errno
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     Version = tuple[int, int, int]
 
 
@@ -26,6 +29,25 @@ def read_file(path: str) -> str:
 def first_line(path: str) -> str:
     """Return the first line of one of the kernel's files; "" where it cannot be read."""
     return read_file(path).partition("\n")[0].strip()
+
+
+def kernel_messages(root: str) -> Iterator[tuple[float, str]]:
+    """Yield the messages of the kernel's log, each with its age in seconds; none where it cannot be read."""
+    try:
+        descriptor = os.open(root + "/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # a container has none, and a user may not read it
+        return
+    newest = float((first_line(root + "/proc/uptime").split() or ["0"])[0])
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        while True:
+            try:
+                record = file.read(1 << 16)
+            except OSError:  # no more, or one that was overwritten
+                return
+            if not record:
+                return
+            for match in re.finditer(rb"^\d+,\d+,(\d+),[^;\n]*;(.*)", record, re.MULTILINE):
+                yield newest - int(match.group(1)) / 1e6, match.group(2).decode("utf-8", "replace")
 
 
 def open_errno(path: str) -> int:

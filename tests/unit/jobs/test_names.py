@@ -1,5 +1,6 @@
 """The check of names and ports."""
 
+import ipaddress
 import socket
 
 import pytest
@@ -68,3 +69,32 @@ def test_a_full_name_without_an_address(full_name: str, count: int, monkeypatch:
     monkeypatch.setattr(socket, "gethostname", lambda: "own")
     monkeypatch.setattr(socket, "getfqdn", lambda _: full_name)
     assert len(list(names.check_full_name())) == count
+
+
+LOOPBACK = ("lo", "127.0.0.1", True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "rank", "sentence"),
+    [
+        ("", 0, ""),
+        ("127.0.0.1:5000", 0, ""),
+        ("127.0.0.1:5000", 1, ""),
+        ("localhost:5000", 0, ""),
+        ("[::1]:5000", 0, ""),
+        ("192.0.2.1:5000", 1, "no interface here is in the network of this address, and NCCL starts over such a one"),
+        ("name.invalid:5000", 1, "name.invalid is not resolved here"),
+    ],
+)
+def test_an_address_that_ranks_meet_at(setting: str, rank: int, sentence: str) -> None:
+    """As in NCCL's issue 474."""
+    errors = list(names.check_comm_id([LOOPBACK], rank, setting))
+    assert [severity for severity, _, _ in errors] == (["error"] if sentence else [])
+    assert all(sentence in text for _, _, text in errors)
+
+
+def test_rank_0_listens_at_the_address_that_ranks_meet_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "interface_network", lambda _: ipaddress.IPv4Network("192.0.2.0/24"))
+    ((_, _, sentence),) = names.check_comm_id([LOOPBACK], 0, "192.0.2.1:5000")
+    assert sentence == "NCCL_COMM_ID=192.0.2.1:5000 is no address of this node, where rank 0 listens at it"
+    assert not list(names.check_comm_id([LOOPBACK], 1, "192.0.2.1:5000"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.node import rdma_devices
+from rdma_images.jobs.node import neighbours, rdma_devices
 from tests.support.node_files import LOCAL, MAPPED, ZERO, run_check, write_device, write_file
 
 
@@ -193,3 +193,77 @@ def test_no_adapter_is_an_error_where_a_fabric_is_named(
     write_file(tmp_path / "dev/nvidia0")
     reported = [line for line in run_check(tmp_path, *arguments) if " devices: " in line]
     assert [line[: len(start)] for line, start in zip(reported, lines, strict=True)] == lines
+
+
+def write_infiniband(root: Path, name: str, keys: tuple[str, ...], subnet: str = "fe80") -> None:
+    """Write a port of InfiniBand with these partition keys."""
+    write_device(root, name, "mlx5_core", (f"{subnet}{LOCAL[4:]}",), link_layer="InfiniBand")
+    for index, key in enumerate(keys):
+        write_file(root / f"sys/class/infiniband/{name}/ports/1/pkeys/{index}", key)
+
+
+@pytest.mark.parametrize(
+    ("keys", "setting", "state"),
+    [
+        (("0xffff", "0x0000"), "", ""),
+        (("0x0000", "0x0000"), "", ""),  # no subnet manager has given it one
+        (("0x0000", "0xffff"), "", "has no partition key at index 0, which NCCL takes: 0xffff is at index 1, set"),
+        (("0x0000", "0xffff"), "1", ""),
+        (("0x8023", "0x7fff"), "", ""),
+        (("0x7fff", "0x8023"), "", "is a limited member of its partition, which reaches no other one, by its key 0x7f"),
+        (("0x8023", "0x7fff"), "1", "is a limited member of its partition"),
+        (("0x7fff",), "0", "is a limited member of its partition"),
+        (("0x0000", "0xffff"), "x", ""),
+    ],
+)
+def test_partition_keys_of_infiniband(tmp_path: Path, keys: tuple[str, ...], setting: str, state: str) -> None:
+    """As in NCCL's issue 1323, and as on virtual machines whose default key is a limited member's."""
+    for name in ("mlx5_0", "mlx5_1"):
+        write_infiniband(tmp_path, name, keys)
+    variables = {"NCCL_IB_PKEY": setting} if setting else {}
+    lines = run_check(tmp_path, "--fabric=ib", "--nodes=2", **variables)
+    shown = [line for line in lines if "partition" in line]
+    assert len(shown) == bool(state)
+    assert all(line.startswith(f"warning ports: mlx5_0 {state}") for line in shown)
+    assert not [line for line in run_check(tmp_path, "--fabric=ib", **variables) if "partition" in line]
+
+
+def test_a_port_of_roce_has_no_partition(tmp_path: Path) -> None:
+    write_device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
+    write_file(tmp_path / "sys/class/infiniband/mlx5_0/ports/1/pkeys/0", "0x0000")
+    assert not [line for line in run_check(tmp_path, "--fabric=ib", "--nodes=2") if "partition" in line]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_shown"),
+    [
+        ("mlx4_en 0000:0d:00.0: LSO not supported, please upgrade to later FW version to enable LSO", True),
+        ("mlx4_en 0000:0d:00.0 eth2: Firmware is too old", True),
+        ("mlx4_en 0000:0d:00.0: UDP RSS is not supported on this device", False),
+        ("mlx5_core 0000:0d:00.0: firmware version: 16.35.2000", False),
+        ("nvme 0000:01:00.0: firmware is too old, please update", False),
+        ("systemd[1]: please update the firmware", False),
+    ],
+)
+def test_drivers_that_ask_for_newer_firmware(tmp_path: Path, message: str, is_shown: bool) -> None:
+    """As in issue 219 of clustervision/trinity; the log is as old as the node's start."""
+    for address, pci_class in (("0000:0d:00.0", "0x020000"), ("0000:01:00.0", "0x010802")):
+        write_file(tmp_path / "sys/bus/pci/devices" / address / "class", pci_class)
+    write_file(tmp_path / "proc/uptime", "9000000.00 1.00\n")
+    write_file(
+        tmp_path / "dev/kmsg", f"4,1,1000000,-;Linux version 6\n4,2,1000001,-;{message}\n4,3,1000002,-;{message}\n"
+    )
+    expected = [("warning", "devices", f"the kernel's log asks for newer firmware: {message}")] if is_shown else []
+    assert list(rdma_devices.check_firmware(str(tmp_path))) == expected
+
+
+def test_nodes_in_other_subnets_and_partitions_of_infiniband(tmp_path: Path) -> None:
+    facts = []
+    for name, subnet, keys in (("n1", "fe80", ("0xffff",)), ("n2", "fec0", ("0xffff", "0x8023"))):
+        write_infiniband(tmp_path / name, "mlx5_0", keys, subnet)
+        root = str(tmp_path / name)
+        facts.append(neighbours.node_facts(root, rdma_devices.read_devices(root), name))
+    assert neighbours.describe_differences(facts) == [
+        "partitions of InfiniBand differs: 0x7fff on 1 nodes; 0x0023,0x7fff on n2",
+        "subnets of InfiniBand differs: fe80000000000000 on 1 nodes; fec0000000000000 on n2",
+    ]
