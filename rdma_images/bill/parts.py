@@ -187,5 +187,9 @@ def _downloads(
 
 
 def _distribution(release: Mapping[str, str]) -> str:
-    """Return the distribution and its release as package URLs write them (debian-13); "" where they are not known."""
+    """Return the distribution and its release as package URLs write them (debian-13).
+
+    Returns:
+        "" where they are not known.
+    """
     return "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))

@@ -49,7 +49,10 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
 
 
 def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[RunSetting]:
-    """Return what an image asks for by its label of the fabric; without one, what images of every fabric ask for."""
+    """Return what an image asks for by its label of the fabric.
+
+    Without one, what images of every fabric ask for.
+    """
     if label := labels.get(f"{LABEL_PREFIX}.fabric"):
         return list(runtime.settings(cast(Fabric, label), facts))
     settings, *other_settings = (list(runtime.settings(fabric, facts)) for fabric in get_args(Fabric))

@@ -229,7 +229,11 @@ def network_names(inspection: Inspection, run: StartedLibrary) -> list[str]:
 
 
 def entry_point_choice(inspection: Inspection) -> str:
-    """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
+    """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL.
+
+    Returns:
+        "" where none does.
+    """
     assignments, tree = inspection.measured.settings, inspection.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
     version = (nccl_in_use(inspection) or ("", ""))[1] or DEFAULT_VERSION
@@ -469,7 +473,11 @@ def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
 
 
 def loader_refusal(libraries: Libraries, path: str) -> str:
-    """Return why the loader would refuse what a library pulls in, as its files show it; "" where it would not."""
+    """Return why the loader would refuse what a library pulls in, as its files show it.
+
+    Returns:
+        "" where it would not.
+    """
     faults = libraries.closures[path].faults if path in libraries.closures else []
     return next(map(explain_refusal, faults), "")
 

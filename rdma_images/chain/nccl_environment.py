@@ -47,7 +47,10 @@ def plugin_names(version: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _file_names(word: str, paths: bool) -> list[str]:
-    """Return the file names that NCCL tries for a word of the list; `paths`: it accepts paths, as from 2.27.5 on."""
+    """Return the file names that NCCL tries for a word of the list.
+
+    `paths`: it accepts paths, as from 2.27.5 on.
+    """
     is_library = word.startswith("lib") and word.endswith(".so")
     if is_library or (paths and "/" in word):
         return [word]

@@ -137,7 +137,11 @@ class SuggestingParser(Parser):
 
 
 def _misread(context: ParserContext) -> str | None:
-    """Return the word that invoke took for a positional argument, and that is an option; None for no such word."""
+    """Return the word that invoke took for a positional argument, and that is an option.
+
+    Returns:
+        None for no such word.
+    """
     values = (argument.value for argument in context.positional_args)
     return next((value for value in values if isinstance(value, str) and value.startswith("-") and value != "-"), None)
 

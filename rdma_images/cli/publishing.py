@@ -150,7 +150,14 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
 
 
 def _converter(lazy: str) -> "Converter | None":
-    """Return what converts images as `--lazy` names it; None without one. Raises RefusedError for another word."""
+    """Return what converts images as `--lazy` names it.
+
+    Returns:
+        None for an empty word.
+
+    Raises:
+        RefusedError: `lazy` is another word.
+    """
     from rdma_images.publish import soci, stargz
 
     if lazy not in ("", "soci", "stargz"):

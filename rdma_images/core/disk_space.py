@@ -48,7 +48,10 @@ def require(size: int, purpose: str, folder: Path | None = None) -> None:
 
 
 def used_bytes(folder: Path) -> int:
-    """Return the bytes that `folder` takes on its disk; what an engine has mounted there is not counted again."""
+    """Return the bytes that `folder` takes on its disk.
+
+    What an engine has mounted there is not counted again.
+    """
     if not folder.exists():
         return 0
     # Its exit code tells of files that went away meanwhile: the total stands.

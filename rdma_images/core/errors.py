@@ -15,7 +15,11 @@ class RdmaImagesError(Exception):
     exit_code = exit_codes.NO
 
     def details(self) -> object | None:
-        """Return what a terminal shows before the message: text or a rich table; None where the message says it all."""
+        """Return what a terminal shows before the message: text or a rich table.
+
+        Returns:
+            None where the message says it all.
+        """
         return None
 
 

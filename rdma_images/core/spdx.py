@@ -23,7 +23,11 @@ def _licensing() -> Licensing:
 
 
 def normalize(text: str) -> str:
-    """Return a valid SPDX expression in its normal form; "" for what is none. A LicenseRef of any name is valid."""
+    """Return a valid SPDX expression in its normal form.
+
+    Returns:
+        "" for what is none. A LicenseRef of any name is valid.
+    """
     if len(text) > _MAX_LENGTH or "\x00" in text:
         return ""
     try:

@@ -48,7 +48,14 @@ class StepFile(Generic[Form]):
             return None
 
     def load(self, path: Path) -> Form | None:
-        """Return what is in the file at `path`; None where there is none. Raises RdmaImagesError for a broken one."""
+        """Return what is in the file at `path`.
+
+        Returns:
+            None where there is none.
+
+        Raises:
+            RdmaImagesError: The file is broken.
+        """
         if not files.exists(path):
             return None
         text = files.read_bytes(path, MAX_FILE_BYTES)

@@ -84,7 +84,10 @@ class Document(Strict):
     _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
 
     def problems(self) -> "Iterator[tuple[YamlPath, str]]":
-        """Yield (path, sentence) for each contradiction between values that are valid on their own; none by default."""
+        """Yield (path, sentence) for each contradiction between values that are valid on their own.
+
+        None by default.
+        """
         yield from ()
 
     def where(self, *steps: str | int) -> str:

@@ -265,7 +265,10 @@ def recipe_digest(name: str, platform: str = "") -> str:
 
 
 def _options(name: str, platform: str) -> tuple[str, ...]:
-    """Return mmdebstrap's options for one base; it must not look for an emulator, whose package has another name."""
+    """Return mmdebstrap's options for one base.
+
+    It must not look for an emulator, whose package has another name.
+    """
     if not emulation.is_foreign(platform):
         return SUITES[name].options
     return (*SUITES[name].options, f"--architectures={_architecture(platform)}", "--skip=check/qemu")

@@ -55,7 +55,11 @@ def is_foreign(image_platform: str) -> bool:
 
 
 def obstacle(image_platform: str) -> str | None:
-    """Return why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
+    """Return why this host cannot run programs of a foreign platform, as half a sentence.
+
+    Returns:
+        None where it does or can.
+    """
     if any(format.matches(machine_name(image_platform)) for format in formats()):
         return None
     if os.geteuid() != 0:

@@ -215,7 +215,10 @@ def _gpus(value: str) -> list[str]:
 
 
 def _mount(value: str, is_local: bool) -> str:
-    """Return docker's --mount for "HOST:CONTAINER[:ro]"; a folder on the host is not made, as --volume would."""
+    """Return docker's --mount for "HOST:CONTAINER[:ro]".
+
+    A folder on the host is not made, as --volume would.
+    """
     host, _, destination = value.partition(":")
     container, _, mode = destination.partition(":")
     if not host or not container.startswith("/") or mode not in ("", "ro", "rw"):
@@ -229,7 +232,10 @@ def _mount(value: str, is_local: bool) -> str:
 
 
 def _variable(value: str) -> str:
-    """Return docker's --env; a value of this environment is read by docker, so that it is on no command line."""
+    """Return docker's --env.
+
+    A value of this environment is read by docker, so that it is on no command line.
+    """
     name, equals, _ = value.partition("=")
     if not name or (not equals and name not in os.environ):
         reason = "it is not set here" if name else "it has no name"

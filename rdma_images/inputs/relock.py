@@ -92,7 +92,11 @@ def relock_debian(
 
 
 def release_table(images: Iterable[Image], mirror_settings: Mirrors) -> Table | None:
-    """Return the targets' own packages: the locked version, the newest release and its warning; None for none."""
+    """Return the targets' own packages: the locked version, the newest release and its warning.
+
+    Returns:
+        None for none.
+    """
     table = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
     rows = set()
     for image in images:

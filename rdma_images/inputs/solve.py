@@ -147,7 +147,10 @@ def _newest_solvable(
 
 
 def _explain(conflict: Conflict, planned: str, torch: str = "") -> str:
-    """Return which torch packages need, the chosen one where uv names it; where it names none, its own words."""
+    """Return which torch packages need, the chosen one where uv names it.
+
+    Where it names none, its own words.
+    """
     other_needs = [need for need in conflict.needs if need.torch != planned]
     needs_of_torch = [need for need in other_needs if need.torch == torch]
     return (

@@ -95,7 +95,10 @@ def _gaps(bumps: tuple[AxisBump, ...], current: Matrix, facts: Facts) -> Iterato
 
 
 def _newest_row(name: str, target: Target, facts: Facts) -> Row:
-    """Return the changes to the default row of `target` that make it newest; earlier axes of VERSIONED matter more."""
+    """Return the changes to the default row of `target` that make it newest.
+
+    Earlier axes of VERSIONED matter more.
+    """
     version_axes = [axis for axis in VERSIONED if axis in target.default]
     for values in product(*(_candidate_values(axis, target.default[axis], facts) for axis in version_axes)):
         row = dict(zip(version_axes, values, strict=True))

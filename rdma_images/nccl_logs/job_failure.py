@@ -474,7 +474,11 @@ class FailureReader:
         return "", False
 
     def _code_layer(self, path: str) -> tuple[str, bool]:
-        """Return the part that a Python file belongs to, and whether that moves data; "" for one that is not known."""
+        """Return the part that a Python file belongs to, and whether that moves data.
+
+        Returns:
+            "" for one that is not known.
+        """
         for row in self._facts.layers.values():
             if row.files and (match := re.search(row.files, path)):
                 return row.name.format(**match.groupdict()), row.network

@@ -145,7 +145,10 @@ def plain_text(text: str) -> str:
 
 
 def _has_control(text: bytes) -> bool:
-    """Return whether text has control characters or surrogates; a search for all of them takes ten times as long."""
+    """Return whether text has control characters or surrogates.
+
+    A search for all of them takes ten times as long.
+    """
     is_plain = text.isascii() or WIDE_CONTROL.search(text) is None
     return not is_plain or len(text.translate(None, CONTROL_BYTES)) < len(text)
 

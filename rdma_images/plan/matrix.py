@@ -254,7 +254,10 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
 
 
 def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -> Iterator[tuple[YamlPath, str]]:
-    """Yield what is wrong with an index; `index_by_package` has the packages of earlier ones, and gets this one's."""
+    """Yield what is wrong with an index.
+
+    `index_by_package` has the packages of earlier ones, and gets this one's.
+    """
     if not NORMAL_NAME.fullmatch(name):
         yield (), f"{name!r} is no name: write small letters, digits and -"
     split = urlsplit(index.address)

@@ -49,7 +49,11 @@ def nearest(
 
 
 def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts) -> str | None:
-    """Return the value nearest to the image's own, among `values`, that breaks no rule; None where there is none."""
+    """Return the value nearest to the image's own, among `values`, that breaks no rule.
+
+    Returns:
+        None where there is none.
+    """
     target = Target(summary="", fabric=image.fabric, default=image.axes)
     for _, value in sorted(_steps(axis, candidate(image.target, target, facts), facts, {})):
         if value in values and rules.work(candidate(image.target, target, facts, {axis: value}), facts):

@@ -30,7 +30,11 @@ def reference_problem(ref: str) -> str | None:
 
 
 def find(ref: str) -> ExistingImage | None:
-    """Return what was measured in the image `ref`; None where it was not, or by another version of this tool."""
+    """Return what was measured in the image `ref`.
+
+    Returns:
+        None where it was not, or by another version of this tool.
+    """
     record = RECORD.load(_path(ref)) if _path(ref).exists() else None
     return record if record and record.ref == ref else None
 

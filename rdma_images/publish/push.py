@@ -200,7 +200,10 @@ def _closing_responses(api: docker.APIClient) -> Iterator[None]:
 def _events_until_stalled(
     events: Iterator[dict[str, Any]], progress: PushProgress, host: str, stall: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield `events` as long as something moves; docker repeats its events over a connection on which nothing does."""
+    """Yield `events` as long as something moves.
+
+    docker repeats its events over a connection on which nothing does.
+    """
     last_snapshot, last_change = progress.snapshot(), time.monotonic()
     for event in events:
         yield event

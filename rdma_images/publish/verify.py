@@ -79,7 +79,14 @@ class Verifier:
 
 
 def open_verifier(repository: Repository, trust: Trust | None, progress: Progress = silent) -> Verifier | None:
-    """Return a verifier of the signatures in `repository`; None where no signer is named. Raises RefusedError."""
+    """Return a verifier of the signatures in `repository`.
+
+    Returns:
+        None where no signer is named.
+
+    Raises:
+        RefusedError: A trusted root is named, and sigstore-python is not installed.
+    """
     if trust is None:
         return None
     if trust.root and not sigstore_bundles.is_available():

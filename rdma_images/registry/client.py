@@ -159,7 +159,11 @@ def labels_in(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def config_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the digests of the uncompressed layers in an image's config, lowest first; none where it has none."""
+    """Return the digests of the uncompressed layers in an image's config, lowest first.
+
+    Returns:
+        None where it has none.
+    """
     root = config.get("rootfs")
     listed = root.get("diff_ids") if isinstance(root, Mapping) else None
     return tuple(map(str, listed)) if isinstance(listed, list) else ()
@@ -184,7 +188,11 @@ class Repository:
         self.ref = f"{connection.host}/{name}"
 
     def head(self, reference: str) -> str | None:
-        """Return the digest that a tag or digest leads to; None where the registry has no such thing or repository."""
+        """Return the digest that a tag or digest leads to.
+
+        Returns:
+            None where the registry has no such thing or repository.
+        """
         try:
             response = self._request("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         except registry_errors.MissingError:

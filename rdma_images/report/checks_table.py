@@ -116,7 +116,11 @@ def summary_line(report: Report) -> str:
 
 
 def archive_day(labels: Mapping[str, str]) -> str:
-    """Return the moment of Debian's archives that an image's packages are from; "" where they are not locked."""
+    """Return the moment of Debian's archives that an image's packages are from.
+
+    Returns:
+        "" where they are not locked.
+    """
     moment = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ", labels.get(f"{LABEL_PREFIX}.{SNAPSHOT}", ""))
     return "of the archive and its security updates as of {}-{}-{} {}:{} UTC".format(*moment.groups()) if moment else ""
 

@@ -117,7 +117,10 @@ def fixes(decisions: Sequence[Decision]) -> tuple[str, ...]:
 
 
 def _nearest_fix(vulnerability: Vulnerability) -> str:
-    """Return the first version with the fix after the installed one; scanners list one for each line of releases."""
+    """Return the first version with the fix after the installed one.
+
+    Scanners list one for each line of releases.
+    """
     listed = [version.lstrip(">= ") for version in vulnerability.fixed_in.split(",") if version.strip()]
     try:
         installed = Version(vulnerability.installed)

@@ -86,7 +86,10 @@ def entry_point_changes(environment: dict[str, str], image_environment: dict[str
 
 
 def failed_entry_point(rc: int, out: bytes, err: bytes) -> FailedEntryPoint | str:
-    """Return how an entry point ended without starting the command; a sentence where it did not end or start."""
+    """Return how an entry point ended without starting the command.
+
+    A sentence where it did not end or start.
+    """
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
     lines = (err.strip() or out.strip()).decode("utf-8", "replace").splitlines()

@@ -212,7 +212,10 @@ def _path(member: tarfile.TarInfo) -> str:
 
 
 def _category(path: str) -> str:
-    """Return the place that a file counts for; CUDA's wheels share a folder, and are distinguished by their files."""
+    """Return the place that a file counts for.
+
+    CUDA's wheels share a folder, and are distinguished by their files.
+    """
     return path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
 
 

@@ -70,7 +70,11 @@ class EarlierMeasurement(MeasuredValue):
 
 
 def find(engine: Engine, image_config: ImageConfig) -> EarlierMeasurement | None:
-    """Return what was measured in an image with the same lower layers; None where it may differ in this image."""
+    """Return what was measured in an image with the same lower layers.
+
+    Returns:
+        None where it may differ in this image.
+    """
     try:
         earlier = EarlierMeasurement.model_validate_json(_file(image_config).read_bytes())
     except (OSError, ValidationError):

@@ -118,7 +118,11 @@ def _unstartable(python: Path) -> str:
 
 
 def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Measured:
-    """Return what the files of an environment and of this machine show; nothing of it runs, for the given reason."""
+    """Return what the files of an environment and of this machine show.
+
+    Returns:
+        Nothing of it runs, for the given reason.
+    """
     root, program = rootfs.Root(), str(folder / "bin" / "python3")
     machine = root.apply(libraries.linkage, program).get("machine") or platform.machine()
     update = {"environment": environment, "platform": f"linux/{machine}"}

@@ -85,7 +85,10 @@ class Export(Root):
         self._named_bytes = self._secret_bytes = 0
 
     def entries(self, volumes: Iterable[str] = (), only: Iterable[str] = ()) -> Iterator[RootEntry]:
-        """Yield every entry but what the engine adds, each when it comes by; what it has can be read from then on."""
+        """Yield every entry but what the engine adds, each when it comes by.
+
+        What it has can be read from then on.
+        """
         del volumes, only  # an export has one file system, and all of it comes by
         for number, member in enumerate(stream.members(self._archive)):
             path = "/" + member.name.removeprefix("./").strip("/")

@@ -314,7 +314,11 @@ class _Lexer:
 
 
 def _is_open(text: str) -> bool:
-    """Return whether bash finds the end of a text within a quote; False for one that was cut, and without bash."""
+    """Return whether bash finds the end of a text within a quote.
+
+    Returns:
+        False for one that was cut, and without bash.
+    """
     if len(text) == MAX_TEXT_LENGTH or not (bash := shutil.which("bash")):
         return False
     options: dict[str, Any] = {"env": {"LC_ALL": "C"}, "timeout": BASH_SECONDS, "check": False, "capture_output": True}
@@ -326,7 +330,11 @@ def _is_open(text: str) -> bool:
 
 
 def _closing_position(text: str, start: int) -> int | None:
-    """Return the end of the quote, parenthesis or expansion that begins at `start`; None where it is not closed."""
+    """Return the end of the quote, parenthesis or expansion that begins at `start`.
+
+    Returns:
+        None where it is not closed.
+    """
     if text[start] == "'":
         stop = text.find("'", start + 1)
         return None if stop < 0 else stop + 1
@@ -431,7 +439,10 @@ def _split_words(text: str) -> list[str]:
 
 
 def _faults(words: tuple[ShellWord, ...], previous_line: int, lexer: _Lexer) -> Iterator[ShellFault]:
-    """Yield what is broken at a command's beginning; `previous_line` is where the one before ends, 0 for none."""
+    """Yield what is broken at a command's beginning.
+
+    `previous_line` is where the one before ends, 0 for none.
+    """
     head = words[0]
     word = LocatedText(head.text, head.line)
     if previous_line and OPTION.match(head.text) and not head.quote and previous_line not in lexer.blanks:

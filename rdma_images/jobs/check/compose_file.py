@@ -86,7 +86,10 @@ def _command_text(command: YamlNode) -> str:
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:
-    """Yield what the container may: all, RDMA devices, lock memory; with `extends` also what that file may grant."""
+    """Yield what the container may: all, RDMA devices, lock memory.
+
+    With `extends` also what that file may grant.
+    """
     is_elsewhere = "extends" in service
     if service.get("privileged") == "true":
         yield "privileged"

@@ -43,7 +43,11 @@ class LocatedText:
 
     @property
     def number(self) -> int | None:
-        """Return the value as a whole number of at most ten digits; None for others, as a template's ${VARIABLE}."""
+        """Return the value as a whole number of at most ten digits.
+
+        Returns:
+            None for others, as a template's ${VARIABLE}.
+        """
         return int(self.text[:10]) if self.text.isdecimal() else None
 
 

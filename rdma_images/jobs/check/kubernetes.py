@@ -152,7 +152,11 @@ def _traits(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tuple
 
 
 def _disk_folder(pod: YamlNode, mounts: YamlNode) -> LocatedText | None:
-    """Return the emptyDir on /dev/shm that is a folder on the node's disk; None for another volume, and for memory."""
+    """Return the emptyDir on /dev/shm that is a folder on the node's disk.
+
+    Returns:
+        None for another volume, and for memory.
+    """
     names = {mount.lookup("name").value for mount in mounts.items if mount.lookup("mountPath").value == "/dev/shm"}
     for volume in pod.lookup("volumes").items:
         folder = volume.lookup("emptyDir")
@@ -286,7 +290,11 @@ def _skypilot_image(image_id: str, network: Network | None) -> str:
 
 
 def _network_of_cloud(resources: dict[str, Any]) -> Network | None:
-    """Return whose interfaces a SkyPilot task sees, a pod's or a machine's; None where it does not name its cloud."""
+    """Return whose interfaces a SkyPilot task sees, a pod's or a machine's.
+
+    Returns:
+        None where it does not name its cloud.
+    """
     cloud = str(resources.get("infra") or resources.get("cloud") or "").partition("/")[0].lower()
     return None if not cloud or cloud == "*" else "pod" if cloud in ("k8s", "kubernetes") else "host"
 
@@ -362,7 +370,11 @@ def _replicas(top: YamlNode, pod: YamlNode) -> LocatedText | None:
 
 
 def _mpi_slots(top: YamlNode) -> LocatedText | None:
-    """Return the slots of all hosts that mpi-operator names to mpirun; None for another job, and for an open number."""
+    """Return the slots of all hosts that mpi-operator names to mpirun.
+
+    Returns:
+        None for another job, and for an open number.
+    """
     workers = top.lookup("spec", "mpiReplicaSpecs", "Worker", "replicas")
     slots = top.lookup("spec", "slotsPerWorker").word or LocatedText("1", workers.line)
     if not workers.word or workers.word.number is None or slots.number is None:
@@ -372,7 +384,11 @@ def _mpi_slots(top: YamlNode) -> LocatedText | None:
 
 
 def _pytorch_nodes(top: YamlNode) -> LocatedText | None:
-    """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
+    """Return the nodes of a PyTorchJob, of which its master is one.
+
+    Returns:
+        None for another job, and for one that may grow.
+    """
     roles = top.lookup("spec", "pytorchReplicaSpecs")
     return _total([roles.lookup(role) for role in roles.mapping], roles)
 

@@ -173,7 +173,11 @@ def _reads_commands(words: Sequence[ShellWord]) -> bool:
 
 
 def _script_beside(words: tuple[ShellWord, ...], folder: Path | None) -> ShellWord | None:
-    """Return the text of a script in a folder that a command starts, as a word of the command; None for none."""
+    """Return the text of a script in a folder that a command starts, as a word of the command.
+
+    Returns:
+        None for none.
+    """
     heads = [_base_name(word) for word in words if not word.text.startswith("-")]
     for word in words if folder else ():
         path = folder / word.text if folder and STARTED_SCRIPT.fullmatch(word.text) else None
@@ -470,7 +474,11 @@ def _forwarded_by_mpirun(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
 
 
 def _forwarded_by_docker(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
-    """Return the variables that a container gets by its command line; None where a file or a variable has more."""
+    """Return the variables that a container gets by its command line.
+
+    Returns:
+        None where a file or a variable has more.
+    """
     texts = [word.text for word in words]
     if any(text.startswith(("--env-file", "$", "-e$")) or text == "--env-host" for text in texts):
         return None

@@ -60,7 +60,11 @@ STATUS_NAMES = {number.value: number.name for number in signal.Signals}
 
 
 def adapter_rate(root: str, count: int) -> float:
-    """Return what the node's `count` fastest active RDMA ports carry together, in GB/s; 0 counts all, 0.0 is none."""
+    """Return what the node's `count` fastest active RDMA ports carry together, in GB/s.
+
+    Returns:
+        0 counts all, 0.0 is none.
+    """
     rates = []
     for port in sorted(glob.glob(root + "/sys/class/infiniband/*/ports/1")):
         try:

@@ -126,7 +126,11 @@ def check_ipv6(
 
 
 def announced_address() -> str:
-    """Return what vLLM, SGLang and Ray announce: their variable's address, else the default route's; "" for none."""
+    """Return what vLLM, SGLang and Ray announce: their variable's address, else the default route's.
+
+    Returns:
+        "" for none.
+    """
     for name in ("VLLM_HOST_IP", "SGLANG_HOST_IP"):
         if os.environ.get(name):
             return os.environ[name]

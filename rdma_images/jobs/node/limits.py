@@ -51,7 +51,11 @@ def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
 
 
 def disk_space(folder: str) -> tuple[int, int] | None:
-    """Return the size of the file system of a folder and what is free there, in bytes; None without the folder."""
+    """Return the size of the file system of a folder and what is free there, in bytes.
+
+    Returns:
+        None without the folder.
+    """
     try:
         stat = os.statvfs(folder)
     except OSError:

@@ -44,7 +44,11 @@ def resolve(name: str) -> str | None:
 
 @functools.lru_cache
 def first_address(name: str) -> str | None:
-    """Return the address of a name that Gloo takes, of IPv4 or IPv6; "" for none, None for no answer in time."""
+    """Return the address of a name that Gloo takes, of IPv4 or IPv6.
+
+    Returns:
+        "" for none, None for no answer in time.
+    """
     return call_resolver(lambda text: socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)[0][4][0], name)
 
 
@@ -61,7 +65,10 @@ def check_full_name() -> Iterator[Finding]:
 
 
 def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> Iterator[Finding]:
-    """Yield a name of this node or of the first one that leads to another place; `rows` are the node's interfaces."""
+    """Yield a name of this node or of the first one that leads to another place.
+
+    `rows` are the node's interfaces.
+    """
     if nodes < 2:
         return
     hostname, addresses = socket.gethostname(), {row[1] for row in rows}

@@ -82,7 +82,11 @@ def nccl_version() -> Version | None:
 
 
 def torch_version() -> str:
-    """Return the version of the torch that this Python imports, without importing it; "" where there is none."""
+    """Return the version of the torch that this Python imports, without importing it.
+
+    Returns:
+        "" where there is none.
+    """
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:

@@ -127,7 +127,11 @@ def is_below(bandwidth: ExpectedBandwidth, row: Measurement | None) -> bool:
 
 
 def ranks_by_formula(row: Measurement) -> int | None:
-    """Return how many ranks measured the row, from busbw / algbw; None where the numbers are too coarse to tell."""
+    """Return how many ranks measured the row, from busbw / algbw.
+
+    Returns:
+        None where the numbers are too coarse to tell.
+    """
     timing, factor = row.out_of_place or row.in_place, FACTORS.get(row.collective)
     if not timing or not timing.algbw or not timing.busbw or timing.algbw < 5 or factor is None:
         return None

@@ -26,7 +26,13 @@ class RunLogs:
 
 
 def read_run_logs(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
-    """Return the content of logs; lines are named relative to `base`. Raises RdmaImagesError for unreadable ones."""
+    """Return the content of logs.
+
+    Lines are named relative to `base`.
+
+    Raises:
+        RdmaImagesError: A log cannot be read.
+    """
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
     failures = facts_file.read(Failures).failures.values()

@@ -179,7 +179,14 @@ def _timing(words: dict[str, str]) -> Timing:
 
 
 def number(word: object) -> float | None:
-    """Return the number in a word; None for a value that nccl-tests do not have ("N/A", nan). Raises ValueError."""
+    """Return the number in a word.
+
+    Returns:
+        None for a value that nccl-tests do not have ("N/A", nan).
+
+    Raises:
+        ValueError: The word is no number.
+    """
     if word is None or (isinstance(word, str) and word.strip().lower() in ("n/a", "nan", "-nan", "inf", "null")):
         return None
     if not isinstance(word, str | int | float) or isinstance(word, bool):

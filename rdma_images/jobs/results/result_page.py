@@ -73,7 +73,11 @@ class Chart:
 def chart(
     lines: Sequence[ChartLine], band: Sequence[tuple[int, float, float]] = (), rate: float | None = None
 ) -> Chart | None:
-    """Return the chart of lines, with the lowest and highest published by size; None where no line has a point."""
+    """Return the chart of lines, with the lowest and highest published by size.
+
+    Returns:
+        None where no line has a point.
+    """
     points = [point for line in lines for point in line.points if point[0] > 0]
     if not points:
         return None

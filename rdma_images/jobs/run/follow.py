@@ -77,7 +77,11 @@ class LogWatch:
 
     @property
     def check_failure(self) -> str:
-        """Return the nodes whose check failed, each with its first error, or why the all-reduce failed; "" for none."""
+        """Return the nodes whose check failed, each with its first error, or why the all-reduce failed.
+
+        Returns:
+            "" for none.
+        """
         bad_nodes = "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
         return bad_nodes or self._watch.all_reduce_error
 

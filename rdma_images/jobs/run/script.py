@@ -67,7 +67,10 @@ def docker(submission: Submission) -> Script:
 
 
 def skypilot(submission: Submission) -> Script:
-    """Return `sky launch`, which follows the job and ends with it; cluster or managed job are this run's alone."""
+    """Return `sky launch`, which follows the job and ends with it.
+
+    Cluster or managed job are this run's alone.
+    """
     name, file = submission.name, submission.file
     secrets = [word for variable in submission.job.work.secrets for word in ("--secret", variable)]
     if submission.job.work.restarts:

@@ -100,7 +100,10 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
 def _parameter_problems(
     request: ClusterRequest, values: Mapping[str, str], node: InstanceType, template: bool
 ) -> Iterator[str]:
-    """Yield why parameters do not go together, or not with the instance type; `template`: with a launch template."""
+    """Yield why parameters do not go together, or not with the instance type.
+
+    `template`: with a launch template.
+    """
     second = values["second-zone"]
     if second == request.zone or not second.startswith(request.region):
         yield f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"

@@ -91,7 +91,10 @@ def _job(
     variables: Sequence[JobValue],
     facts: Facts,
 ) -> Job:
-    """Return the job without the list of its values; `ref` is its image, `variables` what it sets beside the user's."""
+    """Return the job without the list of its values.
+
+    `ref` is its image, `variables` what it sets beside the user's.
+    """
     node_counts = counts.counts(
         parts.node,
         request.gpus or parts.node.gpus,
@@ -258,7 +261,11 @@ def _refuse_combinations(request: JobRequest) -> None:
 
 
 def _first_line(path: Path) -> bytes:
-    """Return the first line of a file, of at most 256 bytes; b"" where there is no such file, or it is unreadable."""
+    """Return the first line of a file, of at most 256 bytes.
+
+    Returns:
+        b"" where there is no such file, or it is unreadable.
+    """
     try:
         if not path.is_file():
             return b""

@@ -58,7 +58,10 @@ class IndexClient:
         raise RdmaImagesError(f"the package index has no wheels of {package} {version}\nset an index that has them")
 
     def pins(self, requirement: str, platform: Platform, python: str) -> dict[str, str]:
-        """Return what an installation of `requirement` would bring, by name; metadata decides it, no wheel is sent."""
+        """Return what an installation of `requirement` would bring, by name.
+
+        Metadata decides it, no wheel is sent.
+        """
         options = ("--python-platform", f"{MACHINES[platform]}-{MANYLINUX}", "--python-version", python)
         text = self._compile(requirement, *options)
         if text is None:

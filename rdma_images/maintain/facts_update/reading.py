@@ -36,7 +36,11 @@ class Reading:
 
     @property
     def changes(self) -> dict[str, tuple[Value, Value]]:
-        """Return the values that differ: name -> (recorded, current), "" for a missing one; none for a new version."""
+        """Return the values that differ: name -> (recorded, current), "" for a missing one.
+
+        Returns:
+            None for a new version.
+        """
         if self.recorded is None:
             return {}
         names = [*self.current, *(name for name in self.recorded if name not in self.current)]

@@ -68,7 +68,10 @@ def _pinned(pins: Mapping[str, str], name: re.Pattern[str]) -> str | None:
 
 
 def _pythons(wheels: Iterable[str], machine: str) -> list[str]:
-    """Return the pythons that have a wheel for `machine`, oldest first; free-threaded builds are not counted."""
+    """Return the pythons that have a wheel for `machine`, oldest first.
+
+    Free-threaded builds are not counted.
+    """
     pythons: set[str] = set()
     for wheel in wheels:
         _, _, _, tags = parse_wheel_filename(wheel_file_name(wheel))

@@ -87,7 +87,10 @@ class AcrAliyunKind:
         return False
 
     def _call(self, action: str, **fields: Any) -> Any:
-        """Return the answer of one action; the SDK's exceptions, and answers that say "no", become PublishErrors."""
+        """Return the answer of one action.
+
+        The SDK's exceptions, and answers that say "no", become PublishErrors.
+        """
         from alibabacloud_credentials.exceptions import CredentialException
         from Tea.exceptions import TeaException
 

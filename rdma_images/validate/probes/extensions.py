@@ -78,7 +78,11 @@ def _after_others(path: str, fault: str) -> str:
 
 
 def _missing_library(fault: str, path: str) -> str | None:
-    """Return the library that a fault asks for, by its name or a symbol of it; None where site-packages have none."""
+    """Return the library that a fault asks for, by its name or a symbol of it.
+
+    Returns:
+        None where site-packages have none.
+    """
     name, symbol = ABSENT.match(fault), UNDEFINED.search(fault)
     if name:
         return next((other for other in _libraries(()) if os.path.basename(other) == name[1]), None)

@@ -62,7 +62,11 @@ TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
 
 
 def leftover_kind(path: str) -> str | None:
-    """Return "secret", "cache" or "temporary" for a regular file that its path gives away; None for any other."""
+    """Return "secret", "cache" or "temporary" for a regular file that its path gives away.
+
+    Returns:
+        None for any other.
+    """
     if SECRET_NAMES.fullmatch(path):
         return "secret"
     if CACHES.fullmatch(path):

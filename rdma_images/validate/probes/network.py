@@ -60,7 +60,10 @@ def _readable(path: str) -> bool:
 
 
 def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Return what came of one plugin; without a GPU, a stand-in replaces CUDA's runtime where the image has one."""
+    """Return what came of one plugin.
+
+    Without a GPU, a stand-in replaces CUDA's runtime where the image has one.
+    """
     name_or_path = loader.searched(name, request["requiring_file"])
     runtime = ""
     if not os.path.exists(GPU):

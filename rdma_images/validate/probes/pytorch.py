@@ -61,7 +61,11 @@ def captured_errors() -> Iterator[Callable[[], str]]:
 
 
 def numpy_complaint(printed: str) -> str:
-    """Return NumPy's first sentence about a module that was compiled for its version 1; "" where it has none."""
+    """Return NumPy's first sentence about a module that was compiled for its version 1.
+
+    Returns:
+        "" where it has none.
+    """
     match = COMPILED_FOR_NUMPY.search(printed)
     return " ".join(match.group().split()) if match else ""
 

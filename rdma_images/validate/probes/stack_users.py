@@ -105,7 +105,11 @@ def required_versions(path: str) -> dict[str, list[str]]:
 
 
 def glibc_versions(path: str) -> dict[str, list[str]]:
-    """Return the versions that the file at `path` asks of glibc's libraries, by library; nothing for no ELF file."""
+    """Return the versions that the file at `path` asks of glibc's libraries, by library.
+
+    Returns:
+        Nothing for no ELF file.
+    """
     return {library: versions for library, versions in required_versions(path).items() if GLIBC.fullmatch(library)}
 
 

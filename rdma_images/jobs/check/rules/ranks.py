@@ -95,13 +95,20 @@ def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 
 def number(options: Mapping[str, LocatedText], *names: str, default: int | None = None) -> int | None:
-    """Return the first option that is there as a number; `default` where none is, None where it is no number."""
+    """Return the first option that is there as a number.
+
+    `default` where none is, None where it is no number.
+    """
     word = next((options[name] for name in names if name in options), None)
     return word.number if word else default
 
 
 def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
-    """Return how many tasks srun starts on each node; None where srun does not start it, or that is not known."""
+    """Return how many tasks srun starts on each node.
+
+    Returns:
+        None where srun does not start it, or that is not known.
+    """
     if launch.srun is None:
         return None
     nodes = number(launch.srun, "nodes", default=part.job_nodes)
