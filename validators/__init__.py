@@ -1,1 +1,1 @@
-"""What must hold in an image: validators compare what the probes measured."""
+"""Validators: the requirements of an image, compared with what the probes measured."""

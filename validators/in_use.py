@@ -1,4 +1,4 @@
-"""Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
+"""The libraries of an image that a job uses: those that NCCL opens, what they need, and the verbs providers."""
 
 import re
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Why Python packages of the GPU stack do not work beside each other: modules that cannot be loaded, and versions."""
+"""Faults of the GPU stack's Python packages: modules that cannot be loaded, and builds for another CUDA."""
 
 import re
 from collections.abc import Mapping
@@ -149,9 +149,9 @@ def packages_reported(inspection: Inspection) -> set[str]:
     """Return the packages that packages.requires names: for another torch or jax than is installed, or another CUDA."""
     packages, tree = inspection.measured.packages, inspection.measured.tree
     serious = [fault for fault in unmet_requirements(inspection) if fault.severity == "warning"]
-    unmet = {fault.package for fault in serious if fault.of_framework}
+    broken_by_framework = {fault.package for fault in serious if fault.of_framework}
     others = packages_for_another_cuda(inspection, packages, tree.libraries) if packages and tree else []
-    return unmet | {fault.partition(" ")[0] for fault in others}
+    return broken_by_framework | {fault.partition(" ")[0] for fault in others}
 
 
 def without_reported(inspection: Inspection, faults: Mapping[str, str]) -> dict[str, str]:

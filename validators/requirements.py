@@ -1,4 +1,4 @@
-"""Which requirements of the packages of the GPU stack the versions beside them do not meet."""
+"""Unmet requirements of the GPU stack's Python packages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class UnmetRequirement(NamedTuple):
         return canonicalize_name(self.requirement.name)
 
     @property
-    def wanted(self) -> str:
+    def text(self) -> str:
         """Return the requirement as pip takes it."""
         return f"{self.name}{self.requirement.specifier}"
 
@@ -49,8 +49,8 @@ class UnmetRequirement(NamedTuple):
         """Return the requirement and what is installed, as part of a sentence."""
         package = f"{self.package} {self.version}"
         if not self.installed:
-            return f"{package} requires {self.wanted}, which is not installed"
-        by = f"{self.user} requires {self.wanted} by {package}" if self.user else f"{package} requires {self.wanted}"
+            return f"{package} requires {self.text}, which is not installed"
+        by = f"{self.user} requires {self.text} by {package}" if self.user else f"{package} requires {self.text}"
         return f"{by}, and {self.installed} is installed"
 
 
@@ -89,19 +89,19 @@ def unmet_requirements(inspection: Inspection) -> list[UnmetRequirement]:
 
 def explained_failures(inspection: Inspection) -> list[tuple[FailedImport, UnmetRequirement]]:
     """Return the imports that fail on every machine for want of a requirement, each with that."""
-    imports, unmet = inspection.measured.imports, unmet_requirements(inspection)
-    causes = [(failure, _cause_of(failure, unmet)) for failure in (imports.failed if imports else ())]
+    imports, requirements = inspection.measured.imports, unmet_requirements(inspection)
+    causes = [(failure, _nearest_cause(failure, requirements)) for failure in (imports.failed if imports else ())]
     return [(failure, cause) for failure, cause in causes if cause and failure.certain and failure.error]
 
 
-def _cause_of(failure: FailedImport, unmet: Sequence[UnmetRequirement]) -> UnmetRequirement | None:
+def _nearest_cause(failure: FailedImport, requirements: Sequence[UnmetRequirement]) -> UnmetRequirement | None:
     """Return the unmet requirement nearest to the package whose import failed; None where it went through none.
 
     It is one of a package whose code it went through, or of the package in which it ended.
     """
     route = (failure.package, *failure.through)
-    by_package = [fault for package in route for fault in unmet if fault.package == package]
-    return next(iter(by_package), None) or next((fault for fault in unmet if fault.name in route), None)
+    by_package = [fault for package in route for fault in requirements if fault.package == package]
+    return next(iter(by_package), None) or next((fault for fault in requirements if fault.name in route), None)
 
 
 def absent_requirement(inspection: Inspection, failure: FailedImport) -> UnmetRequirement | None:
@@ -148,7 +148,9 @@ def _unmet_in_folder(
                     yield UnmetRequirement(name, package.version, requirement, version, severity, user)
             if version:
                 extras = requirement.extras or ("",)
-                queue += [(required, wanted, package.title if is_framework else "") for wanted in sorted(extras)]
+                queue += [
+                    (required, extra_name, package.title if is_framework else "") for extra_name in sorted(extras)
+                ]
 
 
 def _is_framework(name: str) -> bool:
@@ -235,8 +237,8 @@ def _accepts(requirement: PackageRequirement, version: str) -> bool:
 def _is_older(requirement: PackageRequirement, version: str) -> bool:
     """Return whether a version is older than a requirement asks for."""
     lower = (*PINNED, ">=")
-    least = [clause.version.removesuffix(".*") for clause in requirement.specifier if clause.operator in lower]
+    lower_bounds = [clause.version.removesuffix(".*") for clause in requirement.specifier if clause.operator in lower]
     try:
-        return any(Version(version) < Version(bound) for bound in least)
+        return any(Version(version) < Version(bound) for bound in lower_bounds)
     except InvalidVersion:
         return False

@@ -1,4 +1,4 @@
-"""Whether the chain from NCCL to the fabric holds: as it was run, or read where nothing could be run."""
+"""Validators of the chain from NCCL to the fabric, as it was run, or read where nothing could be run."""
 
 import pytest
 

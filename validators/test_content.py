@@ -1,4 +1,4 @@
-"""What takes space in the image, and what must not be in it."""
+"""Validators of the image's files: what takes space, and what must not be in it."""
 
 import re
 from collections.abc import Mapping

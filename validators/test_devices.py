@@ -1,4 +1,4 @@
-"""Whether the machine or the pod gives the image what its fabric needs. Absent hardware is a skip, never a pass."""
+"""Validators of what a machine or pod gives the image for its fabric. Absent hardware is a skip, never a pass."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the image sets for every process in it."""
+"""Validators of the variables that the image sets for every process."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping

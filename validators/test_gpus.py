@@ -1,4 +1,4 @@
-"""Whether the GPUs work, an all-reduce is right in every element, and NCCL's channels take the fabric."""
+"""Validators of the GPUs: an all-reduce is right in every element, and NCCL's channels take the fabric."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether the packages of the GPU stack can be imported, as they were in the image."""
+"""Validators of the imports of the GPU stack's packages, as they were tried in the image."""
 
 import re
 from collections import defaultdict
@@ -122,7 +122,7 @@ def _fix(inspection: Inspection, fault: FailedImport) -> str:
     if NUMPY.search(fault.words):
         return f"pip install 'numpy<2', or a release of {fault.package} that was compiled for NumPy 2"
     if absent := absent_requirement(inspection, fault):
-        return f"pip install '{absent.wanted}'"
+        return f"pip install '{absent.text}'"
     if fault.missing:
         return f"install the package that has the module {fault.missing}"
     return (

@@ -1,4 +1,4 @@
-"""Whether what the image says of itself is whole and true."""
+"""Validators of the image's labels: they are complete and true."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whether the libraries of a job are whole, can be read by the image's user, and are taken by the loader."""
+"""Validators of a job's libraries: they are whole, the user may read them, and the loader takes them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whether everything that the other validators need was measured."""
+"""Validators of the measurements that the others need."""
 
 import pytest
 

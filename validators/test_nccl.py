@@ -1,4 +1,4 @@
-"""Which NCCL is in the image, and whether everything that names a version agrees with it."""
+"""Validators of the image's NCCL, and of everything that names its version."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Whether NCCL will find, open and understand the plugin that brings it to EFA."""
+"""Validators of the network plugin: NCCL finds, opens and understands it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether Python packages are beside the releases of others that they require."""
+"""Validators of the requirements of Python packages."""
 
 import re
 from collections import defaultdict
@@ -36,7 +36,7 @@ def test_requires(
     for failure, cause in explained_failures(inspection):
         failures[cause].append(failure)
     others = packages_for_another_cuda(inspection, packages, libraries)
-    others += _in_one_folder(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
+    others += _wheels_for_two_cudas(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
         name, version = jax[0]
@@ -87,12 +87,12 @@ def _failed_modules(inspection: Inspection) -> list[str]:
 
 def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
     """Return what to install so that requirements are met; `others` where a package is for another CUDA, too."""
-    wanted = sorted({f"'{fault.wanted}'" for fault in unmet if not fault.of_framework})
-    fixes = [f"pip install {' '.join(wanted)}"] if wanted else []
+    specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.of_framework})
+    fixes = [f"pip install {' '.join(specifications)}"] if specifications else []
     return "; ".join([*fixes, TOGETHER] if others or any(fault.of_framework for fault in unmet) else fixes)
 
 
-def _in_one_folder(packages: MeasuredPackages) -> list[str]:
+def _wheels_for_two_cudas(packages: MeasuredPackages) -> list[str]:
     """Return which wheels of NVIDIA are there for two CUDA: both write the same files."""
     faults = []
     for wheels in packages.wheels.values():

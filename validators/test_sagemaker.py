@@ -1,4 +1,4 @@
-"""Whether an image trains as SageMaker starts it, with nothing that undoes its environment."""
+"""Validators of an image for SageMaker: it trains as SageMaker starts it, in its own environment."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What files of the image set for NCCL, libfabric, rdma-core and every shell."""
+"""Validators of the image's files that set variables of NCCL, libfabric, rdma-core and shells."""
 
 import re
 

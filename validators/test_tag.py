@@ -1,4 +1,4 @@
-"""Whether the versions that an image's tag names are those in the image."""
+"""Validators of the versions in an image's tag."""
 
 import re
 

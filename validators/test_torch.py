@@ -1,4 +1,4 @@
-"""Whether torch works at all, with the CUDA it was built for."""
+"""Validators of torch: it works, with the CUDA that it was built for."""
 
 import platform
 import re

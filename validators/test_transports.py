@@ -1,4 +1,4 @@
-"""What opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake, and what brings them to a fabric."""
+"""Validators of what opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a run of one of the fabric's tools comes to."""
+"""Judge a run of one of the fabric's tools."""
 
 import pytest
 
