@@ -147,6 +147,7 @@ class Launcher(Row):
     image: str | None = None  # a regular expression for the only images that it starts
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     fields: dict[str, JobFieldRow] = Field(default_factory=dict)  # of jobs.yaml, those that it has
+    without: dict[str, str] = Field(default_factory=dict)  # of those that it has not: why, or what to do
 
 
 class RankStarter(Row):
@@ -192,6 +193,9 @@ class Launchers(FactsFile):
                     yield steps, f"no field of a job: {suggestion(field, self.fields)}"
                 if row.parameter and row.parameter not in launcher.parameters:
                     yield steps, f"the launcher has no parameter {row.parameter}: add it"
+            for field in launcher.without:
+                if field in launcher.fields or field not in self.fields:
+                    yield ("launchers", name, "without", field), "no field of a job that this launcher lacks: remove it"
         for form_steps, form in self._forms():
             try:
                 re.compile(form)

@@ -83,6 +83,9 @@ def launchers_page(launchers: Launchers) -> str:
         ]
         lines += [f"## `{name}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", "", "| launcher | how |", "|---|---|"]
         lines += [f"| `{launcher}` | {how} |" for launcher, how in rows]
-        without = [f"`{launcher}`" for launcher in names if name not in launchers.launchers[launcher].fields]
-        lines += ["", *([f"Refused by {', '.join(without)}.", ""] if without else [])]
+        lacking = {
+            key: launchers.launchers[key].without for key in names if name not in launchers.launchers[key].fields
+        }
+        refusals = [f"`{key}`" + (f" ({reasons[name]})" if name in reasons else "") for key, reasons in lacking.items()]
+        lines += ["", *([f"Refused by {', '.join(refusals)}.", ""] if refusals else [])]
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -170,7 +170,7 @@ class _JobRun:
 
     def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""
-        ends = not (self.options.wait or submission.job.work.restarts)
+        ends = not (self.options.wait or submission.job.work.is_recovered)
         logs = LogWatch(submission.logs, self.progress, ends, submission.job.nodes)
         node = None if self.options.node is None else NodeOutput(submission.logs, self.options.node)
         outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, node)

@@ -73,7 +73,7 @@ def skypilot(submission: Submission) -> Script:
     """
     name, file = submission.name, submission.file
     secrets = [word for variable in submission.job.work.secrets for word in ("--secret", variable)]
-    if submission.job.work.restarts:
+    if submission.job.work.is_recovered:
         managed = ["sky", "jobs", "launch", "--yes", "-n", name, *secrets, str(file)]
         return Script(submission, managed, [["sky", "jobs", "cancel", "--yes", "-n", name]])
     return Script(submission, ["sky", "launch", "--yes", "-c", name, *secrets, file], [["sky", "down", "--yes", name]])

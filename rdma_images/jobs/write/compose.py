@@ -191,7 +191,8 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
         if name not in launcher.fields:
             supporting = [name_ for name_, row in table.launchers.items() if name in row.fields]
             support = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
-            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {support}")
+            reason = f": {launcher.without[name]}" if name in launcher.without else ""
+            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}){reason}; {support}")
     if lines:
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
 

@@ -56,6 +56,7 @@ def launchers_json(project: Project) -> list[dict[str, object]]:
                 if any(row_.applies(fabric, 2, row.kind) for fabric in row.fabrics)
             },
             "fields": {key: row_.how for key, row_ in row.fields.items()},
+            "without": row.without,
             "source": project.facts.launchers.cite(row),
         }
         for name, row in project.facts.launchers.launchers.items()
@@ -70,6 +71,7 @@ def launchers_json(project: Project) -> list[dict[str, object]]:
             "targets": [],
             "parameters": {key: _parameter(row_) for key, row_ in maker.parameters.items()},
             "fields": {},
+            "without": {},
             "source": project.facts.launchers.cite(maker),
         }
         for name, maker in project.facts.launchers.clusters.items()
@@ -107,6 +109,8 @@ def field_table(launchers: Launchers) -> RenderableType:
         for launcher, row in launchers.launchers.items():
             if name in row.fields:
                 table.add_row("", launcher, row.fields[name].how)
+            elif name in row.without:
+                table.add_row("", launcher, f"no: {row.without[name]}")
     return table
 
 

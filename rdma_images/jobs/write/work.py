@@ -101,6 +101,11 @@ class Work:
         """Return the key, value and effect of each toleration; a value of None tolerates any."""
         return [match.groupdict() for text in self.tolerations if (match := TOLERATION.fullmatch(text))]
 
+    @property
+    def is_recovered(self) -> bool:
+        """Return whether an attempt that fails, or whose nodes are taken away, is followed by another."""
+        return self.spot or self.restarts > 0
+
     def values(self) -> Iterator[tuple[str, str]]:
         """Yield each value that launchers take in a form of their own, after its field in facts/launchers.yaml."""
         yield from (("node-selector", f"{name}={value}") for name, value in self.node_selector.items())

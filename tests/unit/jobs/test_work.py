@@ -260,6 +260,14 @@ def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
     refusal_text = refusal("slurm", Work(mounts=(work.parse_mount("claim:data:/data"),), service_account="x"))
     assert "launcher slurm has no mount.claim" in refusal_text
     assert "launcher slurm has no service-account" in refusal_text
+    refusal_text = refusal("slurm", Work(mounts=(work.parse_mount("nfs:server:/share:/data"),)))
+    assert "mount it on the nodes, and name the folder: `/FOLDER:/PATH`; these have it: mpijob" in refusal_text
+
+
+def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
+    texts = files("skypilot", Work(spot=True))
+    assert yaml.safe_load(texts["job.yaml"])["resources"]["use_spot"] is True
+    assert "sky jobs launch" in texts["README.md"]
 
 
 @pytest.mark.parametrize(
