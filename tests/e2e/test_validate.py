@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
+from rdma_images.core.stream import CHUNK
 from rdma_images.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import report_folder
-from rdma_images.validate import container, image_layers
+from rdma_images.validate import container, image_layers, measuring, readout
 from rdma_images.validate.image_config import image_digest, read_image_config
 from rdma_images.validate.validate_image import validate
 from tests.e2e import validated, volumes
@@ -108,6 +110,33 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     } <= passed
     # The stand-in's libfabric is Debian's, and the label that says so was not copied.
     assert validated.failed(report) == {"libfabric.version"}
+
+
+def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files() -> None:
+    """But for what only a process shows, the loader's words, and the few files that the engine adds."""
+    ref, engine = validated.good_image(), validated.engine()
+    with closing(engines.client(engine)) as client:
+        image_config = read_image_config(client, ref, image_digest(client, ref))
+        inside = measuring.measure(client, engine, image_config)
+        with container.sealed_container(client, image_config.digest) as box:
+            outside = readout.read_out(box.container.export(chunk_size=CHUNK), image_config)
+    of_process = {"kernel": "", "python": "", "python_path": ""}
+    assert inside.system
+    assert outside.system == inside.system.model_copy(update=of_process)
+    assert outside.packages == inside.packages
+    assert outside.settings == inside.settings
+    trees = [measured.tree.model_dump() for measured in (inside, outside) if measured.tree]
+    for tree in trees:
+        first = {file["identity"]: path for path, file in sorted(tree["files"]["libraries"].items(), reverse=True)}
+        for file in tree["files"]["libraries"].values():
+            file["identity"] = first[file["identity"]]
+        for answer in tree["libraries"]["resolved"].values():
+            answer["error"] = bool(answer["error"])
+    sizes = [tree["files"].pop("bytes") for tree in trees]
+    assert abs(sizes[0] - sizes[1]) < 4096
+    methods = [tree["libraries"].pop("method") for tree in trees]
+    assert methods == ["the image's loader", "the image's ld.so.cache, read without running it"]
+    assert trees[0] == trees[1]
 
 
 @pytest.mark.exhaustive
