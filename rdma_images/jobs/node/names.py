@@ -111,20 +111,28 @@ def check_comm_id(rows: list[Interface], rank: int, setting: str) -> Iterator[Fi
         yield "error", "interface", "NCCL_COMM_ID=%s is no address of this node, where rank 0 listens at it" % setting
 
 
-def check_port(rank: int, port: str, nodes: int = 1) -> Iterator[Finding]:
-    """Yield a port where no ranks can meet: one that is no port, or on which something listens on the first node."""
-    number = int(port) if port.isdigit() and port.isascii() else -1
-    if port and not 0 <= number < 1 << 16:
-        yield "warning", "port", "MASTER_PORT=%s is no port: a number from 1 to 65535" % port
+def check_port(rank: int, setting: str, nodes: int = 1, fixed: int = 0) -> Iterator[Finding]:
+    """Yield a port where no ranks can meet: one that is no port, or on which something listens on the first node.
+
+    Args:
+        rank: This node's number in the job.
+        setting: The value of MASTER_PORT, "" where it is not set.
+        nodes: Number of the job's nodes.
+        fixed: The port that the job's launcher takes, whatever MASTER_PORT is; 0 where it takes that one.
+    """
+    name = "port %d, where the ranks meet," % fixed if fixed else "MASTER_PORT=%s" % setting
+    number = fixed or (int(setting) if setting.isdigit() and setting.isascii() else -1)
+    if setting and not 0 <= number < 1 << 16:
+        yield "warning", "port", "%s is no port: a number from 1 to 65535" % name
     elif number == 0 and nodes > 1:
-        yield "warning", "port", "MASTER_PORT=0 is another free port on each node, so that ranks do not meet: name one"
+        yield "warning", "port", "%s is another free port on each node, so that ranks do not meet: name one" % name
     if rank or not 0 < number < 1 << 16:
         return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", int(port)))
+            probe.bind(("", number))
         except PermissionError:
             return
         except OSError:
-            yield "warning", "port", "MASTER_PORT=%s is in use here: an earlier job may still run" % port
+            yield "warning", "port", "%s is in use here: an earlier job or another one still runs" % name

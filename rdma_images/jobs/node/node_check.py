@@ -105,7 +105,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     yield from check_names(rows, options.nodes, options.rank, options.master)
     yield from check_full_name()
     yield from check_comm_id(rows, options.rank, os.environ.get("NCCL_COMM_ID", ""))
-    yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""), options.nodes)
+    yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""), options.nodes, options.port)
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)
@@ -129,6 +129,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--master", default="")
+    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--root", default="/")
     started, failed = time.monotonic(), False
     for severity, name, sentence in check(parser.parse_args(arguments)):

@@ -47,6 +47,9 @@ def test_a_port_in_use_on_the_first_node() -> None:
         port = str(server.getsockname()[1])
         assert [name for _, name, _ in names.check_port(0, port)] == ["port"]
         assert not list(names.check_port(1, port))
+        ((_, _, sentence),) = names.check_port(0, "23456", fixed=int(port))
+        assert sentence.startswith(f"port {port}, where the ranks meet, is in use here")
+        assert not list(names.check_port(1, "23456", fixed=int(port)))
     assert not list(names.check_port(0, "0"))
 
 
