@@ -53,8 +53,8 @@ class BrokenFile(NamedTuple):
 def broken(inspection: Inspection, path: str) -> BrokenFile | None:
     """Return what is wrong with the file or link at `path`; None if it is a library, or was not examined."""
     tree = inspection.measured.tree
-    about = tree.files.libraries.get(path) if tree else None
-    return _describe(inspection, path, about) if about and about.condition else None
+    file = tree.files.libraries.get(path) if tree else None
+    return _describe(inspection, path, file) if file and file.condition else None
 
 
 def broken_named(inspection: Inspection, name: str) -> dict[str, BrokenFile]:
@@ -64,14 +64,14 @@ def broken_named(inspection: Inspection, name: str) -> dict[str, BrokenFile]:
     return {path: fault for path in sorted(paths) if (fault := broken(inspection, path))}
 
 
-def _describe(inspection: Inspection, path: str, about: LibraryFile) -> BrokenFile:
-    description, fix = DESCRIPTIONS[condition_kind(about.condition)]
+def _describe(inspection: Inspection, path: str, file: LibraryFile) -> BrokenFile:
+    description, fix = DESCRIPTIONS[condition_kind(file.condition)]
     words = {
         "path": path,
-        "target": about.target,
-        "size": about.size,
-        "other": about.condition.partition(" ")[2],
+        "target": file.target,
+        "size": file.size,
+        "other": file.condition.partition(" ")[2],
         "machine": inspection.subject.machine,
     }
-    behind = f", a link to {about.target}," if about.target and "{target}" not in description else ""
+    behind = f", a link to {file.target}," if file.target and "{target}" not in description else ""
     return BrokenFile(f"{path}{behind} is {description.format(**words)}", fix.format(**words))

@@ -106,7 +106,7 @@ def lacking_for_sure(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
     alternatives = defaultdict(set)
     for path, missing in lacks.items():
         alternatives[NUMBER.sub("", path)].add(tuple(missing))
-    whole = {_package(path) for path, missing in lacks.items() if not missing}
+    complete_packages = {_package(path) for path, missing in lacks.items() if not missing}
     return {
         path: [
             name
@@ -114,7 +114,7 @@ def lacking_for_sure(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
             if IMPORTED.fullmatch(path)
             and (
                 OF_CUDA.fullmatch(name)
-                or (_package(path) not in whole and len(alternatives[NUMBER.sub("", path)]) == 1)
+                or (_package(path) not in complete_packages and len(alternatives[NUMBER.sub("", path)]) == 1)
             )
         ]
         for path, missing in lacks.items()

@@ -82,8 +82,10 @@ def find_variables(
     ending: list[VariableFinding] = []  # of warnings, first what can end a job
     costing: list[VariableFinding] = []
     for origin, values in where.items():
-        whole = {name: value for name, value in values.items() if not value.endswith("\r")}  # see settings.readable
-        applying = [row for row in rows if row.applies_to(whole, inspection.expected.fabric, versions)]
+        readable_values = {
+            name: value for name, value in values.items() if not value.endswith("\r")
+        }  # see settings.readable
+        applying = [row for row in rows if row.applies_to(readable_values, inspection.expected.fabric, versions)]
         of_fabric = {row.name for row in applying if row.fabric}
         for row in (row for row in applying if row.fabric or row.name not in of_fabric):  # one cause is one line
             why = f"{_because(row, versions)} [{environment.cite(row)}]"
@@ -215,7 +217,7 @@ def _versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
             yield name.rpartition("component.")[2], value
     tree, nccl, packages = inspection.measured.tree, nccl_in_use(inspection), inspection.measured.packages
     yield from packages.installed if packages else ()
-    yield from (("aws-ofi-nccl", about.version) for about in (tree.libraries.plugins.values() if tree else ()))
+    yield from (("aws-ofi-nccl", plugin.version) for plugin in (tree.libraries.plugins.values() if tree else ()))
     yield "nccl", nccl[1] if nccl else ""
     libfabric = tree.libraries.resolved.get("libfabric.so.1") if tree else None
     yield "libfabric", tree.libraries.libfabric.get(libfabric.file, "") if tree and libfabric else ""

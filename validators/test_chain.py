@@ -73,8 +73,8 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
     file = plugin_file(inspection, libraries, nccl[0]) if nccl else None
     if link.name == "plugin" and not file:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
-    about = libraries.plugins.get(file or "")
-    stranger = about and about.project not in EFA_PLUGINS and (about.project or FABRIC not in about.needed)
+    plugin = libraries.plugins.get(file or "")
+    stranger = plugin and plugin.project not in EFA_PLUGINS and (plugin.project or FABRIC not in plugin.needed)
     if link.name == "plugin" and stranger:
         pytest.skip("NCCL opens another plugin than the fabric's: see plugin.project")
     if any(closure(libraries, path).faults for path in roots(inspection, files, libraries)):

@@ -53,7 +53,7 @@ class Budgets(Strict):
     bytes_to_pull: dict[str, int]
 
 
-def left_in(inspection: Inspection, kind: str) -> list[str]:
+def leftovers_of_kind(inspection: Inspection, kind: str) -> list[str]:
     """Return the leftovers of a kind in any layer.
 
     Where there are no layers to read, in the file system that they make.
@@ -68,7 +68,7 @@ def left_in(inspection: Inspection, kind: str) -> list[str]:
     return lines
 
 
-def some(entries: list[str]) -> str:
+def shorten_list(entries: list[str]) -> str:
     """Return the first few, and how many more."""
     more = f" and {len(entries) - MAX_SHOWN} more" if len(entries) > MAX_SHOWN else ""
     return ", ".join(entries[:MAX_SHOWN]) + more
@@ -83,12 +83,14 @@ def megabytes(size: int) -> str:
 def test_secrets(inspection: Inspection, require: Requirement) -> None:
     """No secret lies in any layer, as the content of its files shows."""
     secrets = [
-        entry for entry in left_in(inspection, "secret") if not HOST_KEY.match(entry) and not BY_NAME.search(entry)
+        entry
+        for entry in leftovers_of_kind(inspection, "secret")
+        if not HOST_KEY.match(entry) and not BY_NAME.search(entry)
     ]
     require(
         not secrets,
         expected="none",
-        actual=f"everybody who pulls the image can read {some(secrets)}" if secrets else "none",
+        actual=f"everybody who pulls the image can read {shorten_list(secrets)}" if secrets else "none",
         fix="replace the secret: everybody who pulled the image has it; use --mount=type=secret in builds",
     )
 
@@ -96,11 +98,11 @@ def test_secrets(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("layers.secret-names", source=LAYERS, severity="warning")
 def test_secret_names(inspection: Inspection, require: Requirement) -> None:
     """No layer has a file in which programs keep logins, also where its content is of no known form."""
-    files = [BY_NAME.sub("", entry) for entry in left_in(inspection, "secret") if BY_NAME.search(entry)]
+    files = [BY_NAME.sub("", entry) for entry in leftovers_of_kind(inspection, "secret") if BY_NAME.search(entry)]
     require(
         not files,
         expected="none",
-        actual=f"programs keep logins in {some(files)}, which everybody who pulls the image can read"
+        actual=f"programs keep logins in {shorten_list(files)}, which everybody who pulls the image can read"
         if files
         else "none",
         fix="remove the file in the step that makes it, or mount it with --mount=type=secret",
@@ -110,11 +112,11 @@ def test_secret_names(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("layers.host-keys", source=SSHD, severity="warning")
 def test_host_keys(inspection: Inspection, require: Requirement) -> None:
     """No layer holds the keys of an SSH server, by which every container is the same host."""
-    keys = [entry for entry in left_in(inspection, "secret") if HOST_KEY.match(entry)]
+    keys = [entry for entry in leftovers_of_kind(inspection, "secret") if HOST_KEY.match(entry)]
     require(
         not keys,
         expected="none",
-        actual=f"{some([entry.partition(' ')[0] for entry in keys])}: all containers have the same SSH host key"
+        actual=f"{shorten_list([entry.partition(' ')[0] for entry in keys])}: all containers have the same SSH host key"
         if keys
         else "none",
         fix="remove them in the layer that installs openssh-server, and run `ssh-keygen -A` when the container starts",
@@ -124,11 +126,11 @@ def test_host_keys(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("layers.caches", source=LAYERS, severity="note")
 def test_caches(inspection: Inspection, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
-    caches = left_in(inspection, "cache")
+    caches = leftovers_of_kind(inspection, "cache")
     require(
         not caches,
         expected="none",
-        actual=some(caches) or "none",
+        actual=shorten_list(caches) or "none",
         fix="use --mount=type=cache, or remove them in the same RUN: rm -rf /var/lib/apt/lists/*, pip --no-cache-dir",
     )
 
@@ -136,9 +138,12 @@ def test_caches(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("layers.temporary", source=LAYERS, severity="note")
 def test_temporary(inspection: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
-    temporary = left_in(inspection, "temporary")
+    temporary = leftovers_of_kind(inspection, "temporary")
     require(
-        not temporary, expected="none", actual=some(temporary) or "none", fix="remove them in the RUN that makes them"
+        not temporary,
+        expected="none",
+        actual=shorten_list(temporary) or "none",
+        fix="remove them in the RUN that makes them",
     )
 
 
@@ -150,7 +155,7 @@ def test_writable(files: Files, require: Requirement) -> None:
     require(
         not files.world_writable,
         expected="none",
-        actual=f"everybody may write to {some(files.world_writable)}{keys}" if files.world_writable else "none",
+        actual=f"everybody may write to {shorten_list(files.world_writable)}{keys}" if files.world_writable else "none",
         fix=f"chmod o-w {' '.join(files.world_writable[:MAX_SHOWN])}",
         severity=None if refused else "note",  # makers open /workspace to any user
     )
@@ -177,9 +182,15 @@ def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> l
         answer, folder = libraries.closures[path], path.rpartition("/")[0]
         faults += [explain_refusal(fault) for fault in answer.faults if "version `" in fault]
         for name, file in answer.libraries.items():
-            mine = files.libraries.get(resolve_links(files, f"{folder}/{name}"))
+            linked_file = files.libraries.get(resolve_links(files, f"{folder}/{name}"))
             other = files.libraries.get(file)
-            if mine and other and CUDNN.search(file) and file.rpartition("/")[0] != folder and mine.size != other.size:
+            if (
+                linked_file
+                and other
+                and CUDNN.search(file)
+                and file.rpartition("/")[0] != folder
+                and linked_file.size != other.size
+            ):
                 way = "LD_LIBRARY_PATH" if file.rpartition("/")[0] in search_path else "the loader"
                 faults.append(f"{path} takes {file}, to which {way} leads, and not its own {name}: releases do not mix")
     return list(dict.fromkeys(faults))
@@ -203,13 +214,15 @@ def test_cuda_single(inspection: Inspection, files: Files, libraries: Libraries,
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
-    apart = {path for copies_of_name in copies.values() for path in toolkit_copies(inspection, copies_of_name)}
-    relevant = {name: [path for path in copies_of_name if path not in apart] for name, copies_of_name in copies.items()}
-    twice = {name: copies_of_name for name, copies_of_name in relevant.items() if len(copies_of_name) > 1}
+    separate = {path for copies_of_name in copies.values() for path in toolkit_copies(inspection, copies_of_name)}
+    relevant = {
+        name: [path for path in copies_of_name if path not in separate] for name, copies_of_name in copies.items()
+    }
+    repeated = {name: copies_of_name for name, copies_of_name in relevant.items() if len(copies_of_name) > 1}
     require(
-        not twice,
-        expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if apart else ""),
-        actual="; ".join(f"{name}: {', '.join(copies_of_name)}" for name, copies_of_name in twice.items())
+        not repeated,
+        expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if separate else ""),
+        actual="; ".join(f"{name}: {', '.join(copies_of_name)}" for name, copies_of_name in repeated.items())
         or "each once",
         fix="keep the wheels' and leave the toolkit out, or the other way round",
     )
@@ -221,9 +234,9 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
     if not loads_nccl(files, libraries):
         pytest.skip("there is no NCCL: what runs without GPUs may bring a stub to start at all")
     answer = libraries.resolved["libcuda.so.1"]
-    about = files.libraries.get(answer.file)
-    size = f"{about.size} bytes" if about else "mounted into the container"
-    stub = bool(answer.file) and ("/stubs/" in answer.file or (about is not None and about.size < STUB_SIZE))
+    file = files.libraries.get(answer.file)
+    size = f"{file.size} bytes" if file else "mounted into the container"
+    stub = bool(answer.file) and ("/stubs/" in answer.file or (file is not None and file.size < STUB_SIZE))
     require(
         not stub,
         expected="no libcuda.so.1 (the runtime brings the driver's), or a whole one",
@@ -264,13 +277,13 @@ def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) 
     if inspection.measured.devices or inspection.measured.gpus:
         return {}
     by_version = {}
-    for path, about in files.libraries.items():
+    for path, file in files.libraries.items():
         match = OF_A_DRIVER.fullmatch(base_name(path))
         is_relevant = "/stubs/" not in path and (
             path == libraries.resolved["libcuda.so.1"].file or "compat" not in path
         )
-        if match and is_relevant and not about.target and (about.condition == "empty" or about.size >= STUB_SIZE):
-            by_version[path] = "" if about.condition == "empty" else match.group(1)
+        if match and is_relevant and not file.target and (file.condition == "empty" or file.size >= STUB_SIZE):
+            by_version[path] = "" if file.condition == "empty" else match.group(1)
     return by_version
 
 
@@ -354,7 +367,7 @@ def test_budget(inspection: Inspection, require: Requirement) -> None:
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
         pytest.skip("the engine keeps no compressed layers: what a pull takes is unknown")
     sizes = inspection.measured.tree.files.sizes if inspection.measured.tree else {}
-    largest = ", ".join(f"{folder} {megabytes(taken)}" for folder, taken in list(sizes.items())[:MAX_SHOWN])
+    largest = ", ".join(f"{folder} {megabytes(size)}" for folder, size in list(sizes.items())[:MAX_SHOWN])
     require(
         size <= budget,
         expected=f"at most {megabytes(budget)}",

@@ -94,7 +94,7 @@ def removal_fix(findings: list[VariableFinding]) -> str:
     """Return what to change, by where the variables are set."""
     phrases = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
     by_origin = {origin: [finding for finding in findings if finding.where == origin] for origin in phrases}
-    fixes = [f"leave {names(some)} {phrases[origin]}" for origin, some in by_origin.items() if some]
+    fixes = [f"leave {names(group)} {phrases[origin]}" for origin, group in by_origin.items() if group]
     newer = {
         finding.newer: [other for other in findings if other.newer == finding.newer]
         for finding in findings
@@ -421,16 +421,16 @@ def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[
     """Return the Pythons that PATH has too late: with torch where the first have none, or with more than the first."""
     wheels = packages.wheels if packages else {}
     first = {name: python for python in reversed(settings.pythons) for name in python.names}
-    taken = list(first.values())
-    late = [candidate for candidate in settings.pythons if candidate not in taken and _has_torch(candidate, wheels)]
-    have_torch = [candidate for candidate in taken if _has_torch(candidate, wheels)]
+    used = list(first.values())
+    late = [candidate for candidate in settings.pythons if candidate not in used and _has_torch(candidate, wheels)]
+    have_torch = [candidate for candidate in used if _has_torch(candidate, wheels)]
     lines = []
     for candidate in late:
-        built_on = [other for other in taken if other.folders and set(other.folders) < set(candidate.folders)]
-        more = [folder for folder in candidate.folders if not any(folder in other.folders for other in taken)]
+        built_on = [other for other in used if other.folders and set(other.folders) < set(candidate.folders)]
+        more = [folder for folder in candidate.folders if not any(folder in other.folders for other in used)]
         more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLERS]
         if not have_torch or (built_on and more):
-            before = (built_on or taken)[0]
+            before = (built_on or used)[0]
             lacks = f"the packages in {more[0]}" if have_torch else "torch"
             lines.append(f"PATH has {before.path} before {candidate.path}, and python there is without {lacks}")
     return lines[:1]

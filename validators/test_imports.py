@@ -29,17 +29,17 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     imported = imports.imported if imports else {}
     if not torch and "torch" in inspection.measured.lost:
         pytest.skip("torch cannot be imported: see torch.imports")
-    every = [*(imports.failed if imports else ()), *_complaint_of_torch(inspection)]
-    if not every and not imports:
+    all_failures = [*(imports.failed if imports else ()), *_complaint_of_torch(inspection)]
+    if not all_failures and not imports:
         unmeasured(inspection, "imports")
-    reported = _reported_elsewhere(inspection, every)
+    reported = _reported_elsewhere(inspection, all_failures)
     explained = [failure for failure, _ in explained_failures(inspection)]
     failed = [
         fault
-        for fault in every
+        for fault in all_failures
         if fault not in explained and not reported.intersection([fault.package, *fault.through])
     ]
-    if every and not failed:
+    if all_failures and not failed:
         pytest.skip("what cannot be imported has its cause in torch.extensions, packages.requires or transports.load")
     if not failed and not imported:
         pytest.skip("no import came to its end without a GPU, or in time")

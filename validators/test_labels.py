@@ -38,10 +38,10 @@ def labelled_version(inspection: Inspection, component: str, brought_by: str = "
     )
 
 
-def same(require: Requirement, label: str, actual: str, component: str, goes_on: str = "[.+]") -> None:
-    """Require that the label names the measured version or its beginning, after which it `goes_on` (a pattern)."""
+def same(require: Requirement, label: str, actual: str, component: str, suffix: str = "[.+]") -> None:
+    """Require that the label names the measured version or its beginning, before a `suffix` (a pattern)."""
     require(
-        re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", actual) is not None,
+        re.fullmatch(f"{re.escape(label)}(?:{suffix}.*)?", actual) is not None,
         expected=f"{label}, as the label {LABEL_PREFIX}.component.{component} says",
         actual=f"the label {LABEL_PREFIX}.component.{component} says {label}, and the image has {actual or 'none'}",
         fix="set labels from what was built: build the image again, or correct the label",
@@ -110,7 +110,7 @@ def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: 
     label = labelled_version(inspection, "rdma-core", brought_by="efa-installer")
     version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
-    same(require, label, version, "rdma-core", goes_on=r"\D")
+    same(require, label, version, "rdma-core", suffix=r"\D")
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
@@ -139,7 +139,7 @@ def test_architectures(inspection: Inspection, system: System, libraries: Librar
     if not system.python:
         pytest.skip("programs are read by the image's own Python, and it has none")
     lacking = {path: set(label.split()) - set(code) for path, code in libraries.gpu_code.items()}
-    without = [f"{path} has none for {' '.join(sorted(some))}" for path, some in lacking.items() if some]
+    without = [f"{path} has none for {' '.join(sorted(missing))}" for path, missing in lacking.items() if missing]
     require(
         bool(lacking) and not without,
         expected=f"code for {label} in each, as the label {LABEL_PREFIX}.{name} says",

@@ -91,13 +91,13 @@ def test_libfabric_single(inspection: Inspection, libraries: Libraries, require:
     }
     used |= {libraries.resolved["libfabric.so.1"].file, *(p for p in paths if p.startswith("/opt/amazon/efa/"))}
     spare = [path for path in paths if path not in used] if used & set(paths) else paths[1:]
-    taken = {file for closure_ in libraries.closures.values() for file in closure_.libraries.values()}
+    used = {file for closure_ in libraries.closures.values() for file in closure_.libraries.values()}
     require(
         not spare,
         expected="one file",
         actual=f"beside the libfabric in use there is {', '.join(spare)}" if spare else ", ".join(paths),
         fix=f"remove {', '.join(spare)} or the package that brings it",
-        severity="note" if spare and not taken & set(spare) else None,
+        severity="note" if spare and not used & set(spare) else None,
     )
 
 
@@ -162,8 +162,8 @@ def _effect(path: str) -> str:
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")
 def test_providers(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every provider that libfabric opens as a file of its own can be loaded."""
-    mine = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
-    opened = [path for path in mine if opens(inspection, libraries, path)] or pytest.skip(
+    provider_paths = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
+    opened = [path for path in provider_paths if opens(inspection, libraries, path)] or pytest.skip(
         "libfabric's providers are in it"
     )
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}

@@ -59,8 +59,10 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
     broken_files: dict[str, BrokenFile] = {}
     for name in requested_names(inspection, files, libraries):
         broken_files |= culprits(inspection, libraries, name)
-    mine = [path for path, driver in opened_providers(files, libraries).items() if driver == inspection.expected.fabric]
-    providers = {path: broken(inspection, path) for path in mine}
+    provider_paths = [
+        path for path, driver in opened_providers(files, libraries).items() if driver == inspection.expected.fabric
+    ]
+    providers = {path: broken(inspection, path) for path in provider_paths}
     broken_files |= {path: faults for path, faults in providers.items() if faults} if all(providers.values()) else {}
     behind_links = {resolve_links(files, path) for path in broken_files if files.libraries[path].target}
     faults = [fault for path, fault in broken_files.items() if path not in behind_links or files.libraries[path].target]
@@ -79,8 +81,8 @@ def test_links(
     """No link to a library leads nowhere in a folder that the loader is told to search."""
     environment = inspection.subject.environment
     folders = {*environment.get("LD_LIBRARY_PATH", "").split(":"), *settings.loader_folders}
-    whole = {base_name(path) for path, file in files.libraries.items() if not file.condition}
-    elsewhere = {*requested_names(inspection, files, libraries), *whole}
+    usable_names = {base_name(path) for path, file in files.libraries.items() if not file.condition}
+    elsewhere = {*requested_names(inspection, files, libraries), *usable_names}
     lines = [
         f"{path} is a link to {file.target}, which is not there: the loader passes by it"
         for path, file in files.libraries.items()
@@ -155,7 +157,7 @@ def _once(faults: list[str]) -> list[str]:
 @pytest.mark.validator("libraries.bundled", source=BUNDLED, severity="warning", fabric="any")
 def test_bundled(files: Files, require: Requirement) -> None:
     """No wheel brings a libfabric or libibverbs of its own, under the name that auditwheel gives it."""
-    paths = [p for p, about in files.libraries.items() if GRAFTED.fullmatch(base_name(p)) and not about.target]
+    paths = [p for p, file in files.libraries.items() if GRAFTED.fullmatch(base_name(p)) and not file.target]
     require(
         not paths,
         expected="none: a process then has two, each with its own devices and providers",
@@ -172,10 +174,10 @@ def test_providers(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """Every library that the fabric's verbs provider needs is found."""
-    mine = [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
-    if not mine:
+    provider_paths = [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
+    if not provider_paths:
         pytest.skip("libibverbs opens no provider of the fabric: see verbs.provider")
-    missing = {path: lacks for path in mine if (lacks := closure(libraries, path).missing)}
+    missing = {path: lacks for path in provider_paths if (lacks := closure(libraries, path).missing)}
     require(
         not missing,
         expected="nothing missing",
@@ -183,7 +185,7 @@ def test_providers(
             f"{path} is not loaded: it finds no {describe_missing_libraries(inspection, lacks)}"
             for path, lacks in missing.items()
         )
-        or f"complete for {', '.join(mine)}",
+        or f"complete for {', '.join(provider_paths)}",
         fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "
         "or ibverbs-providers again",
     )

@@ -52,7 +52,7 @@ def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> boo
     """Return whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
     devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
-    return bool(devices) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
+    return bool(devices) or cuda or any(NCCL in closure_.missing for closure_ in libraries.closures.values())
 
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
@@ -63,7 +63,7 @@ def test_found(inspection: Inspection, files: Files, libraries: Libraries, requi
         pytest.skip("nothing in the image uses GPUs")
     nameless = _without_its_name(inspection, files, libraries)
     require(
-        any(not about.error for about in libraries.nccl.values()) and not nameless,
+        any(not library.error for library in libraries.nccl.values()) and not nameless,
         expected=f"at least one {NCCL}",
         actual=f"programs ask for {NCCL}, and there is only {nameless}, without a link of that name"
         if nameless
@@ -78,7 +78,7 @@ def test_found(inspection: Inspection, files: Files, libraries: Libraries, requi
 def _without_its_name(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return a libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
     words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
-    readable = [path for path, about in libraries.nccl.items() if not about.error]
+    readable = [path for path, library in libraries.nccl.items() if not library.error]
     file_names = {NCCL, "libnccl.so", *map(base_name, words)}
     has_name = any(base_name(path) in file_names for path in files.libraries) or any(
         TORCHS in path for path in readable
@@ -157,8 +157,10 @@ def _runtime_of_torch(libraries: Libraries) -> str:
 
     "" where there is no torch, or one without CUDA.
     """
-    mine = [closure_ for path, closure_ in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
-    names = [name for closure_ in mine for name in (*closure_.libraries, *closure_.missing)]
+    torch_closures = [
+        closure_ for path, closure_ in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")
+    ]
+    names = [name for closure_ in torch_closures for name in (*closure_.libraries, *closure_.missing)]
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
@@ -190,15 +192,15 @@ def test_cuda(
     declared = torch.cuda if torch else inspection.subject.label("component.cuda")
     needed = "" if torch else _runtime_of_torch(libraries) or _runtime_beside(inspection, files, libraries)
     cuda = declared or needed or pytest.skip("the image has no CUDA")
-    about = libraries.nccl.get(nccl[0])
-    if not about or not about.cuda:
+    library = libraries.nccl.get(nccl[0])
+    if not library or not library.cuda:
         pytest.skip(f"{nccl[0]} does not say its CUDA")
-    built_for = about.cuda
+    built_for = library.cuda
     major = cuda.partition(".")[0]
     require(
         built_for.partition(".")[0] == major,
         expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'what calls it is'}",
-        actual=f"NCCL {about.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}: they "
+        actual=f"NCCL {library.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}: they "
         "do not mix",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )

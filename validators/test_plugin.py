@@ -93,7 +93,7 @@ def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, requ
         pytest.skip("its label says that it is for neither")
     if not loads_nccl(files, libraries):
         pytest.skip("nothing in the image uses NCCL")
-    fitting = next((path for path, about in libraries.plugins.items() if about.project in KNOWS["efa"]), None)
+    fitting = next((path for path, library in libraries.plugins.items() if library.project in KNOWS["efa"]), None)
     drivers = set(opened_providers(files, libraries).values())
     if drivers & {"mlx5", "irdma", "bnxt_re"}:
         pytest.skip("the image has what InfiniBand or RoCE needs: see verbs.usable")
@@ -113,21 +113,21 @@ def test_project(
     inspection: Inspection, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
 ) -> None:
     """The plugin that NCCL opens is one that knows the fabric: the name libnccl-net.so is everybody's."""
-    path, about = plugin
+    path, library = plugin
     environment = inspection.subject.environment
     if fabric == "erdma" and environment.get("NCCL_NET", "").upper() == "IB":
         pytest.skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
-    stranger = fabric == "efa" and not any(name.startswith("libfabric.so") for name in about.needed)
+    stranger = fabric == "efa" and not any(name.startswith("libfabric.so") for name in library.needed)
     named = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
-    if not about.project and (not stranger or about.error or named):
+    if not library.project and (not stranger or library.error or named):
         pytest.skip(f"{path} does not say whose plugin it is")
-    actual = f"{path}, which NCCL opens, is {about.project}"
-    if about.project not in KNOWS[fabric]:
+    actual = f"{path}, which NCCL opens, is {library.project}"
+    if library.project not in KNOWS[fabric]:
         actual += f", which does not know {FABRIC_TITLES[fabric]}"
-    if not about.project:
+    if not library.project:
         actual = f"{path}, which NCCL opens, asks for no libfabric: it cannot reach EFA"
     require(
-        about.project in KNOWS[fabric],
+        library.project in KNOWS[fabric],
         expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
         actual=actual,
         fix=f"remove {path}, put the folder of aws-ofi-nccl before its own, or set NCCL_NET_PLUGIN=ofi"
@@ -139,15 +139,17 @@ def test_project(
 @pytest.mark.validator("plugin.newest", source=WHOSE, severity="warning", fabric="efa")
 def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """No newer aws-ofi-nccl lies unused behind the one that NCCL opens."""
-    path, about = plugin
-    if not about.version:
+    path, library = plugin
+    if not library.version:
         pytest.skip(f"{path} does not say which aws-ofi-nccl it is")
     by_path = {path: plugin_file.version for path, plugin_file in libraries.plugins.items() if plugin_file.version}
-    newer = [f"{v} at {p}" for p, v in by_path.items() if v != about.version and versions.at_least(v, about.version)]
+    newer = [
+        f"{v} at {p}" for p, v in by_path.items() if v != library.version and versions.at_least(v, library.version)
+    ]
     require(
         not newer,
         expected="the newest aws-ofi-nccl of the image",
-        actual=f"{'the older ' if newer else ''}aws-ofi-nccl {about.version} at {path} comes first"
+        actual=f"{'the older ' if newer else ''}aws-ofi-nccl {library.version} at {path} comes first"
         + (f", before {', '.join(newer)}" if newer else ""),
         fix=f"remove {path}, or take its folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig",
     )
@@ -194,16 +196,16 @@ def test_reopened(
 @pytest.mark.validator("plugin.platform", source=PLATFORM, severity="warning", fabric="efa")
 def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
-    path, about = plugin
-    if about.aws_platform is None:
+    path, library = plugin
+    if library.aws_platform is None:
         pytest.skip(f"{path} is no aws-ofi-nccl")
-    if about.version and not versions.at_least(about.version, FIRST_WITH_PLATFORMS):
-        pytest.skip(f"aws-ofi-nccl {about.version} has no platforms: {FIRST_WITH_PLATFORMS} is the first that has")
+    if library.version and not versions.at_least(library.version, FIRST_WITH_PLATFORMS):
+        pytest.skip(f"aws-ofi-nccl {library.version} has no platforms: {FIRST_WITH_PLATFORMS} is the first that has")
     require(
-        about.aws_platform,
+        library.aws_platform,
         expected="an aws-ofi-nccl with the AWS platform",
         actual=f"{path} was built with the AWS platform"
-        if about.aws_platform
+        if library.aws_platform
         else f"{path} was built without the AWS platform: it has no tuner and no topology files",
         fix="configure aws-ofi-nccl with --enable-platform-aws, or install the EFA installer's plugin: without the "
         "platform NCCL runs on EFA with no tuner, no topology file and no settings for the instance type",
@@ -215,16 +217,16 @@ def test_topology(
     inspection: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
 ) -> None:
     """The topology files that the plugin gives NCCL on some instance types are where it looks, and whole."""
-    path, about = plugin
-    if not about.topologies:
+    path, library = plugin
+    if not library.topologies:
         pytest.skip(f"{path} names no topology file")
     if started(inspection).get("NCCL_TOPO_FILE"):
         pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
     facts = facts_file.read(Plugin)
     rows = {row.file: row for row in facts.topologies}
-    absent = [file for file in about.topologies if libraries.topologies.get(file) == "absent"]
+    absent = [file for file in library.topologies if libraries.topologies.get(file) == "absent"]
     bare = [
-        file for file in about.topologies if libraries.topologies.get(file) == "no arch" and base_name(file) in rows
+        file for file in library.topologies if libraries.topologies.get(file) == "no arch" and base_name(file) in rows
     ]
     wrong = {}
     if absent:
@@ -253,12 +255,12 @@ def test_tuner(
     offered = plugin[1].exports.get(TUNER, [])
     named = _named(inspection, libraries)
     offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
-    apart = [
+    separate = [
         p for p, plugin_file in libraries.plugins.items() if set(accepted) & set(plugin_file.exports.get(TUNER, []))
     ]
     tuner = inspection.subject.environment.get("NCCL_TUNER_PLUGIN")
-    beside = [path for path in apart if base_name(path) == TUNER_IN_PLUGIN and not offered and not tuner]
-    if not offered and not beside:
+    bundled = [path for path in separate if base_name(path) == TUNER_IN_PLUGIN and not offered and not tuner]
+    if not offered and not bundled:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
     refusal = next(iter(libraries.closures[named].faults), "") if named in libraries.closures else ""
     require(
@@ -268,10 +270,10 @@ def test_tuner(
         fix="unset NCCL_TUNER_PLUGIN where the plugin has its tuner in itself, or install one that is linked whole",
     )
     require(
-        not beside,
-        expected=f"NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, as the tuner is a library of its own",
-        actual=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(beside)}: it does without this tuner",
-        fix=f"set NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, or install aws-ofi-nccl 1.16 or later",
+        not bundled,
+        expected=f"NCCL_TUNER_PLUGIN={bundled[0] if bundled else ''}, as the tuner is a library of its own",
+        actual=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(bundled)}: it does without this tuner",
+        fix=f"set NCCL_TUNER_PLUGIN={bundled[0] if bundled else ''}, or install aws-ofi-nccl 1.16 or later",
     )
     require(
         bool(set(accepted) & set(offered)),
@@ -318,7 +320,7 @@ def test_others(inspection: Inspection, libraries: Libraries, require: Requireme
     environment = inspection.subject.environment
     unasked = [name for variable, name in BY_NAME.items() if not environment.get(variable)]
     answers = {name: libraries.resolved[name].file for name in unasked if name in libraries.resolved}
-    ofi_plugins = [path for path, about in libraries.plugins.items() if about.project == "aws-ofi-nccl"]
+    ofi_plugins = [path for path, library in libraries.plugins.items() if library.project == "aws-ofi-nccl"]
     others = [file for file in answers.values() if file and file not in ofi_plugins and not broken(inspection, file)]
     require(
         not others,

@@ -46,12 +46,12 @@ def measured_in(inspection: Inspection) -> dict[str, str]:
     system, tree = inspection.measured.system, inspection.measured.tree
     nccl = nccl_in_use(inspection)
     plugin = plugin_file(inspection, tree.libraries, nccl[0]) if tree and nccl else None
-    about = tree.libraries.plugins.get(plugin or "") if tree else None
+    plugin_library = tree.libraries.plugins.get(plugin or "") if tree else None
     measured = {
         "pytorch": torch.version.partition("+")[0] if torch else "",
         "cuda": (torch.cuda or "") if torch else "",
         "efa-installer": packages.efa_installer if packages else "",
-        "aws-ofi-nccl": about.version if about else "",
+        "aws-ofi-nccl": plugin_library.version if plugin_library else "",
         "python": system.python if system else "",
         "base": f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}" if system else "",
     }

@@ -54,8 +54,8 @@ def _calls(libraries: Libraries, undefined: list[str]) -> str:
     """Return what torch calls and its NCCL lacks, in a sentence; "" for nothing."""
     names = list(dict.fromkeys(match.group(1) for fault in undefined if (match := CALLED.search(fault))))
     file = linked_nccl(libraries)
-    about = libraries.nccl.get(file)
-    nccl = f"NCCL {about.version} at {file}" if about else "the NCCL that it gets"
+    library = libraries.nccl.get(file)
+    nccl = f"NCCL {library.version} at {file}" if library else "the NCCL that it gets"
     return f"torch calls {with_others(names)}, which {nccl} does not have" if names else ""
 
 

@@ -77,12 +77,12 @@ BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libf
 def transports(inspection: Inspection, files: Files) -> list[str]:
     """Return the libraries that open the image's network by themselves."""
     named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
-    mine = [path for path in named if not files.libraries[path].target]
+    unlinked = [path for path in named if not files.libraries[path].target]
     idle = (
         *(() if inspection.expected.fabric == "efa" else (NVSHMEM,)),
         *((MELLANOX,) if inspection.expected.fabric else ()),
     )
-    return [path for path in mine if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
+    return [path for path in unlinked if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
 
 
 def _bundled_by(names: Iterable[str]) -> str:
@@ -166,23 +166,27 @@ def _effect(path: str) -> str:
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
-    mine, cuda_modules = transports(inspection, files), module_faults(inspection, files, libraries)
+    transport_paths, cuda_modules = transports(inspection, files), module_faults(inspection, files, libraries)
     programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
     elsewhere = fabric_faults(inspection, libraries)
     users = broken_users(inspection, libraries, elsewhere)
-    if not mine and not cuda_modules and not programs and not libraries.users and not users:
+    if not transport_paths and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
-    lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
+    lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in transport_paths}
     faults = {
         path: f"{path} cannot be loaded: {no_library(inspection, names)}" for path, names in lacks.items() if names
     }
-    for path in mine:
+    for path in transport_paths:
         lines = [words for words in loader_refusals(closure(libraries, path), path) if words not in elsewhere]
         words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.actual} if ".so" in path and (reason := broken(inspection, path)) else {}
-    every = without_alternatives({path: faults.get(path, "") for path in mine}, torch_version(inspection))
-    faults = {path: words for path, words in every.items() if words}  # NIXL takes that of its wheels for torch's CUDA
+    all_faults = without_alternatives(
+        {path: faults.get(path, "") for path in transport_paths}, torch_version(inspection)
+    )
+    faults = {
+        path: words for path, words in all_faults.items() if words
+    }  # NIXL takes that of its wheels for torch's CUDA
     lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
     for path in sorted(programs):
         reasons = (
@@ -203,7 +207,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
         not faults,
         expected="no backend or module that is given up when it is opened",
         actual="; ".join(list(faults.values())[:MAX_SHOWN])
-        or ", ".join([*mine, *cuda_modules, *programs, *libraries.users][:MAX_SHOWN]),
+        or ", ".join([*transport_paths, *cuda_modules, *programs, *libraries.users][:MAX_SHOWN]),
         fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
         if of_modules and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
@@ -218,19 +222,19 @@ def test_own(
     inspection: Inspection, files: Files, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
     """What opens a network beside NCCL gets the libraries that it came with, the wheel's NVSHMEM, and torch's UCX."""
-    mine = transports(inspection, files) or pytest.skip("nothing but NCCL opens a network")
+    transport_paths = transports(inspection, files) or pytest.skip("nothing but NCCL opens a network")
     wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
     library_path_folders = [
         f.rstrip("/") for f in inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f
     ]
     by_path: dict[str, str] = {}
-    for path in mine:
+    for path in transport_paths:
         home = f"{PurePosixPath(path).parent.parent}/"
         for name, file in closure(libraries, path).libraries.items():
-            beside = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
-            taken = lib_folder(file) in map(lib_folder, (f"{folder}/x" for folder in library_path_folders))
-            if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
-                by_path[f"{path} takes {file} for {name}, and not its own {beside[0]}"] = lib_folder(file)
+            bundled = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
+            is_from_path = lib_folder(file) in map(lib_folder, (f"{folder}/x" for folder in library_path_folders))
+            if is_from_path and bundled and not any(file in (p, resolve_links(files, p)) for p in bundled):
+                by_path[f"{path} takes {file} for {name}, and not its own {bundled[0]}"] = lib_folder(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
                 by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: releases do not mix"] = (
                     lib_folder(file)
@@ -244,7 +248,7 @@ def test_own(
     copies_fix = (
         f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     )
-    two = two_ucx(libraries, mine)
+    two = two_ucx(libraries, transport_paths)
     fixes = [*([f"{copies_fix}and the device's side disagree"] if by_path else []), *([UCX_FIX] if two else [])]
     require(
         not by_path and not two,
@@ -270,12 +274,12 @@ def another_nvshmem(files: Files, version: str) -> list[str]:
     return [path for path, match in named.items() if match and match.group(1) != version]
 
 
-def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
+def two_ucx(libraries: Libraries, transport_paths: Iterable[str]) -> list[str]:
     """Return which of `mine` take another UCX than torch does, or NVSHMEM, in whose process they are opened."""
     nvshmem = [path for path in libraries.closures if base_name(path).startswith(NVSHMEM_UCX)]
     others = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
     lines = []
-    for path in sorted(mine):
+    for path in sorted(transport_paths):
         paths = ucx_files(libraries, [path])
         for user, files in others.items():
             if paths and (other := ucx_files(libraries, files) - paths):
@@ -298,8 +302,8 @@ def copies(files: Files) -> list[list[str]]:
     for path, file in files.libraries.items():
         if WHEELS in path and UCX_MODULE.search(path) and not file.target:
             by_name.setdefault(path.partition(".so")[0], []).append(path)
-    twice = [sorted(paths) for paths in by_name.values() if len(paths) > 1]
-    return sorted(twice, key=lambda paths: "libuct_ib.so" not in paths[0])
+    repeated = [sorted(paths) for paths in by_name.values() if len(paths) > 1]
+    return sorted(repeated, key=lambda paths: "libuct_ib.so" not in paths[0])
 
 
 def without_verbs(files: Files) -> str:
@@ -313,8 +317,8 @@ def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
     """Return the UCX that NIXL takes and that has no module for CUDA; "" where it has one."""
     plugins = [path for path in libraries.closures if base_name(path).startswith("libplugin_UCX")]
     homes = {path.rpartition("/")[0] for path in files.libraries if _unmangled(path) == "libuct_cuda"}
-    taken = sorted(ucx_files(libraries, plugins))
-    return next((path for path in taken if not homes & {f"{lib_folder(path)}/ucx", lib_folder(path)}), "")
+    used = sorted(ucx_files(libraries, plugins))
+    return next((path for path in used if not homes & {f"{lib_folder(path)}/ucx", lib_folder(path)}), "")
 
 
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
@@ -335,9 +339,9 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
         faults[f"UCX at {path} has no libuct_ib.so beside it, and takes TCP instead of InfiniBand, EFA or eRDMA"] = (
             BUILD_UCX
         )
-    if ucx and (twice := copies(files)):
-        first, *others = twice[0]
-        more = f", and so are {len(twice) - 1} other modules" if len(twice) > 1 else ""
+    if ucx and (repeated := copies(files)):
+        first, *others = repeated[0]
+        more = f", and so are {len(repeated) - 1} other modules" if len(repeated) > 1 else ""
         problem = f"{first} and {', '.join(map(base_name, others))} are copies and no links{more}: UCX can load two"
         faults[problem] = LINK_UCX
     if nixl and "libplugin_LIBFABRIC" not in names:
@@ -373,34 +377,37 @@ def test_packages(
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
     facts = facts_file.read(Packages)
-    every, environment = packages.installed, environment_of(inspection)
-    beside, cuda = dict(every), cuda_in_use(inspection, libraries).partition(".")[0]
+    installed, environment = packages.installed, environment_of(inspection)
+    versions_by_name, cuda = dict(installed), cuda_in_use(inspection, libraries).partition(".")[0]
     rows = [
         row
         for row in facts.faults
-        if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in beside
+        if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in versions_by_name
         if not row.is_avoided(environment) and _is_the_build(libraries, row)
     ]
     faulty = [
-        (name, version, row) for name, version in every for row in rows if name in row.packages and row.holds(version)
+        (name, version, row)
+        for name, version in installed
+        for row in rows
+        if name in row.packages and row.holds(version)
     ]
     require(
         not faulty,
         expected="packages of which no such fault is known",
         actual="; ".join(f"{name} {version}: {row.why} [{facts.cite(row)}]" for name, version, row in faulty)
-        or f"none is known of {len(every)} packages",
+        or f"none is known of {len(installed)} packages",
         fix="; ".join(dict.fromkeys(row.fix for _, _, row in faulty)),
     )
 
 
 def _is_the_build(libraries: Libraries, row: PackageFault) -> bool:
     """Return whether the package's modules need what the faulty build needs, and not what a sound one does."""
-    mine = [
+    module_closures = [
         closure_
         for path, closure_ in libraries.closures.items()
         if row.modules and f"-packages/{row.modules}/" in path and EXTENSION.fullmatch(path)
     ]
-    names = {name for closure_ in mine for name in (*closure_.libraries, *closure_.missing)}
-    if row.modules and not mine:
+    names = {name for closure_ in module_closures for name in (*closure_.libraries, *closure_.missing)}
+    if row.modules and not module_closures:
         return False
     return row.unless_needs not in names and (not row.needs or row.needs in names)

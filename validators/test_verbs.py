@@ -93,8 +93,8 @@ def test_verbs_loader(
     home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
     for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):
-        beside = [p for p in inspection.libraries_named(name.removesuffix(".1")) if lib_folder(p) in home]
-        intended |= {name: beside} if beside else {}
+        bundled = [p for p in inspection.libraries_named(name.removesuffix(".1")) if lib_folder(p) in home]
+        intended |= {name: bundled} if bundled else {}
     if not intended:
         pytest.skip("the provider stands alone: there is no library beside it")
     loaded = {name: {libraries.resolved[name].file} for name in intended}
