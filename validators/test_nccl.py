@@ -164,7 +164,7 @@ def _runtime_of_torch(libraries: Libraries) -> str:
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
-def _runtime_beside(inspection: Inspection, files: Files, libraries: Libraries) -> str:
+def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return the CUDA of an image without torch: of what calls NCCL, else of the system's runtime; "" for several."""
     callers = [libraries.closures[path] for path in libraries.users]
     callers = [answer for answer in callers if NCCL in answer.libraries or NCCL in answer.missing]
@@ -190,7 +190,7 @@ def test_cuda(
         pytest.skip("there is more than one NCCL wheel: see nccl.wheels")
     torch = inspection.measured.torch
     declared = torch.cuda if torch else inspection.subject.label("component.cuda")
-    needed = "" if torch else _runtime_of_torch(libraries) or _runtime_beside(inspection, files, libraries)
+    needed = "" if torch else _runtime_of_torch(libraries) or _runtime_in_folder(inspection, files, libraries)
     cuda = declared or needed or pytest.skip("the image has no CUDA")
     library = libraries.nccl.get(nccl[0])
     if not library or not library.cuda:

@@ -42,8 +42,8 @@ class Format:
         """Return whether the kernel gives it the programs of `machine`."""
         header = _header(machine)[self.offset :][: len(self.magic)]
         mask = self.mask or b"\xff" * len(self.magic)
-        alike = all((a ^ b) & m == 0 for a, b, m in zip(header, self.magic, mask, strict=False))
-        return self.enabled and bool(self.magic) and len(header) == len(self.magic) and alike
+        has_magic = all((a ^ b) & m == 0 for a, b, m in zip(header, self.magic, mask, strict=False))
+        return self.enabled and bool(self.magic) and len(header) == len(self.magic) and has_magic
 
 
 def is_foreign(image_platform: str) -> bool:

@@ -30,8 +30,8 @@ class Parameter(Strict):
 
     def applies(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
         """Return whether a job of this fabric, with `interfaces` a node, has this parameter on such a launcher."""
-        several = interfaces > 1 or not self.several
-        return self.only in (None, fabric) and several and (self.kinds is None or kind in self.kinds)
+        has_interfaces = interfaces > 1 or not self.several
+        return self.only in (None, fabric) and has_interfaces and (self.kinds is None or kind in self.kinds)
 
     @property
     def when(self) -> str:

@@ -165,9 +165,9 @@ class _Destination(WheelDestination):
         self.record = record_file_path
         self._add(scheme, record_file_path, self._new_entry(b"", executable=False))
 
-    def listing(self, left_out: Collection[str]) -> LayerMember:
+    def listing(self, excluded: Collection[str]) -> LayerMember:
         """Return RECORD without the rows of the names `left_out`."""
-        rows = [(Scheme(""), row) for row in self.rows if row.path not in left_out]
+        rows = [(Scheme(""), row) for row in self.rows if row.path not in excluded]
         with construct_record_file(rows) as stream:
             return replace(self._new_entry(stream.read(), executable=False), path=self.entries[self.record].path)
 
@@ -201,9 +201,9 @@ def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
         _check_path(member.filename.removesuffix("/"), wheel)
         if not 0 <= member.header_offset < size:
             raise wheel_error(wheel, f"its table has {member.filename} outside the archive")
-    twice = [name for name, count in Counter(member.filename for member in members).items() if count > 1]
-    if twice:
-        raise wheel_error(wheel, f"it brings {twice[0]} twice")
+    repeated = [name for name, count in Counter(member.filename for member in members).items() if count > 1]
+    if repeated:
+        raise wheel_error(wheel, f"it brings {repeated[0]} twice")
     unpacked = sum(member.file_size for member in members)
     if unpacked > size * RATIO:
         raise wheel_error(

@@ -97,10 +97,10 @@ def probably_states_error(text: str) -> bool:
     text = WARNING.sub("", text)
     has_words = len(text.split()) >= MIN_WORDS or not text.isascii() or CALL.match(text)
     lower = text.lower()
-    return bool(has_words) and PROBABLE.search(lower) is not None and not (goes_on(text) or HARMLESS.search(lower))
+    return bool(has_words) and PROBABLE.search(lower) is not None and not (continues(text) or HARMLESS.search(lower))
 
 
-def goes_on(text: str) -> bool:
+def continues(text: str) -> bool:
     """Return whether a line says that its program goes on."""
     return GOES_ON.search(text.lower()) is not None
 

@@ -116,8 +116,8 @@ class JobFailure:
             kind = "probably" if self.is_probable else f"{kind}, quoted and not judged"
             return f'{kind}{where}: "{self.quote}"'
         why = f"probably {self.why}" if self.is_probable else self.why
-        beside = f'; beside it: "{self.nearby_line}"' if self.nearby_line else ""
-        return f'{why}{where}, inferred from "{self.quote}"{beside}'
+        nearby = f'; beside it: "{self.nearby_line}"' if self.nearby_line else ""
+        return f'{why}{where}, inferred from "{self.quote}"{nearby}'
 
 
 class Evidence(IntEnum):
@@ -403,7 +403,7 @@ class FailureReader:
             if event.evidence >= Evidence.WORDS and (later_progress or is_quiet):
                 return None
             failure = self._job_failure(event, matches, has_ended, ranks)
-            nearby_line = _quote_beside(event, events) if event.evidence == Evidence.EFFECT else ""
+            nearby_line = _quote_nearby(event, events) if event.evidence == Evidence.EFFECT else ""
             is_got_over = later_progress >= MIN_PROGRESS or (failure.is_probable and is_quiet and not has_ended)
             return replace(failure, nearby_line=nearby_line, is_warning=failure.is_warning or is_got_over)
         return None
@@ -561,7 +561,7 @@ def _precedes(cause: _Event | None, raised: _Event | None) -> bool:
     return any(rule.network for rule, _ in cause.line.matches)
 
 
-def _quote_beside(effect: _Event, events: Mapping[int, _Event]) -> str:
+def _quote_nearby(effect: _Event, events: Mapping[int, _Event]) -> str:
     """Return the line of an unknown kind that is near an effect, and may say why."""
     near = (event for evidence in (Evidence.ERROR, Evidence.WORDS) if (event := events.get(evidence)))
     lines = (event.line.text for event in near if abs(event.number - effect.number) <= NEAR_LINES)
@@ -585,7 +585,7 @@ def _evidence(line: Line) -> Evidence | None:
     if is_information:
         return None
     if error_lines.states_error(line.text) and not is_warning:
-        return None if error_lines.goes_on(line.text) else Evidence.ERROR
+        return None if error_lines.continues(line.text) else Evidence.ERROR
     if error_lines.probably_states_error(line.text):
         return Evidence.WARNING if is_warning else Evidence.WORDS
     return None

@@ -125,7 +125,7 @@ class LogParser:
                 if not self._summary.first_warning and (warning := WARNING.search(part)):
                     words = warning["words"][:MAX_MESSAGE_LENGTH]
                     is_known = any(re.search(row.pattern, words) for row in self._wordings.causes.values())
-                    if not is_known and not error_lines.goes_on(words):
+                    if not is_known and not error_lines.continues(words):
                         self._summary.first_warning = words[:MAX_QUOTE_LENGTH]
                 prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._summary.nccl is None and (version := VERSION.search(part)):

@@ -49,9 +49,9 @@ class InternalError(BusyError):
     "manifests/<tag>"); nothing where the answer does not tell.
     """
 
-    def __init__(self, message: str, about: str = "") -> None:
+    def __init__(self, message: str, subject: str = "") -> None:
         super().__init__(message)
-        self.about = about
+        self.about = subject
 
 
 class UnauthorizedError(PublishError):

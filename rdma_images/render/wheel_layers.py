@@ -40,8 +40,8 @@ class WheelLayer:
         if len(self.wheels) == 1:
             wheel = self.wheels[0]
             return f"# {wheel.name} {wheel.version}: {format_megabytes(self.size)} to download."
-        together = f"{len(self.wheels)} wheels under {format_megabytes(LARGE)}, together"
-        return f"# The {together}: {format_megabytes(self.size)} to download."
+        small_wheels = f"{len(self.wheels)} wheels under {format_megabytes(LARGE)}, together"
+        return f"# The {small_wheels}: {format_megabytes(self.size)} to download."
 
 
 def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:

@@ -83,10 +83,10 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
             )
             by_node[node] = suite.run(inspection, tuple(tiers), Path(folder) / "report.xml")
     checks_of_nodes = zip(*by_node.values(), strict=True)
-    return tuple(_together(dict(zip(by_node, same_checks, strict=True))) for same_checks in checks_of_nodes)
+    return tuple(_joined_check(dict(zip(by_node, same_checks, strict=True))) for same_checks in checks_of_nodes)
 
 
-def _together(by_node: Mapping[str, Check]) -> Check:
+def _joined_check(by_node: Mapping[str, Check]) -> Check:
     """Return one check of all nodes: the worst of them, and what it found where."""
     worst = min(by_node.values(), key=lambda check: ("failed", "passed", "skipped").index(check.outcome))
     if worst.outcome == "skipped":

@@ -362,10 +362,10 @@ def _replicas(top: YamlNode, pod: YamlNode) -> LocatedText | None:
     For a LeaderWorkerSet it is the size of each replica.
     """
     is_server = top.lookup("kind").value == "LeaderWorkerSet"
-    for around in _ancestors(top, pod):
+    for ancestor in _ancestors(top, pod):
         for key in ("size",) if is_server else ("replicas", "parallelism", "numNodes"):
-            if key in around.mapping:
-                return around.lookup(key).word
+            if key in ancestor.mapping:
+                return ancestor.lookup(key).word
     return None
 
 
@@ -423,7 +423,7 @@ def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[Trait, LocatedTe
     for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:
             yield "tries", limit.word
-    policies = (around.lookup("restartPolicy").word for around in _ancestors(top, pod))
+    policies = (ancestor.lookup("restartPolicy").word for ancestor in _ancestors(top, pod))
     if policy := next(filter(None, policies), None):
         yield "restart", policy
 

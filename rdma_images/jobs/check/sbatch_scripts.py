@@ -290,11 +290,11 @@ def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
 def _words(rows: Sequence[str], line: int) -> Iterator[LocatedText]:
     """Yield the words of a command line that may go on over several lines, each with the line that it stands in."""
     for offset, row in enumerate(rows):
-        goes_on = row.rstrip().endswith("\\")
+        is_continued = row.rstrip().endswith("\\")
         try:
             words = shlex.split(row.rstrip().rstrip("\\"), comments=True)
         except ValueError:  # a quote that ends in another line: the command that arena is to run, and no option
             return
         yield from (LocatedText(word, line + offset) for word in words)
-        if not goes_on:
+        if not is_continued:
             return

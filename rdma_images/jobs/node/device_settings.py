@@ -64,9 +64,9 @@ def check_names_of_devices(root: str, devices: list[Device], variable: str, sett
         has_name = any(device.name == name for device in devices)
         missing = "port of it has that number" if has_name else "adapter here has that name"
         yield "warning", "devices", "%s names %s, and no %s" % (variable, word, missing)
-    taken = [device for fitting in names.values() for device in fitting]
+    named = [device for fitting in names.values() for device in fitting]
     for device in devices if variable in TAKES_BEGINNINGS else ():
-        half = next((other for other in taken if device not in taken and are_halves(other, device)), None)
+        half = next((other for other in named if device not in named and are_halves(other, device)), None)
         if half and device.usable and "ACTIVE" in device.state:
             yield (
                 "warning",

@@ -99,11 +99,11 @@ def _gpudirect(group: Iterable[RankProcess]) -> SourcedValue | None:
 
 def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Iterator[Problem]:
     """Yield what is wrong with nodes, equal problems together."""
-    alike: dict[tuple[str, str], list[tuple[NodeResult, str]]] = {}
+    affected_nodes: dict[tuple[str, str], list[tuple[NodeResult, str]]] = {}
     for node in run_nodes:
         for sentence, fix, where in _node_problems(node, expectations):
-            alike.setdefault((sentence, fix), []).append((node, where))
-    for (sentence, fix), affected in alike.items():
+            affected_nodes.setdefault((sentence, fix), []).append((node, where))
+    for (sentence, fix), affected in affected_nodes.items():
         names = [node.name for node, _ in affected]
         listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         subject = "every node" if len(names) == len(run_nodes) > 1 else listed

@@ -165,7 +165,7 @@ def result_html(result: Result) -> str:
             title=result.job or "A job's result",
             sentence=result.sentence,
             state=STATES[result.exit_code],
-            about=_about(result),
+            about=_description(result),
             heading=f"Bus bandwidth of {collective or 'the collective'}",
             chart=chart(lines, published, bandwidth.line_rate.low if bandwidth.line_rate else None),
             tables=(tables.node_table(result.runs[0].nodes), tables.size_table(result)),
@@ -194,7 +194,7 @@ def chart_line(name: str, run: RunResult, collective: str) -> ChartLine:
     )
 
 
-def _about(result: Result) -> list[str]:
+def _description(result: Result) -> list[str]:
     """Return what ran where and when, as far as it is known."""
     where = f"{result.nodes} x {result.instance}" if result.instance and result.nodes else result.instance
     return [part for part in (where, result.digest, f"logs read {result.time}") if part]

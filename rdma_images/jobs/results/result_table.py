@@ -23,7 +23,7 @@ def result_table(result: Result) -> RenderableType:
     for run in result.runs:
         for problem in run.problems:
             if len(parts) == 1 and result.sentence.startswith(problem.sentence):  # the headline says it
-                headline.append(_about(run, problem))
+                headline.append(_problem_text(run, problem))
             else:
                 parts.append(_problem(run, problem))
     parts += [Text(), *_nodes(first_run.nodes)] if first_run.nodes else []
@@ -57,10 +57,10 @@ def _problem(run: RunResult, problem: Problem) -> Text:
     """Return a problem with its causes, what to do, and the lines that show it."""
     name = "tcp leg: " if run.name == "tcp" else ""
     text = Text(f"{name}{problem.sentence}", "red" if problem.severity == "error" else "yellow")
-    return text.append(_about(run, problem))
+    return text.append(_problem_text(run, problem))
 
 
-def _about(run: RunResult, problem: Problem) -> Text:
+def _problem_text(run: RunResult, problem: Problem) -> Text:
     """Return what follows the sentence of a problem."""
     text = Text(_source_list(problem.where), "not bold dim")
     if problem is run.problems[0]:

@@ -106,9 +106,9 @@ class SageMaker:
         bucket, _, prefix = self._submission.job.parameters["output"].removeprefix("s3://").partition("/")
         key = "/".join(filter(None, (prefix.strip("/"), self._submission.job.name, "code")))
         if not (client := self._client("s3")):
-            left_out = ("--exclude", ".*", "--exclude", "*/.*", "--exclude", "*__pycache__/*")
+            exclusions = ("--exclude", ".*", "--exclude", "*/.*", "--exclude", "*__pycache__/*")
             target = f"s3://{bucket}/{key}/"
-            output(["aws", "s3", "sync", folder, target, "--delete", *left_out, "--region", self._region], limit=600)
+            output(["aws", "s3", "sync", folder, target, "--delete", *exclusions, "--region", self._region], limit=600)
             return
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)

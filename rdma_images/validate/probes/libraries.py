@@ -126,12 +126,16 @@ def fabric_libraries(
     closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
     closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
     loaded = loaded_by_torch(root, folders, closures)
-    mine = modules(files, lambda path: needed_libraries(root, path))
-    closures.update({path: loaders.closure(path, False, loaded) for path in mine})
+    module_paths = modules(files, lambda path: needed_libraries(root, path))
+    closures.update({path: loaders.closure(path, False, loaded) for path in module_paths})
     closures.update({path: cudnn_closure(root, path, loaders) for path in real_files(files, CUDNN)})
     others = elf_files or stack_users.ElfFiles()
-    apart = [path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
-    users = stack_users.stack_users(apart, lambda path: needed_libraries(root, path))  # see modules for those of Python
+    outside_modules = [
+        path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))
+    ]
+    users = stack_users.stack_users(
+        outside_modules, lambda path: needed_libraries(root, path)
+    )  # see modules for those of Python
     users = [path for path in users if path not in closures]
     closures.update({path: loaders.closure(path, checks_all_symbols(root, path), loaded) for path in users})
     missing = {name for closure in closures.values() for name in closure["missing"]}
@@ -140,7 +144,7 @@ def fabric_libraries(
         "nccl": nccls,
         "plugins": plugins,
         "gpu_code": {path: root.apply(gpu_code, path) for path in real_files(files, PROGRAM)},
-        "kernels": {path: codes for path in kernel_files(files, mine) if (codes := root.apply(gpu_code, path))},
+        "kernels": {path: codes for path in kernel_files(files, module_paths) if (codes := root.apply(gpu_code, path))},
         "headers": nccl_headers(root, real_files(files, HEADER)),
         "resolved": resolved,
         "closures": closures,
@@ -250,8 +254,8 @@ def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]
     `needed` returns what the library at a path needs.
     """
     paths = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
-    mine = filter(tree.IMPORTED.fullmatch, sorted(paths))
-    return [path for path in mine if any(map(STACK_LIBRARY.match, needed(path)))][:MAX_MODULES]
+    imported = filter(tree.IMPORTED.fullmatch, sorted(paths))
+    return [path for path in imported if any(map(STACK_LIBRARY.match, needed(path)))][:MAX_MODULES]
 
 
 def linkage(path: str) -> dict[str, Any]:
@@ -353,8 +357,8 @@ def cudnn_closure(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
     """
     answer: dict[str, Any] = loaders.closure(path, False)
     folder = os.path.dirname(path)
-    beside = [name for name in root.names(folder) if CUDNN.fullmatch(name) and name.count(".") == 2]
-    parts = {name: loaders.loaded_path(name, path) for name in beside}
+    part_names = [name for name in root.names(folder) if CUDNN.fullmatch(name) and name.count(".") == 2]
+    parts = {name: loaders.loaded_path(name, path) for name in part_names}
     libraries_by_name = {**{name: root.real(file) for name, file in parts.items() if file}, **answer["libraries"]}
     faults = stack_users.version_faults(root, path, {n: f for n, f in libraries_by_name.items() if CUDNN.fullmatch(n)})
     return {**answer, "libraries": libraries_by_name, "faults": [*answer["faults"], *faults]}

@@ -77,9 +77,9 @@ def _interfaces(part: JobPart, context: CheckContext) -> int:
 @rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
 def without_vpc(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report several hosts with EFA and no VPC: their security group does not let the adapters communicate."""
-    several = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
-    if several and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.traits:
-        yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
+    nodes = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
+    if nodes and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.traits:
+        yield nodes, f"{nodes.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
 
 
 @rule(

@@ -243,8 +243,8 @@ def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
         if endpoint:
             port = LocatedText(endpoint.text.rpartition(":")[2], endpoint.line)
         is_elsewhere = endpoint is not None and not LOOPBACK.fullmatch(endpoint.text)
-        is_several = launch.program in ("torchrun", "accelerate") and "config_file" not in options and gpus > 1
-        if not (is_several or launch.program == "torchrun") or "standalone" in options or is_elsewhere:
+        has_several_ranks = launch.program in ("torchrun", "accelerate") and "config_file" not in options and gpus > 1
+        if not (has_several_ranks or launch.program == "torchrun") or "standalone" in options or is_elsewhere:
             continue
         if node_count(part, launch) > 1:
             continue
@@ -429,12 +429,12 @@ def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("rendezvous.address", "error", "pytorch/pytorch issue 76069; SchedMD, srun(1), SLURM_LAUNCH_NODE_IPADDR")
 def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a first node at a loopback address, or at the host where srun was called."""
-    several = (part.job_nodes or (part.start.nodes and part.start.nodes.number) or 0) > 1
+    has_other_nodes = (part.job_nodes or (part.start.nodes and part.start.nodes.number) or 0) > 1
     fix = 'write the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     if part.kind != "slurm":
         fix = "write the first node's name"
     for word in filter(None, (part.start.first_node, part.environment.get("MASTER_ADDR"))):
-        if several and LOOPBACK.fullmatch(word.text):
+        if has_other_nodes and LOOPBACK.fullmatch(word.text):
             yield word, f"{word.text} is each node itself: no node meets the others", fix
         elif "SLURM_LAUNCH_NODE_IPADDR" in word.text and "srun" not in part.traits:
             problem = (
