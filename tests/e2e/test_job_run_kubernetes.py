@@ -111,7 +111,7 @@ def test_a_rayjob_ends_as_kuberay_says(
     assert not store.objects
 
 
-def test_a_job_that_cannot_be_removed_is_told_with_how_it_ended(
+def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "REMOVAL", 0.0)
@@ -143,7 +143,7 @@ def test_a_job_that_cannot_be_removed_is_told_with_how_it_ended(
         ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, "FailedMount: no hugepages"),
     ],
 )
-def test_a_job_that_never_starts_is_told_with_the_reason(
+def test_a_job_that_never_starts_is_reported_with_the_reason(
     store: kube_api.ClusterState, tmp_path: Path, status: dict[str, object], expected: str
 ) -> None:
     store.warns("j-0", "FailedMount", "no hugepages")

@@ -227,7 +227,7 @@ def test_an_engine_that_cannot_be_given_the_file_reads_it(
 
 
 @pytest.mark.parametrize("kind", ["private", "existing"])
-def test_a_damaged_layer_is_told_and_made_anew(
+def test_a_damaged_layer_is_reported_and_made_anew(
     small: SmallBuild, new: New, kind: Literal["private", "existing"]
 ) -> None:
     private_engine = replace(small.engine, kind=kind)

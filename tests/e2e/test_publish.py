@@ -39,7 +39,7 @@ from tests.e2e.publish_parts import (
     registry_program,
     write_steps,
 )
-from tests.unit.plan.test_tags import with_axes
+from tests.unit.publish.test_tags import with_axes
 
 pytestmark = pytest.mark.e2e
 

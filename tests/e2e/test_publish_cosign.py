@@ -149,7 +149,7 @@ def test_bundles_that_cosign_3_makes_by_itself_are_read(
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_wrong_password_is_told(
+def test_a_wrong_password_is_reported(
     suite: str, connection: Connection, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cosign_client = client(release(suite), connection, monkeypatch)

@@ -214,7 +214,7 @@ def test_a_registry_killed_after_the_image_arrived_gets_its_evidence_in_the_next
         registry.kill()
 
 
-def test_a_registry_that_takes_nothing_is_told_once(
+def test_a_registry_that_takes_nothing_is_reported_once(
     engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     registry = Registry(program, tmp_path / "registry")
@@ -271,7 +271,7 @@ def test_a_password_that_expires_on_the_way_is_fetched_again(
         registry.kill()
 
 
-def test_a_full_disk_is_told_and_the_next_run_goes_on(
+def test_a_full_disk_is_reported_and_the_next_run_goes_on(
     engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
     disk = tmp_path / "disk"
@@ -375,7 +375,7 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
         registry.kill()
 
 
-def test_a_wrong_password_is_told_at_once(
+def test_a_wrong_password_is_reported_at_once(
     engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()

@@ -90,7 +90,7 @@ def test_what_is_half_noted_is_sent_again(
     assert_complete_and_single(published, item)
 
 
-def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: ApprovedImage, published: Registry) -> None:
+def test_what_was_sent_again_is_reported_and_counted(engine: Engine, item: ApprovedImage, published: Registry) -> None:
     note = first_layer(engine, published, item)
     half_note(published, note)
     published.start()
@@ -117,7 +117,7 @@ def test_whichever_note_is_half_written(engine: Engine, item: ApprovedImage, pub
         published.kill()
 
 
-def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(
+def test_a_layer_that_the_registry_lost_the_bytes_of_is_reported(
     engine: Engine, item: ApprovedImage, published: Registry
 ) -> None:
     """As after a power failure; docker would leave the layer out, for the registry says that it has it."""

@@ -188,7 +188,7 @@ def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_pipe_in_the_place_of_a_library_is_told_at_once(context: Path) -> None:
+def test_a_pipe_in_the_place_of_a_library_is_reported_at_once(context: Path) -> None:
     started = time.monotonic()
     report = checked("RUN mkfifo /usr/lib/libnccl.so.2\n", context)
     assert validated.failed(report) == {"libraries.intact"}

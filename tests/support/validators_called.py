@@ -1,6 +1,6 @@
 """The static validators called one by one: in a session of pytest they take twenty times as long.
 
-tests/unit/validators/test_called.py compares what they say here with what they say in a session.
+tests/unit/validators/test_validators_called.py compares what they say here with what they say in a session.
 """
 
 import functools

@@ -131,7 +131,7 @@ def test_a_rehearsal_answers_to_the_names_of_the_plugin(name: str, outcome: str)
     assert answer(rehearsed.model_copy(update={"subject": subject})).outcome == outcome
 
 
-def test_a_rehearsal_cannot_be_told() -> None:
+def test_a_rehearsal_cannot_be_judged() -> None:
     rehearsed = image(plugin()).model_copy(update={"subject": recorded().subject})
     assert answer(rehearsed).outcome == "unknown"
     assert "a rehearsal without efa-installer" in answer(rehearsed).answer

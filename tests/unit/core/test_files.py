@@ -224,7 +224,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> No
     assert (completed.returncode, completed.stderr) == (141, "")
 
 
-def test_a_list_that_cannot_be_written_is_told() -> None:
+def test_a_list_that_cannot_be_written_is_reported() -> None:
     with Path("/dev/full").open("w") as full:
         completed = subprocess.run(
             [*PROGRAM, "--list"], cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True

@@ -129,7 +129,7 @@ def test_a_connection_that_is_not_secure_says_why(
     ("status", "expected"),
     [("407 Proxy Authentication Required", "the proxy asks for a login"), ("403 Forbidden", "the proxy refuses it")],
 )
-def test_a_proxy_that_refuses_is_told_from_the_server(status: str, expected: str) -> None:
+def test_a_proxy_that_refuses_is_distinguished_from_the_server(status: str, expected: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def refuse() -> None:

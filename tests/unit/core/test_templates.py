@@ -46,7 +46,7 @@ def test_checkouts_share_what_is_compiled(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [0, 5, 20, 40, 100, -1])
 @pytest.mark.parametrize("damage", [b"", b"\0" * 4096])
-def test_what_is_kept_may_be_damaged(folder: Path, length: int, damage: bytes) -> None:
+def test_a_compiled_template_may_be_damaged(folder: Path, length: int, damage: bytes) -> None:
     rendered(folder)
     (cached,) = (folder / "state" / "templates").iterdir()
     cached.write_bytes(cached.read_bytes()[:length] + damage)
@@ -61,7 +61,7 @@ def test_unpickling_what_is_damaged_may_raise_anything(folder: Path, damage: byt
     assert rendered(folder) == "NCCL is here\n"
 
 
-def test_what_is_compiled_in_another_way_is_kept_apart(folder: Path) -> None:
+def test_what_is_compiled_in_another_way_has_another_file(folder: Path) -> None:
     (folder / "one.j2").write_text("{{ who }}")
     templates_by_escape = {
         escape: templates.environment([folder], escape=escape).get_template("one.j2") for escape in (False, True)
@@ -69,7 +69,7 @@ def test_what_is_compiled_in_another_way_is_kept_apart(folder: Path) -> None:
     assert [template.render(who="<b>") for template in templates_by_escape.values()] == ["<b>", "&lt;b&gt;"]
 
 
-def test_nothing_is_kept_where_that_is_not_possible(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_stored_where_that_is_not_possible(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "state").write_text("a file, where the folder would be")
     assert rendered(folder) == "NCCL is here\n"
     monkeypatch.delenv("RDMA_IMAGES_STATE")

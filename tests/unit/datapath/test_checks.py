@@ -109,7 +109,7 @@ def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
     assert library_checks.providers(lab(without)).outcome == "skipped"
 
 
-def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() -> None:
+def test_a_provider_that_is_missing_is_distinguished_from_one_for_another_libibverbs() -> None:
     check = library_checks.providers(lab(ANSWER.replace("libefa-rdmav34", "libother-rdmav34")))
     assert (check.outcome, "efa: missing" in check.actual) == ("failed", True)
     renamed = library_checks.providers(lab(ANSWER.replace("libefa-rdmav34", "libefa-rdmav59")))

@@ -92,7 +92,7 @@ def test_only_the_registration_of_this_state_folder_is_removed(registry: Path) -
     assert (registry / "rdma-images-x86_64").read_text() == others
 
 
-def test_obstacles_are_told_before_anything_is_fetched(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_obstacles_are_reported_before_anything_is_fetched(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacked, "fetch", lambda *_: pytest.fail("fetched"))
 
     def reason() -> str:
@@ -110,7 +110,7 @@ def test_obstacles_are_told_before_anything_is_fetched(registry: Path, monkeypat
     assert reason() == "registering an emulator needs root"
 
 
-def test_a_kernel_that_does_not_take_it_is_told(registry: Path) -> None:
+def test_a_kernel_that_does_not_take_it_is_reported(registry: Path) -> None:
     (registry / "register").unlink()
     (registry / "register").mkdir()
     with pytest.raises(RefusedError, match=r"linux/arm64 cannot be emulated: .* does not take it: .*\nregister"):

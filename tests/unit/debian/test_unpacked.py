@@ -33,7 +33,7 @@ def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
     assert output.stat().st_size == size
 
 
-def test_a_full_disk_is_told_before_apt_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_apt_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """apt-get 2.6 waits forever for its own methods where they cannot write."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     monkeypatch.setattr("rdma_images.debian.unpacked.missing_programs", list)
@@ -51,7 +51,9 @@ def test_a_full_disk_is_told_before_apt_begins(tmp_path: Path, monkeypatch: pyte
         ("dpkg-deb: error: tar subprocess returned error exit status 2", "tar: ./b: Wrote only 7168 of 10240 bytes"),
     ],
 )
-def test_a_program_without_errors_of_apts_form_is_told_by_one_line(tmp_path: Path, last: str, first_line: str) -> None:
+def test_a_program_without_errors_of_apts_form_is_reported_by_one_line(
+    tmp_path: Path, last: str, first_line: str
+) -> None:
     script = f"echo 'tar: ./b: Wrote only 7168 of 10240 bytes' >&2; echo '{last}' >&2; exit 2"
     with pytest.raises(RdmaImagesError) as caught:
         Apt("trixie", tmp_path).run("sh", "-c", script)

@@ -58,7 +58,7 @@ def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPat
     assert prune.unused_images(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
 
 
-def test_an_image_of_a_target_of_another_folder_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_a_target_of_another_folder_is_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     inspected = [
         {
             "Id": f"sha256:{n}",

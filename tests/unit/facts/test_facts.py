@@ -132,7 +132,7 @@ def test_blank_cells_of_the_changelog_are_the_row_below(all_facts: facts.Facts) 
     assert release["1.49.0"].plugin is None, "not stated by a vendor, so not known"
 
 
-def test_a_contradiction_of_many_rows_is_told_once(folder: Path) -> None:
+def test_a_contradiction_of_many_rows_is_reported_once(folder: Path) -> None:
     text = refused(folder, "gpus.yaml", "\n  H200:", "\n  H2000:")
     assert text.count("'H200' has no row in") == 1
 

@@ -29,5 +29,5 @@ def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables)
         ("PATH", None),
     ],
 )
-def test_a_misspelt_name_is_told_from_another(inventory: Variables, name: str, meant: str | None) -> None:
+def test_a_misspelt_name_is_distinguished_from_another(inventory: Variables, name: str, meant: str | None) -> None:
     assert inventory.closest_name(name) == meant

@@ -155,7 +155,7 @@ def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> 
     assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
-def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
+def test_a_stored_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     upstream = make_source(f"{site.address}/tool")
     fetched(upstream)

@@ -98,7 +98,7 @@ def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
     assert {wheel.name: wheel.version for wheel in new_lock.wheels}["nvidia-nccl-cu13"] == "2.32.3"
 
 
-def test_facts_that_are_wrong_about_the_pin_are_found_when_locking(index: Site, tmp_path: Path) -> None:
+def test_facts_that_are_wrong_about_the_pin_are_refused_when_locking(index: Site, tmp_path: Path) -> None:
     wrong = planned_image(components={"nccl": Component("nccl", "2.29.7", "pytorch")})
     with pytest.raises(RdmaImagesError, match=r"facts\.update"):
         lock.create_lock(wrong, mirrors(index), tmp_path)

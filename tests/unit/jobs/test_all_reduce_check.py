@@ -131,7 +131,7 @@ def test_a_failure_quotes_what_names_the_reason(tmp_path: Path) -> None:
     assert describe_failure(tmp_path, "SIGSEGV") == "rank 0 of 2 failed: SIGSEGV"
 
 
-def test_a_rank_that_a_signal_ends_is_told_with_the_last_line_of_nccl(tmp_path: Path) -> None:
+def test_a_rank_that_a_signal_ends_is_reported_with_the_last_line_of_nccl(tmp_path: Path) -> None:
     """As in NVIDIA/nccl issue 1091: the network plugin crashes as it starts."""
     log = "\n".join(preflight_log_lines("NVIDIA-nccl-1091", "node0: node0:"))
     assert describe_failure(tmp_path, "SIGSEGV", log) == (

@@ -144,7 +144,7 @@ def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
         (SKYPILOT, "export NCCL_NET=Socket FI_PROVIDER=tcp", "unset NCCL_NET", "tcp.leg"),
     ],
 )
-def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str, rule: str) -> None:
+def test_a_planted_fault_is_reported(tmp_path: Path, text: str, old: str, new: str, rule: str) -> None:
     assert old in text
     findings = findings_in(tmp_path, text.replace(old, new))
     assert rule in {finding.rule for finding in findings}

@@ -133,7 +133,7 @@ def test_a_script_of_another_language_is_no_shell(tmp_path: Path) -> None:
     assert not findings(tmp_path, "shell.broken", job_sbatch=text)
 
 
-def test_an_option_is_found_in_the_line_of_its_array(tmp_path: Path) -> None:
+def test_an_option_is_reported_in_the_line_of_its_array(tmp_path: Path) -> None:
     text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\nARGS=(\n  --nproc_per_node 4\n)\n"
     for command in ("srun torchrun ${ARGS[@]} train.py", "srun ft_launcher ${ARGS[@]} train.py"):
         (finding,) = findings(tmp_path, "ranks.gpus", job_sbatch=f"{text}{command}\n")

@@ -69,7 +69,7 @@ def test_what_runs_as_long_as_its_job(tmp_path: Path, calls: Path, launcher: str
     assert "ran " in log.read_text()
 
 
-def test_a_script_that_fails_is_told_by_its_last_line(
+def test_a_script_that_fails_is_reported_by_its_last_line(
     tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "echo no GPU; exit 3")

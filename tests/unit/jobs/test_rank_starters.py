@@ -74,7 +74,7 @@ def test_options_that_a_job_does_not_carry_are_named() -> None:
     assert lost == f"the job sets nodes and ranks; what else {options} sets, set in the script"
 
 
-def test_a_program_that_cannot_be_told_from_options_is_not_guessed() -> None:
+def test_a_program_that_cannot_be_distinguished_from_options_is_not_guessed() -> None:
     assert refusal("mpijob", "efa", "mpirun", "mpirun --tag-output all_reduce_perf -b 8")[1] == (
         "after -- give only what a rank runs"
     )

@@ -111,7 +111,7 @@ def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[LayerSe
     assert stop.is_set()
 
 
-def test_a_disk_without_space_is_told_before_a_download(
+def test_a_disk_without_space_is_reported_before_a_download(
     monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     registry.requests.clear()
@@ -192,7 +192,7 @@ def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple
         assert not leftover.exists()
 
 
-def test_a_file_that_has_changed_is_told_and_removed(tmp_path: Path, sent: tuple[LayerSet, LoadedImage]) -> None:
+def test_a_file_that_has_changed_is_reported_and_removed(tmp_path: Path, sent: tuple[LayerSet, LoadedImage]) -> None:
     layer = DownloadedLayer(sent[1].blobs[0], tmp_path / "file")
     layer.path.write_bytes(b"x")
     assert not layer.content.is_in(layer.path)

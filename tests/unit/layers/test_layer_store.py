@@ -181,7 +181,7 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
         (Answer(status=404), "answered 404 Not Found"),
     ],
 )
-def test_an_index_without_the_wheel_is_told(tmp_path: Path, site: Site, answer: Answer, expected: str) -> None:
+def test_an_index_without_the_wheel_is_reported(tmp_path: Path, site: Site, answer: Answer, expected: str) -> None:
     locked = layer_wheels.locked(layer_wheels.make(tmp_path))
     site.answers["/thing/"] = answer
     with pytest.raises(RdmaImagesError, match=expected) as raised:

@@ -154,6 +154,6 @@ def test_the_table_is_read_back_from_the_layer() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"x" * 40, seekable_layer.FOOTER.pack(1 << 60, 1 << 60, 5, 1, seekable_layer.MAGIC), bytes(500)]
 )
-def test_what_has_no_table_is_told_apart(raw: bytes) -> None:
+def test_what_has_no_table_is_distinguished(raw: bytes) -> None:
     with pytest.raises(ValueError, match="table"):
         seekable_layer.read_table(io.BytesIO(raw))

@@ -206,7 +206,7 @@ def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
     assert paths.count("opt/venv/site-packages/shared/x.py") == 1
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
     into = tmp_path / "into"
     into.mkdir()

@@ -25,7 +25,7 @@ def verdict_on(*lines: str) -> Verdict:
 
 
 @pytest.mark.parametrize("source", REPORTS)
-def test_what_ended_a_public_job_is_told(source: str) -> None:
+def test_what_ended_a_public_job_is_reported(source: str) -> None:
     report = REPORTS[source]
     result = verdict_on(*report["lines"])
     assert [word for word in report["told"] if word not in result.sentence] == []
@@ -332,7 +332,7 @@ def test_no_kind_is_certain_where_the_lines_state_no_cause() -> None:
         ),
     ],
 )
-def test_a_line_of_a_held_out_log_is_told(line: str, why: str) -> None:
+def test_a_line_of_a_held_out_log_is_reported(line: str, why: str) -> None:
     """From OpenRLHF 732, sagemaker-python-sdk 134, open-mpi/ompi 8090 and determined 8915."""
     failure = job_failure(line)
     assert failure.why.startswith(why)
@@ -461,7 +461,7 @@ def test_an_option_taken_for_a_command_is_a_broken_line(line: str) -> None:
     assert job_failure(line).why.startswith("the line before --num_machines does not go on in it")
 
 
-def test_an_empty_address_of_the_first_node_is_told() -> None:
+def test_an_empty_address_of_the_first_node_is_reported() -> None:
     failure = job_failure(
         "[INFO] [runner.py:508:main] cmd = pdsh -w a,b launch --node_rank=%n --master_addr= --master_port=29500"
     )
@@ -498,7 +498,7 @@ def test_a_line_of_a_message_that_names_the_reason_is_quoted() -> None:
     assert job_failure(TRACEBACK, FRAME, *message).quote == message[1]
 
 
-def test_a_part_that_goes_over_tcp_instead_of_rdma_is_told() -> None:
+def test_a_part_that_goes_over_tcp_instead_of_rdma_is_reported() -> None:
     failure = job_failure("Init RDMA failed! Invalid RDMA endpoint: Fall back to TCP.")
     assert failure.why.startswith("RDMA did not start, and the transfers go over TCP")
 

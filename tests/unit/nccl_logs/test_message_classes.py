@@ -135,7 +135,7 @@ def first_lines(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_message_is_told_by_its_part(name: str) -> None:
+def test_a_message_is_classed_by_its_part(name: str) -> None:
     failure = verdict_on(LINES[name]).failure
     assert failure is not None
     assert first_lines(name) in failure.why
@@ -147,7 +147,7 @@ def test_every_part_has_a_message() -> None:
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_a_message_that_torch_repeats_is_told_by_its_words(name: str) -> None:
+def test_a_message_that_torch_repeats_is_classed_by_its_words(name: str) -> None:
     message = LINES[name].partition("NCCL WARN ")[2]
     failure = verdict_on(RAISED + message).failure
     assert failure is not None
@@ -229,7 +229,7 @@ def test_an_error_of_the_system_is_of_the_part_that_had_it() -> None:
     )
 
 
-def test_what_nccl_says_by_itself_is_not_told_twice() -> None:
+def test_what_nccl_says_by_itself_is_reported_once() -> None:
     lines = (
         "plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
         "plugin/net.cc:400 NCCL WARN Unknown device code index 3",

@@ -76,7 +76,7 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
     assert all(shape.matters and shape.is_raw for shape in shapes[5:])
 
 
-def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) -> None:
+def test_of_lines_alike_the_one_that_means_something_is_read(tmp_path: Path) -> None:
     """Lines that differ in a number alone have one shape, and not one meaning."""
     alike = [f"{RANK}NCCL_P2P_DISABLE set by environment to {n}" for n in (0, 0, 1)]
     (tmp_path / "0.log").write_text("\n".join([*alike, CHANNEL, ""]))

@@ -31,7 +31,9 @@ MISSING = "NET/Plugin : No plugin found (libnccl-net.so), using internal impleme
         ("cudaDriverVersion 12040", "cudaDriverVersion 12020", "CUDA's driver: 12020 on b; 12040 on a"),
     ],
 )
-def test_a_difference_is_told_with_the_nodes_of_each_value(first_line: str, second_line: str, difference: str) -> None:
+def test_a_difference_is_reported_with_the_nodes_of_each_value(
+    first_line: str, second_line: str, difference: str
+) -> None:
     """NVIDIA/nccl 1634 and 2428 and horovod 639 are such jobs."""
     assert verdict_on(a=(first_line,), b=(second_line,)).sentence.startswith(f"the nodes differ in {difference}; ")
     assert "differ" not in verdict_on(a=(first_line,), b=(first_line,)).sentence
@@ -48,7 +50,7 @@ def test_a_node_that_says_both_is_no_difference() -> None:
     assert "differ" not in verdict_on(a=("Using network IB",), b=("Using network IB", "Using network Socket")).sentence
 
 
-def test_a_network_that_follows_from_the_plugin_is_not_told_beside_it() -> None:
+def test_a_network_that_follows_from_the_plugin_is_not_reported_beside_it() -> None:
     sentence = verdict_on(a=(LOADED, "Using network IBext"), b=(MISSING, "Using network IB")).sentence
     assert "the plugin" in sentence
     assert "in the network" not in sentence

@@ -768,12 +768,12 @@ PORT_ERROR = "n1:1:2 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got 
         (WARN + "NET/IB : mlx5_0:1 async fatal event on QP (0x7): QP fatal", "gave a connection up (QP: QP fatal)"),
     ],
 )
-def test_an_event_of_an_adapter_is_told(line: str, reason: str) -> None:
+def test_an_event_of_an_adapter_is_reported(line: str, reason: str) -> None:
     assert reason in verdict_on(line).sentence
     assert reason in verdict_on("Using network IB", line).sentence
 
 
-def test_a_transfer_that_failed_is_told_as_one_of_a_job_that_ran() -> None:
+def test_a_transfer_that_failed_is_reported_as_one_of_a_job_that_ran() -> None:
     unanswered = WARN + "NET/IB : Got completion from peer 10.0.0.1<1> with error 12, opcode 0, len 0, vendor err 129"
     told = "the transport failed while the job ran: a peer did not answer over RDMA (status 12)"
     assert verdict_on(unanswered).sentence.startswith(told)

@@ -22,7 +22,7 @@ FOLDERS = (
     "locks",
     ".github",
 )
-# `facts/torch.yaml`, `tests/unit/plan/test_plan.py -k x`: a path that begins with a folder of the project.
+# `facts/torch.yaml`, `tests/unit/plan/test_planner.py -k x`: a path that begins with a folder of the project.
 FILE = re.compile(rf"(?<![\w/.-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*\w)")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TASK = re.compile(r"`(?:\w+=\S+ )*invoke ([a-z][a-z.]*)([^`\n]*)`")

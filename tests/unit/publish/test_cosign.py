@@ -67,7 +67,7 @@ class TestTrust:
             ("sign", "Error: something else", "PublishError"),
         ],
     )
-    def test_its_complaints_are_told_apart(self, verb: str, output: str, kind: str) -> None:
+    def test_its_complaints_are_distinguished(self, verb: str, output: str, kind: str) -> None:
         assert type(cosign.cosign_error(verb, "r", output)).__name__ == kind
 
     def test_its_warnings_are_not_the_complaint(self) -> None:
@@ -101,7 +101,7 @@ class TestFindingCosign:
     def _first_on_the_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
 
-    def test_an_old_one_is_named_with_what_to_install(self, tmp_path: Path) -> None:
+    def test_an_old_cosign_is_named_with_what_to_install(self, tmp_path: Path) -> None:
         # As in the documentation of the tag v2.3.0: `verify-blob` has no --trusted-root yet.
         write_program(tmp_path / "cosign", "echo 'GitVersion:    v2.3.0'; echo '--timestamp-certificate-chain string'")
         with pytest.raises(RdmaImagesError) as error:

@@ -89,7 +89,7 @@ class TestEcr:
         filters = [tag_filter["filter"] for tag_filter in repository["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest", "2.16"]
 
-    def test_a_filter_of_somebody_else_stays_and_a_full_list_is_told(self, aws: "ECRClient") -> None:
+    def test_a_filter_of_somebody_else_stays_and_a_full_list_is_reported(self, aws: "ECRClient") -> None:
         theirs = ["sha256-*", "latest", "2.1*", "nightly-*", "team-*"]
         filters: list[ImageTagMutabilityExclusionFilterTypeDef] = [
             {"filterType": "WILDCARD", "filter": pattern} for pattern in theirs
@@ -115,7 +115,7 @@ class TestEcr:
         assert repository["imageTagMutability"] == "IMMUTABLE"
 
     @pytest.mark.usefixtures("aws")
-    def test_the_login_is_a_fresh_token_and_the_host_is_told_by_aws(self) -> None:
+    def test_the_login_is_a_fresh_token_and_the_host_is_reported_by_aws(self) -> None:
         kind = open_kind(ecr())
         assert registry_login(kind).username == "AWS"
         assert kind.host == "123456789012.dkr.ecr.us-east-1.amazonaws.com"
@@ -132,7 +132,7 @@ class TestEcr:
         with pytest.raises(registry_errors.PublishError, match="profile"):
             open_kind(ecr(profile="nobody")).login()
 
-    def test_denied_creation_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_denied_creation_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kind = open_kind(ecr())
         client = boto3.client("ecr", "us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
         monkeypatch.setattr(kind, "_client", client)
@@ -216,7 +216,7 @@ class TestAlibaba:
         assert (login.username, login.password) == ("cr_temp_user", "pass:word")
         assert api.requests == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
 
-    def test_a_missing_namespace_is_told_where_it_may_not_be_made(self) -> None:
+    def test_a_missing_namespace_is_reported_where_it_may_not_be_made(self) -> None:
         with served(Alibaba().handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
             with pytest.raises(
@@ -224,7 +224,7 @@ class TestAlibaba:
             ):
                 kind.prepare("ai/efa-pytorch")
 
-    def test_denied_is_told(self) -> None:
+    def test_denied_is_reported(self) -> None:
         api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
         with served(api.handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
@@ -239,7 +239,9 @@ class TestAlibaba:
             kind.login()
         assert caught.value.temporary
 
-    def test_no_credentials_are_told_and_not_tried_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_no_credentials_are_reported_and_not_tried_again(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         monkeypatch.setattr(auth_util, "environment_access_key_id", None)
         monkeypatch.setattr(auth_util, "environment_ecs_metadata_disabled", "true")
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -313,7 +315,7 @@ class TestDockerConfig:
         assert open_kind(Oci(kind="oci", host="h.example", credentials="none")).login() is None
 
     @pytest.mark.filterwarnings("ignore:docker-credential-nowhere")
-    def test_a_helper_that_is_not_there_is_told(self, config: Path) -> None:
+    def test_a_helper_that_is_not_there_is_reported(self, config: Path) -> None:
         (config / "config.json").write_text(json.dumps({"credHelpers": {"h.example": "nowhere"}}))
         with pytest.raises(RefusedError, match=r"no usable credentials for h\.example"):
             open_kind(Oci(kind="oci", host="h.example")).login()

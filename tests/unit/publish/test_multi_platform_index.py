@@ -18,7 +18,7 @@ from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import put_image
-from tests.unit.plan.test_tags import with_axes
+from tests.unit.publish.test_tags import with_axes
 
 pytestmark = pytest.mark.usefixtures("folders")
 

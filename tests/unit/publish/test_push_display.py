@@ -49,7 +49,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
     assert "a [line] as it is" in screen.getvalue()
 
 
-def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
+def test_a_publication_is_reported_in_lines_that_can_be_copied() -> None:
     copy = PublishedCopy(
         registry="local",
         ref="127.0.0.1:5000/training/efa-pytorch@sha256:" + "a" * 64,

@@ -54,7 +54,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "kind"), TEXTS)
-def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
+def test_every_error_text_is_distinguished(text: str, kind: str) -> None:
     error = push_error("h", "r:v1", text)
     assert type(error).__name__ == kind
     assert "_state" not in str(error)
@@ -69,7 +69,7 @@ def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
         (f"PUT request to https://h/v2/a/b/manifests/{DIGEST}", ""),
     ],
 )
-def test_what_the_registry_fails_at_is_kept(request_: str, about: str) -> None:
+def test_what_the_registry_fails_at_is_in_the_message(request_: str, about: str) -> None:
     error = push_error("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
     assert isinstance(error, registry_errors.InternalError)
     assert error.about == about

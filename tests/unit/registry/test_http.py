@@ -47,7 +47,7 @@ def test_a_blob_at_which_the_registry_fails_is_sent() -> None:
         assert remote.blob(remote.put_blob(b"content")) == b"content"
 
 
-def test_a_blob_that_the_registry_holds_in_part_is_told() -> None:
+def test_a_blob_that_the_registry_holds_in_part_is_reported() -> None:
     store = Store()
     store.blobs[sha256_digest(b"content")] = b""
     with (
@@ -133,7 +133,7 @@ def test_a_token_that_is_no_header_is_refused() -> None:
         repository(host).head("v1")
 
 
-def test_no_login_where_one_is_wanted() -> None:
+def test_no_login_where_the_registry_wants_a_login() -> None:
     with (
         served(Store("basic").handler()) as host,
         pytest.raises(registry_errors.UnauthorizedError, match="there are none"),

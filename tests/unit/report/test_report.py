@@ -54,7 +54,7 @@ def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
     assert schema["properties"]["schema"]["const"] == document["schema"] == SCHEMA
 
 
-def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
+def test_a_cached_report_says_so(tmp_path: Path) -> None:
     junit, folder = tmp_path / "report.xml", tmp_path / "out"
     folder.mkdir()
     junit.write_text("<testsuites/>")
@@ -249,7 +249,7 @@ def test_without_nccl_the_table_begins_with_that(
     assert first == f"There is no NCCL that could use a network: {reason}"
 
 
-def test_the_table_says_that_a_report_was_kept() -> None:
+def test_the_table_says_that_a_report_is_cached() -> None:
     assert "kept from" not in summary_line(report(PASSED))
     assert "kept from 2026-11-21T09:00:00+00:00" in summary_line(replace(report(PASSED), reused=True))
 

@@ -45,7 +45,7 @@ def computed_answers(path: Path, **files_by_name: Path) -> list[str]:
     return linking.faults(str(path), names, linkings(path, *files_by_name.values()))
 
 
-def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) -> None:
+def test_a_version_that_is_not_there_is_reported_as_the_loader_does(tmp_path: Path) -> None:
     new = versioned(tmp_path, f"{OLD} {NEW}")
     code = "int efa_b(void); int net(void) { return efa_b(); }"
     plugin = compiled(tmp_path, "libnet.so", code, str(new), f"-Wl,-rpath,{tmp_path}")
@@ -60,7 +60,7 @@ def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) 
     assert (refused["file"], refused["error"]) == (str(plugin), fault)
 
 
-def test_a_symbol_that_nobody_defines_is_told_as_the_loader_does(tmp_path: Path) -> None:
+def test_a_symbol_that_nobody_defines_is_reported_as_the_loader_does(tmp_path: Path) -> None:
     efa = versioned(tmp_path, f"{OLD} {NEW}")
     code = "int efa_a(void); int gone(void); __attribute__((weak)) int may(void);"
     code += "int net(void) { return efa_a() + gone() + (may ? may() : 0); }"
@@ -283,7 +283,7 @@ def test_what_a_user_may_read(folder: tuple[int, int, int], file: tuple[int, int
     assert access.blocking_path("/opt/amazon/lib.so", access.ROOT, owned) == ""
 
 
-def test_a_plugin_that_the_real_loader_refuses_is_found_and_its_reason_kept(
+def test_a_plugin_that_the_real_loader_refuses_is_reported_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = versioned(tmp_path, f"{OLD} {NEW}")

@@ -50,7 +50,7 @@ def test_folders_of_fabrics_are_those_that_the_loader_searches() -> None:
     assert "/opt/nothing" not in image.loader_folders
 
 
-def test_no_other_variable_is_kept() -> None:
+def test_no_other_variable_is_recorded() -> None:
     image = measured({"HF_TOKEN": "secret", "PATH": "/usr/bin", "NCCL_DEBUG": "INFO", "NCCL_NET": "a\nRUN b"})
     assert image.environment == {"PATH": "/usr/bin", "NCCL_DEBUG": "INFO"}
 

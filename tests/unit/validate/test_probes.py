@@ -65,14 +65,14 @@ def test_an_elf_file_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no ELF", b"\x7fELF\x02\x01" + b"\xff" * 80, b"\x7fELF\x01\x01" + b"\0" * 80]
 )
-def test_what_is_no_library_is_told_so(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_library_is_reported(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "lib.so"
     path.write_bytes(content)
     with pytest.raises(elf.NotElf):
         elf.library(str(path))
 
 
-def test_a_damaged_library_is_told_so(tmp_path: Path) -> None:
+def test_a_damaged_library_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "lib.so"
     path.write_bytes(Path(libc()).read_bytes()[:5000])
     with pytest.raises(elf.NotElf):

@@ -31,7 +31,7 @@ TEXTS = {
 }
 
 
-def test_what_files_set_is_found_with_its_line() -> None:
+def test_what_files_set_is_read_with_its_line() -> None:
     assignments = settings.find_assignments(TEXTS.items(), {})
     assert [
         (assignment["file"], assignment["line"], assignment["name"], assignment["value"], assignment["reader"])

@@ -57,7 +57,7 @@ def test_what_is_whole_by_itself_or_opened_by_choice_is_passed_over(path: str) -
     assert stack_users.stack_users([path, "/opt/x/bin/tool"], lambda _: ["libnccl.so.2"]) == ["/opt/x/bin/tool"]
 
 
-def test_a_version_that_this_glibc_lacks_is_told(tmp_path: Path) -> None:
+def test_a_version_that_this_glibc_lacks_is_reported(tmp_path: Path) -> None:
     library = compiled(tmp_path, "libx.so", "#include <stdlib.h>\nvoid *f(void) { return malloc(1); }")
     wants = stack_users.glibc_versions(str(library))
     (version,) = set(wants["libc.so.6"])

@@ -62,7 +62,7 @@ def test_a_program_without_gpu_code_has_none(tmp_path: Path) -> None:
     ],
     ids=["cut short", "beyond its end", "an entry without a size", "a container without a size"],
 )
-def test_a_damaged_one_is_reported(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_program_is_reported(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(elf.NotElf, match="damaged"):
         fatbin.architectures(program(tmp_path / "a_perf", content))
 

@@ -79,12 +79,12 @@ def test_gpus_at_fault() -> None:
     ],
     ids=["sockets", "one node", "no provider", "a crash"],
 )
-def test_a_plugin_that_does_not_do_its_work_is_told_by_its_step(changes: dict[str, Any], expected: str) -> None:
+def test_a_plugin_that_does_not_do_its_work_is_reported_by_its_step(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(UnmetError, match=expected):
         gpus_suite.test_plugin(changed("two-nodes", **changes), Requirement())
 
 
-def test_wrong_elements_over_the_plugin_are_told() -> None:
+def test_wrong_elements_over_the_plugin_are_reported() -> None:
     rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
     with pytest.raises(UnmetError, match="; 7 wrong elements"):
         gpus_suite.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())

@@ -102,7 +102,7 @@ def test_how_bad_it_is(faults: tuple[dict[str, Any], ...], severity: str) -> Non
     ],
     ids=["torch.extensions", "packages.requires", "packages.python", "transports.load"],
 )
-def test_a_cause_that_another_check_names_is_not_told_twice(changes: dict[str, Changes]) -> None:
+def test_a_cause_that_another_check_names_is_reported_once(changes: dict[str, Changes]) -> None:
     faults = imports(failed("vision", NMS), failed("timm", NMS, through=["timm", "vision"]))
     merged = {**changes, "measured": {**changes.get("measured", {}), **faults}}
     assert check_outcome("packages.imports", **merged).startswith("skipped: what cannot be imported has its cause in")

@@ -40,7 +40,7 @@ def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
         (1, LACKS, f"failed: {TOOL} ended with 1"),
     ],
 )
-def test_a_tool_that_lacks_a_library_is_told_once(rc: int, lacks: Changes, outcome: str) -> None:
+def test_a_tool_that_lacks_a_library_is_reported_once(rc: int, lacks: Changes, outcome: str) -> None:
     changes = {"tools": {"fi_info --version": {"rc": rc}}, "closures": {TOOL: lacks}}
     assert check_outcome("libfabric.fi-info", **changes).startswith(outcome)
 

@@ -74,18 +74,18 @@ def test_a_real_image_is_taken_by_the_loader() -> None:
         ("/opt/libfabric.so.1: a fault that nobody knows", "a fault that nobody knows", "from its source"),
     ],
 )
-def test_what_opening_a_library_says_is_told_with_its_fix(error: str, words: str, fix: str) -> None:
+def test_what_opening_a_library_says_is_reported_with_its_fix(error: str, words: str, fix: str) -> None:
     message = loaded(answered(errors={LIBFABRIC: error}))
     assert words in message
     assert bool(message) == bool(words)
     assert fix in message.rpartition("fix: ")[2]
 
 
-def test_what_is_opened_by_nobody_is_not_told() -> None:
+def test_what_is_opened_by_nobody_is_not_reported() -> None:
     assert loaded(answered(errors={"libmlx5.so.1": "/lib/libmlx5.so.1: undefined symbol: gone"})) == ""
 
 
-def test_a_version_is_told_once_and_before_what_lacks_for_want_of_it() -> None:
+def test_a_version_is_reported_once_and_before_what_lacks_for_want_of_it() -> None:
     version = "/lib/libefa.so.1: version `EFA_1.4' not found (required by /opt/libfabric.so.1)"
     by_link = version.replace("/opt/libfabric.so.1", "/opt/libfabric.so")
     symbol = "undefined symbol: a (/opt/libfabric.so.1)"
@@ -133,7 +133,7 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
 @pytest.mark.parametrize(
     ("folder", "reported"), [("", True), ("/opt/planted/", False), ("/usr/lib:/opt/planted", True)]
 )
-def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str, reported: bool) -> None:
+def test_a_preloaded_library_is_reported_where_nothing_else_leads_to_it(folder: str, reported: bool) -> None:
     path = "/opt/planted/libefa.so.1"
     data = CASE.model_dump()
     data["subject"]["environment"] |= {"LD_PRELOAD": path, "LD_LIBRARY_PATH": folder}

@@ -262,7 +262,7 @@ def test_sagemakers_command_can_be_started(run: dict[str, Any], broken: str | No
             sagemaker_suite.test_train(for_sagemaker(run), Requirement())
 
 
-def test_sagemakers_toolkit_is_told_once() -> None:
+def test_sagemakers_toolkit_is_reported_once() -> None:
     with_toolkit = for_sagemaker({"rc": None}, **{"sagemaker-training": "5.1.4"})
     with pytest.raises(UnmetError, match=r"found: sagemaker-training 5\.1\.4 in /opt/venv"):
         sagemaker_suite.test_toolkit(with_toolkit, Requirement())

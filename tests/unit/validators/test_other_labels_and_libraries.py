@@ -235,7 +235,7 @@ def test_a_rehearsal_says_what_stood_in(stand_in_labels: dict[str, str], expecte
     assert bool(expected) == bool(message)
 
 
-def test_a_rehearsal_without_packages_of_a_stand_in_is_told() -> None:
+def test_a_rehearsal_without_packages_of_a_stand_in_is_reported() -> None:
     case = edited((("measured", "packages", "dpkg"), {"libfabric1-aws": "2.6.0amzn1.0"}))
     assert "no package is of a stand-in for efa-installer-1.50.0" in broken(
         labels_suite.test_rehearsal, case, parts(case)[2]

@@ -58,7 +58,7 @@ def test_each_round_has_disjoint_pairs_and_none_is_repeated(count: int) -> None:
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("bad", [0, 1, 2, 3])
-def test_slow_nodes_are_found_and_no_others(count: int, bad: int) -> None:
+def test_slow_nodes_are_named_and_no_others(count: int, bad: int) -> None:
     if bad > count - 2:
         bad = count - 2  # without two good nodes no pair is good
     for seed in range(12 if count < 100 else 3):
@@ -73,7 +73,7 @@ def test_slow_nodes_are_found_and_no_others(count: int, bad: int) -> None:
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("bad", [1, 2])
-def test_slow_links_are_told_from_slow_nodes(count: int, bad: int) -> None:
+def test_slow_links_are_distinguished_from_slow_nodes(count: int, bad: int) -> None:
     nodes = named(count)
     for seed in range(6):
         links = dict.fromkeys(random.Random(seed).sample(node_pairs.first_rounds(nodes)[0], bad), 0.5)

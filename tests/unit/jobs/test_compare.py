@@ -22,7 +22,7 @@ def test_each_size_has_its_ratio_and_the_largest_is_the_sentence(tmp_path: Path)
     )
 
 
-def test_what_else_differs_is_told(tmp_path: Path) -> None:
+def test_what_else_differs_is_reported(tmp_path: Path) -> None:
     first = judged(tmp_path / "a")
     second = judged(tmp_path / "b", [replace(node, plugin="1.20.0", gdr=False) for node in TWO])
     differences = {name: (difference, other) for name, difference, other in compare.compare(first, second).differences}

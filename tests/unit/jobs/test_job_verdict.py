@@ -52,7 +52,7 @@ def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
     assert ", libfabric " in line
 
 
-def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
+def test_one_of_four_adapters_is_reported(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
     result = judged(
         tmp_path, [replace(node, adapters=1) for node in TWO], against=job_expectations(None, "p4d.24xlarge", 2)
@@ -122,7 +122,7 @@ def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
     assert sentences(result) == ["8 ranks measured, and not 16: busbw / algbw of 16 GiB says so"]
 
 
-def test_two_ranks_on_one_gpu_are_told() -> None:
+def test_two_ranks_on_one_gpu_are_reported() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
     result = sentences(from_logs.read_logs([RESULTS / "one-gpu-two-nodes.txt"]))
     assert "ranks 0, 1 share GPU 0000:00:06 of vm" in result
@@ -266,7 +266,7 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
         assert [f"via NET/Libfabric/{n}/" in line(where) for n, where in enumerate(node.used_where)] == [True] * 8
 
 
-def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
+def test_no_secret_of_the_environment_is_recorded(tmp_path: Path) -> None:
     logs = parts.write(tmp_path / "logs")
     document = json.loads((RESULTS / "2.19.6-socket.json").read_text())
     secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -282,7 +282,7 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
     assert secret[:12] not in run_folder.RESULT.text(result) + result_page.result_html(result)
 
 
-def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
+def test_a_run_without_any_expectation_is_reported_as_it_is(tmp_path: Path) -> None:
     result = judged(tmp_path, against=NO_EXPECTATIONS)
     assert (result.exit_code, result.expected.share) == (0, None)
 

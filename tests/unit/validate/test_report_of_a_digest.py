@@ -85,7 +85,7 @@ def test_a_name_that_moves_meanwhile_changes_nothing(monkeypatch: pytest.MonkeyP
     assert validated(monkeypatch, A, B).digest == A
 
 
-def test_a_kept_report_of_another_image_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_report_of_another_image_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = validated(monkeypatch, A)
     (path,) = (tmp_path / "state").glob("reports/*/report.json")
     report.REPORT.save(path, replace(first, digest=B))
@@ -93,7 +93,7 @@ def test_a_kept_report_of_another_image_is_not_taken(tmp_path: Path, monkeypatch
     assert (again.digest, again.reused) == (A, False)
 
 
-def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stand_ins_are_known_by_the_build_and_by_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validated(monkeypatch, A).rehearsal == BUILT.rehearsal
 
 

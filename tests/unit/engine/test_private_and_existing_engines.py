@@ -491,7 +491,7 @@ def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pyt
     ("last", "fix"),
     [("mkdir /s/run: no space left on device", "free disk space there, as with "), ("failed to start", "see ")],
 )
-def test_a_daemon_that_ended_is_told_by_its_last_line(tmp_path: pathlib.Path, last: str, fix: str) -> None:
+def test_a_daemon_that_ended_is_reported_by_its_last_line(tmp_path: pathlib.Path, last: str, fix: str) -> None:
     log = tmp_path / "dockerd.log"
     daemon = process.start(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
     with pytest.raises(RdmaImagesError) as caught:

@@ -144,7 +144,7 @@ def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "report.xml")
 
 
-def test_what_was_lost_is_told_once() -> None:
+def test_what_was_lost_is_reported_once() -> None:
     probes = ("tree", "packages", "tools", "system", "layers")
     reason = "took more than 90 s and was stopped"
     inspection = case(**dict.fromkeys(probes), missing=dict.fromkeys(probes, reason), lost=probes)
@@ -158,13 +158,13 @@ def test_what_was_lost_is_told_once() -> None:
     assert reasons["nccl.found"] == "tree could not be measured: see measured.complete"
 
 
-def test_devices_that_were_lost_are_told_in_their_tier() -> None:
+def test_devices_that_were_lost_are_reported_in_their_tier() -> None:
     inspection = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
     checks = suite_here.checks(inspection, "device").values()
     assert [(c.id, c.tier) for c in checks if c.outcome == "failed"] == [("measured.complete", "device")]
 
 
-def test_a_torch_that_cannot_be_imported_is_told_by_its_own_check() -> None:
+def test_a_torch_that_cannot_be_imported_is_reported_by_its_own_check() -> None:
     measured = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
     complete.test_complete(case(**measured), Requirement())
     with pytest.raises(UnmetError, match="torch: ImportError: no"):

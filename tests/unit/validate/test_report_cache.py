@@ -77,7 +77,7 @@ def test_docker_is_asked_where_the_socket_does_not_know_every_image(
     assert inspected == [(REF, "lab/other:1")]
 
 
-def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_report_answers(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     (tmp_path / "report.xml").write_text("<testsuites/>")
