@@ -47,8 +47,9 @@ class TableAttribute(Generic[Table]):
 class Facts:
     """Every table, each read when it is first used; see `load`.
 
-    A table that cannot be read raises RefusedError with file and line. Compared by identity, so that what is looked up
-    once can be remembered.
+    A step that needs one table and gets no `Facts` reads it with `facts_file.read`: it is the same one, each file being
+    parsed once. A table that cannot be read raises RefusedError with file and line. Compared by identity, so that what
+    is looked up once can be remembered.
     """
 
     bases = TableAttribute(Bases)

@@ -1,9 +1,9 @@
-"""The fabric: an image has one, and eRDMA has requirements of its own."""
+"""The fabric of an image: one alone, with what eRDMA, the EFA installer and aws-ofi-nccl need and what breaks them."""
 
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, rule
+from rdma_images.plan.rules.rule import Reason, Unknown, known_fault, rule
 
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
@@ -26,7 +26,7 @@ def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("erdma-nccl", "erdma-apt", "nccl")
-def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
+def erdma_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require an NCCL as new as Alibaba asks for on eRDMA."""
     minimum = facts.erdma.minimum
     if versions.at_least(candidate["nccl"], minimum.nccl):
@@ -52,3 +52,130 @@ def platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
         return None
     text = f"Alibaba's apt repository is known for {', '.join(repository.platforms)}, not {candidate['platform']}"
     return Reason(text, facts.erdma.cite(repository, "platforms"))
+
+
+@rule("installer-base", "efa-installer", "base")
+def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require that the installer supports the base's distribution."""
+    system, installer = facts.bases.bases[candidate["base"]].system, candidate["efa-installer"]
+    supported = [support for support in facts.efa.supported if support.distribution == system]
+    if any(support.holds(installer) for support in supported):
+        return None
+    if not supported:
+        return Reason(f"no EFA installer is known to support {system}", "facts/efa-installer.yaml")
+    support = supported[0]
+    span = " and ".join(
+        filter(None, (support.since and f"from {support.since} on", support.before and f"before {support.before}"))
+    )
+    return Reason(f"EFA installers support {system} {span}, not {installer}", facts.efa.cite(support))
+
+
+@rule("installer-plugin", "efa-installer", "base", "platform")
+def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require that the installer brings the plugin on this base and platform, where it is asked to."""
+    if candidate.axes.get("aws-ofi-nccl") != "efa-installer":
+        return None
+    installer, platform = candidate["efa-installer"], candidate["platform"]
+    system = facts.bases.bases[candidate["base"]].system
+    rows = [b for b in facts.efa.plugin_brought if b.distribution == system and b.platform == platform]
+    where = f"on {system}, {platform}"
+    if not rows:
+        text, source = f"no EFA installer is known to bring aws-ofi-nccl {where}", "facts/efa-installer.yaml"
+    elif not any(row.holds(installer) for row in rows):
+        text = f"EFA installers bring aws-ofi-nccl {where} from {rows[0].since} on, {installer} does not"
+        source = facts.efa.cite(rows[0])
+    elif "aws-ofi-nccl" not in candidate:
+        text = f"which aws-ofi-nccl EFA installer {installer} brings is not known"
+        source = facts.efa.cite(facts.efa.releases[installer])
+    else:
+        return None
+    return Reason(f"{text}: choose an aws-ofi-nccl version, which is then built from source", source)
+
+
+@rule("ngc-trap", "efa-installer", "base")
+def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require the installer's flags against its NGC mode on a base with NVIDIA's entry point."""
+    trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
+    if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
+        return None
+    missing_flags = [flag for flag in trap.flags if flag not in facts.efa.flags_for(installer)]
+    if not missing_flags:
+        return None
+    text = (
+        f"on a base with NVIDIA's entrypoint EFA installer {installer} leaves out libnccl-net.so unless it is called "
+        f"with {' '.join(missing_flags)}, and NCCL then uses TCP without an error"
+    )
+    return Reason(text, facts.efa.cite(trap))
+
+
+@rule("installer-fault", "efa-installer", "nccl")
+def installer_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Refuse an installer whose libfabric is known to fail beside this NCCL."""
+    return known_fault("efa-installer", candidate, facts)
+
+
+@rule("plugin-abi", "aws-ofi-nccl", "nccl")
+def loadable(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+    """Require a plugin that speaks a net ABI which NCCL still accepts."""
+    plugin, nccl = facts.plugin.releases[candidate["aws-ofi-nccl"]], facts.nccl.releases[candidate["nccl"]]
+    if plugin.net is None:
+        text = f"which net ABI versions aws-ofi-nccl {candidate['aws-ofi-nccl']} exports"
+        return Unknown(
+            f"{text}; NCCL {candidate['nccl']} accepts v{min(nccl.net)} and newer", facts.plugin.cite(plugin)
+        )
+    if plugin.net >= min(nccl.net):
+        return None
+    text = (
+        f"aws-ofi-nccl {candidate['aws-ofi-nccl']} speaks net ABI v{plugin.net} at most, "
+        f"NCCL {candidate['nccl']} accepts v{min(nccl.net)} to v{max(nccl.net)}"
+    )
+    return Reason(text, f"{facts.plugin.cite(plugin, 'net')}; {facts.nccl.cite(nccl, 'net')}")
+
+
+@rule("plugin-nccl", "aws-ofi-nccl", "nccl")
+def plugin_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require an NCCL as new as the plugin needs."""
+    plugin = facts.plugin.releases[candidate["aws-ofi-nccl"]]
+    if plugin.min_nccl is None or versions.at_least(candidate["nccl"], plugin.min_nccl):
+        return None
+    text = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs NCCL {plugin.min_nccl} or newer"
+    return Reason(text, facts.plugin.cite(plugin, "min-nccl"))
+
+
+@rule("plugin-libfabric", "aws-ofi-nccl", "efa-installer")
+def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+    """Require that the installer's libfabric is as new as the plugin needs on AWS."""
+    plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
+    if plugin.min_libfabric is None:
+        return None
+    requirement = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs {plugin.min_libfabric} or newer on AWS"
+    if "libfabric" not in candidate:
+        source = facts.efa.cite(facts.efa.releases[installer])
+        return Unknown(f"which libfabric EFA installer {installer} brings; {requirement}", source)
+    if versions.at_least(candidate["libfabric"], plugin.min_libfabric):
+        return None
+    text = f"EFA installer {installer} brings libfabric {candidate['libfabric']}; {requirement}"
+    return Reason(text, facts.plugin.cite(plugin, "min-libfabric"))
+
+
+@rule("plugin-cuda", "aws-ofi-nccl", "cuda")
+def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
+    """Report as unknown a plugin older than the first whose notes name fixes for the CUDA major."""
+    major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
+    for fixes in facts.plugin.cuda_fixes:
+        if major >= fixes.major and not versions.at_least(plugin, fixes.plugin):
+            text = f"whether aws-ofi-nccl {plugin} works with CUDA {major}; {fixes.plugin} has fixes for it"
+            return Unknown(text, facts.plugin.cite(fixes))
+    return None
+
+
+@rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
+def works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Refuse a plugin that is known to fail beside this EFA installer."""
+    return known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
+
+
+@rule("plugin-fault", "aws-ofi-nccl", "nccl")
+def plugin_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Refuse a plugin that is known to fail beside this NCCL."""
+    return known_fault("aws-ofi-nccl", candidate, facts)

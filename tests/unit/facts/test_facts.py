@@ -11,6 +11,7 @@ from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Environment
+from rdma_images.facts.instances import Instances
 from rdma_images.facts.nccl_logs import NcclLogs
 
 
@@ -300,6 +301,10 @@ def test_no_job_is_advised_what_an_image_must_not_set(all_facts: facts.Facts) ->
         ]
         # A job knows its own interfaces; an image that names eth0 does not.
         assert rows == [], f"{advised.name}={advised.value}"
+
+
+def test_a_table_read_alone_is_the_one_of_all_facts() -> None:
+    assert facts_file.read(Instances) is facts.load().instances
 
 
 def test_a_table_is_parsed_once_until_its_file_changes(tmp_path: Path) -> None:
