@@ -124,7 +124,7 @@ class SuggestingParser(Parser):
         if word.startswith("-"):
             options = [name for name in (context.flag_names() if context is not None else ()) if name.startswith("--")]
             return f"{word}: no such option of {task or COMMAND}\n{_closest(word, options)}{_help(error)}"
-        if context is not None and "--target" in context.flag_names() and _is_target(word):
+        if context is not None and "--target" in context.flag_names() and is_target(word):
             return f"{word} is a target\nwrite {COMMAND} {task} --target {word}"
         if context is not None and "--target" in context.flag_names() and (close := _closest(word, _targets(), 0.6)):
             return f"{word}: no such target\n{close}write {COMMAND} {task} --target NAME"
@@ -168,7 +168,7 @@ def _help(error: ParseError) -> str:
     return f"{COMMAND} --help {name} shows its options" if name else f"{COMMAND} --help shows what can be given"
 
 
-def _is_target(word: str) -> bool:
+def is_target(word: str) -> bool:
     """Return whether the matrix has a line for a target of this name, also where the matrix is not right."""
     try:
         return re.search(rf"^ {{2,4}}{re.escape(word)}:", files.read_text(MATRIX), re.MULTILINE) is not None

@@ -41,7 +41,7 @@ class HeldLock:
         from filelock import FileLock
 
         self._name, self._purpose, self._progress, self._timeout = name, purpose, progress, timeout
-        self._path = _path(name)
+        self._path = lock_path(name)
         self._lock = FileLock(self._path)
 
     def acquire(self) -> None:
@@ -83,7 +83,7 @@ def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | 
 
 def holder(name: str) -> Holder | None:
     """Return who holds the lock `name`; None when it is free."""
-    path = _path(name)
+    path = lock_path(name)
     if not path.exists():
         return None
     from filelock import FileLock, Timeout
@@ -98,11 +98,12 @@ def holder(name: str) -> Holder | None:
 
 def holders() -> dict[str, Holder]:
     """Return every lock that is held, by name."""
-    names = [path.name for path in files.list_folder(_path(""))]
+    names = [path.name for path in files.list_folder(lock_path(""))]
     return {name: lock_holder for name in names if (lock_holder := holder(name))}
 
 
-def _path(name: str) -> Path:
+def lock_path(name: str) -> Path:
+    """Return the file of a lock."""
     return state_folder() / "locks" / name
 
 
@@ -114,11 +115,11 @@ def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float
         lock.acquire(blocking=False)
         return
     if timeout != 0:
-        progress(f"waiting for {name}: held by {_read_holder(_path(name)) or 'another process'}")
+        progress(f"waiting for {name}: held by {_read_holder(lock_path(name)) or 'another process'}")
     try:
         lock.acquire(timeout=-1 if timeout is None else timeout)
     except Timeout:
-        lock_holder = _read_holder(_path(name)) or "another process"
+        lock_holder = _read_holder(lock_path(name)) or "another process"
         raise RdmaImagesError(f"{name} is held by {lock_holder}\nwait for it to end, or end it") from None
 
 

@@ -41,12 +41,12 @@ def choose(kit: Kit) -> Accelerator:
     except (FileNotFoundError, ValueError):
         probe = {}
     if probe.get("boot") != boot:
-        probe = {"boot": boot, "works": _starts(kit)}
+        probe = {"boot": boot, "works": can_start(kit)}
         atomic.write(cache_file, json.dumps(probe))
     return "kvm" if probe["works"] else "tcg"
 
 
-def _starts(kit: Kit) -> bool:
+def can_start(kit: Kit) -> bool:
     """Return whether a guest on KVM reaches its first process, which ends it."""
     command = [*kit.qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-m", "256"]
     command += ["-machine", "q35,accel=kvm", "-cpu", "host", "-append", "quiet panic=-1"]

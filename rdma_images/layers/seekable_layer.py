@@ -102,9 +102,9 @@ class FrameCompressor:
         table = json.dumps({"version": 1, "entries": self._rows}, separators=(",", ":")).encode()
         self.toc = f"sha256:{hashlib.sha256(table).hexdigest()}"
         packed = self._compressor.compress(table)
-        offset = self._offset + len(_skippable(b""))
+        offset = self._offset + len(skippable_frame(b""))
         footer = FOOTER.pack(offset, len(packed), len(table), TABLE_KIND, MAGIC)
-        return remainder + _skippable(packed) + _skippable(footer)
+        return remainder + skippable_frame(packed) + skippable_frame(footer)
 
     def _flush_between(self) -> bytes:
         compressed = self._compressor.compress(bytes(self._between)) if self._between else b""
@@ -156,5 +156,6 @@ def _extended_attributes(member: tarfile.TarInfo) -> dict[str, str]:
     }
 
 
-def _skippable(content: bytes) -> bytes:
+def skippable_frame(content: bytes) -> bytes:
+    """Return a frame of zstd that readers of the layer pass over."""
     return struct.pack("<2I", SKIPPABLE, len(content)) + content

@@ -38,7 +38,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], a
     """
     try:
         with templates.template_errors(f"target {image.target}"):
-            target = _environment().get_template(f"targets/{image.template}.j2")
+            target = template_environment().get_template(f"targets/{image.template}.j2")
             body = target.render(stages=_Stages(image, lock, toolkit, tools, archive_state))
     except jinja2.TemplateNotFound as error:
         raise RefusedError(
@@ -89,11 +89,11 @@ class _Stages:
             )
         if self.context["additions"]:
             names = (*names, "additions")
-        texts = [_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
+        texts = [template_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
         previous = "base"
         for name in names:
             stage = "image" if name == names[-1] else f"with-{name}"
-            template = _environment().get_template(f"stages/{name}.j2")
+            template = template_environment().get_template(f"stages/{name}.j2")
             if text := template.render(self.context, previous=previous, stage=stage).strip("\n"):
                 texts.append(text)
                 previous = stage
@@ -140,7 +140,8 @@ def _decided(component: Component) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def template_environment() -> jinja2.Environment:
+    """Return the templates of Dockerfiles, the user's over the project's."""
     return templates.environment(paths.data_folders("dockerfiles"))
 
 

@@ -89,13 +89,13 @@ def entry_container(
     try:
         yield container
     finally:
-        _quietly(container.remove, force=True, v=True)
+        remove_quietly(container.remove, force=True, v=True)
 
 
 def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:
     """Return a new volume, removed with the stack; the engine fills it with what the image has at its place."""
     volume = client.volumes.create(labels={LABEL: image})
-    stack.callback(_quietly, volume.remove, force=True)
+    stack.callback(remove_quietly, volume.remove, force=True)
     return str(volume.name)
 
 
@@ -127,7 +127,7 @@ def _created(
         working_dir="/",
         **_seal(image, volumes),
     )
-    stack.callback(_quietly, container.remove, force=True, v=True)
+    stack.callback(remove_quietly, container.remove, force=True, v=True)
     return container
 
 
@@ -150,7 +150,7 @@ def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _quietly(remove: Callable[..., object], **how: bool) -> None:
+def remove_quietly(remove: Callable[..., object], **how: bool) -> None:
     """Remove what the engine may have removed already; where it takes minutes, it goes on alone."""
     with contextlib.suppress(DockerException, ReadTimeout):
         remove(**how)

@@ -88,7 +88,7 @@ def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConf
             if not cached
         ]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            read_layers = list(pool.map(lambda pair: _measure_layer(pair[0], open_blob(pair[1])), todo))
+            read_layers = list(pool.map(lambda pair: measure_layer(pair[0], open_blob(pair[1])), todo))
     layers_by_digest = {layer.digest: layer for layer in read_layers}
     return tuple(
         cached or layers_by_digest[digest] for digest, cached in zip(image_config.layers, cached_layers, strict=True)
@@ -172,7 +172,7 @@ def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list
     return [names[name] for name in manifest[0]["Layers"]] if manifest else []
 
 
-def _measure_layer(digest: str, blob: IO[bytes]) -> MeasuredLayer:
+def measure_layer(digest: str, blob: IO[bytes]) -> MeasuredLayer:
     """Return what is in a layer's blob; kept for the next time."""
     with blob:
         blob.seek(0, io.SEEK_END)

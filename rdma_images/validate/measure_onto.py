@@ -71,7 +71,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
         config = api.inspect_image(name).get("Config") or {}
     failed = {check.id: check.actual for check in report.checks if check.outcome == "failed"}
     image = replace(
-        _existing_image(report.inspection),
+        existing_image(report.inspection),
         ref=ref,
         suite=suite.digest(),
         workdir=config.get("WorkingDir") or "/",
@@ -89,7 +89,7 @@ def _with_onto(project: Project, target: str, ref: str) -> Project:
     return replace(project, matrix=project.matrix.model_copy(update={"targets": targets}))
 
 
-def _existing_image(inspection: Inspection) -> ExistingImage:
+def existing_image(inspection: Inspection) -> ExistingImage:
     """Return what was measured in an image; its name and configuration are added by the caller."""
     measured, subject = inspection.measured, inspection.subject
     if (tree := measured.tree) is None:

@@ -50,10 +50,10 @@ def payload() -> str:
 def modules() -> tuple[str, ...]:
     """Return the probe modules to send into the image, imported ones first and the runner last."""
     names = [path.stem for path in PROBES_FOLDER.glob("*.py") if path.stem != "__init__"]
-    return tuple(TopologicalSorter({name: _imported(name) for name in sorted(names)}).static_order())
+    return tuple(TopologicalSorter({name: imported_modules(name) for name in sorted(names)}).static_order())
 
 
-def _imported(name: str) -> Iterator[str]:
+def imported_modules(name: str) -> Iterator[str]:
     """Yield the other probe modules that a probe module imports."""
     for names, line in IMPORTS.findall((PROBES_FOLDER / f"{name}.py").read_text(encoding="utf-8")):
         yield from (word.strip() for word in (names or line).split(",") if word.strip())

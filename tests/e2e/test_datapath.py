@@ -253,6 +253,6 @@ def test_the_loader_that_reads_an_image_preloads_nothing_of_it(root: Path, parts
 def test_kvm_is_used_only_where_a_guest_starts_on_it(parts: kit.Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(accelerator.VARIABLE)
     chosen = accelerator.choose(parts)
-    assert chosen == ("kvm" if os.access("/dev/kvm", os.W_OK) and accelerator._starts(parts) else "tcg")
-    monkeypatch.setattr(accelerator, "_starts", lambda _: pytest.fail("what is known was asked again"))
+    assert chosen == ("kvm" if os.access("/dev/kvm", os.W_OK) and accelerator.can_start(parts) else "tcg")
+    monkeypatch.setattr(accelerator, "can_start", lambda _: pytest.fail("what is known was asked again"))
     assert accelerator.choose(parts) == chosen

@@ -172,7 +172,7 @@ def read_report(content: bytes) -> None:
 
 def read_layer(content: bytes) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, zstandard.ZstdError):
-        image_layers._measure_layer(DIGEST, io.BytesIO(content))
+        image_layers.measure_layer(DIGEST, io.BytesIO(content))
 
 
 def write_with_table(content: bytes) -> None:

@@ -28,7 +28,7 @@ def gpus() -> dict[str, Any] | None:
         return None
     names = _names_by_torch() if program == "torch" else _names_by_driver()
     over = network()
-    return {"count": len(names), "names": names, "network": over, "runs": _runs(len(names), over)}
+    return {"count": len(names), "names": names, "network": over, "runs": possible_runs(len(names), over)}
 
 
 def network() -> dict[str, Any]:
@@ -43,7 +43,7 @@ def network() -> dict[str, Any]:
     return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": has_device}
 
 
-def _runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
+def possible_runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
     """Return the all-reduces that can be done: {} without a GPU.
 
     One GPU can stand for two nodes, with another NCCL_HOSTID for each. Where the image's network has no device,

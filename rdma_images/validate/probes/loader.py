@@ -149,10 +149,11 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
         return {**answer, "error": str(error)}
     if rc is None:
         return {**answer, "faults": ["%s: %s" % (path, LATE)]}
-    return _closure(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    return library_closure(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
-def _closure(out: str, err: str) -> dict[str, Any]:
+def library_closure(out: str, err: str) -> dict[str, Any]:
+    """Return the libraries that the loader maps, those that it misses, and its faults, from its two outputs."""
     libraries: dict[str, str] = {}
     missing = []
     for line in out.splitlines():

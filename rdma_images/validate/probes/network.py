@@ -45,8 +45,8 @@ def network(request: Mapping[str, Any]) -> dict[str, Any]:
     mapped = [path for run in plugins for path in run["mapped"] if os.path.basename(path).startswith("libfabric.so")]
     return {
         "plugins": plugins,
-        "libfabric": _run_host({"do": "libfabric", "name": (*mapped, "libfabric.so.1")[0]}, environment),
-        "verbs": _run_host({"do": "verbs", "names": VERBS, "providers": request["providers"]}, environment),
+        "libfabric": run_host({"do": "libfabric", "name": (*mapped, "libfabric.so.1")[0]}, environment),
+        "verbs": run_host({"do": "verbs", "names": VERBS, "providers": request["providers"]}, environment),
         "gpu": os.path.exists(GPU),
     }
 
@@ -70,10 +70,10 @@ def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) 
         path = loader.resolved(name, request["requiring_file"])["file"]
         runtime = loader.resolved(RUNTIME, path or None)["file"]
     call = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
-    return {**_run_host(call, environment), "name": name}
+    return {**run_host(call, environment), "name": name}
 
 
-def _run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+def run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Run plugin_host on a request, and return the sum of its events."""
     source = getattr(plugin_host, "SOURCE", None) or _text(plugin_host.__file__)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]

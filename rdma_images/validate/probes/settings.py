@@ -100,11 +100,11 @@ def settings(
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
     files = [*settings_files(root, environment, folders), *entry_scripts(entry)]
-    read = [(path, text) for path in files if (text := _script_text(root, path)) is not None]
+    read = [(path, text) for path in files if (text := script_text(root, path)) is not None]
     read += [(ENTRY, line) for line in shell_lines(entry)]
     assignments = find_assignments(read, environment)
     starting = [path for path in launchers(root, folders) if path not in files]
-    started = [(path, text) for path in starting if (text := _script_text(root, path)) is not None]
+    started = [(path, text) for path in starting if (text := script_text(root, path)) is not None]
     path, chosen = environment.get("PATH", ""), pythons.activated(shell_texts(read), entry)
     listed = loader_folders(root)
     names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
@@ -322,6 +322,7 @@ READERS = {
 }
 
 
-def _script_text(root: rootfs.Root, path: str) -> str | None:
+def script_text(root: rootfs.Root, path: str) -> str | None:
+    """Return the text of a file that is no ELF file; None where it is one or cannot be read."""
     text = root.text(path, MAX_FILE_BYTES)
     return None if text is None or text.startswith(ELF_MAGIC) else text

@@ -32,7 +32,7 @@ def invoke() -> Iterator[Invoke]:
 def test_a_matrix_that_is_a_named_pipe_does_not_block_a_suggestion(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "matrix.yaml")
     code = "import sys, pathlib; from rdma_images.cli import parsing; parsing.MATRIX = pathlib.Path(sys.argv[1]); "
-    words = [sys.executable, "-c", f"{code}print(parsing._is_target('efa-pytorch'))", str(tmp_path / "matrix.yaml")]
+    words = [sys.executable, "-c", f"{code}print(parsing.is_target('efa-pytorch'))", str(tmp_path / "matrix.yaml")]
     assert subprocess.run(words, capture_output=True, text=True, timeout=30).stdout == "False\n"
 
 

@@ -109,7 +109,7 @@ def test_a_lock_on_a_full_disk_is_held_without_its_note(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Path, "write_text", no_space)
     with locking.hold("build", "pruning"):
-        assert locking._path("build").exists()
+        assert locking.lock_path("build").exists()
         refusal = pytest.raises(RdmaImagesError, match="build is held by another process")
         with refusal, locking.hold("build", "a build", timeout=0):
             pass

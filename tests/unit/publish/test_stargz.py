@@ -139,7 +139,7 @@ def forged_table(raw: bytes) -> tuple[bytes, str]:
     text = json.dumps(table).encode()
     forged = zstandard.ZstdCompressor().compress(text)
     footer = seekable_layer.FOOTER.pack(offset, len(forged), len(text), kind, magic)
-    ends = b"".join(seekable_layer._skippable(part) for part in (forged, footer))
+    ends = b"".join(seekable_layer.skippable_frame(part) for part in (forged, footer))
     return raw[: offset - 8] + ends, sha256_digest(text)
 
 

@@ -27,9 +27,9 @@ def _templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     (tmp_path / "facts").symlink_to(paths.FACTS)
     (copy / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
     monkeypatch.setattr(paths, "DATA", tmp_path)
-    dockerfiles._environment.cache_clear()
+    dockerfiles.template_environment.cache_clear()
     yield
-    dockerfiles._environment.cache_clear()
+    dockerfiles.template_environment.cache_clear()
 
 
 @pytest.fixture

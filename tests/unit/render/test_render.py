@@ -245,11 +245,11 @@ def test_a_template_without_the_wheels_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(paths, "data_folders", lambda part: (tmp_path, paths.DATA / part))
     (tmp_path / "targets").mkdir()
     (tmp_path / "targets" / "short.j2").write_text('{{ stages("base", "python", "environment") }}\n')
-    dockerfiles._environment.cache_clear()
+    dockerfiles.template_environment.cache_clear()
     planned = dataclasses.replace(image("efa-pytorch", {}), template="short")
     with pytest.raises(RefusedError, match="has no stage wheels, which installs the Python packages\nadd "):
         dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
-    dockerfiles._environment.cache_clear()
+    dockerfiles.template_environment.cache_clear()
 
 
 def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:

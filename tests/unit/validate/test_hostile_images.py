@@ -329,7 +329,7 @@ def test_a_size_below_zero_does_not_lead_back(tmp_path: Path, monkeypatch: pytes
     entry.size = -1024
     for blob in (entry.tobuf(tarfile.GNU_FORMAT), zstandard.ZstdCompressor().compress(entry.tobuf(tarfile.GNU_FORMAT))):
         with pytest.raises(tarfile.ReadError, match="'a' has the size -1024"):
-            image_layers._measure_layer("sha256:1", io.BytesIO(blob + bytes(1024)))
+            image_layers.measure_layer("sha256:1", io.BytesIO(blob + bytes(1024)))
 
 
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.
     secret = ("root/.netrc", b"machine x login y password z")
     monkeypatch.setattr(image_layers, "MAX_CATEGORIES", 2)
     blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
-    layer = image_layers._measure_layer("sha256:1", blob)
+    layer = image_layers.measure_layer("sha256:1", blob)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
     assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
     assert set(layer.leftovers.secret) == {"/root/.netrc"}

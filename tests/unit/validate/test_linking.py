@@ -138,7 +138,7 @@ def header(machine: int = 62, size: int = 2, order: int = 1, kind: int = 3, tabl
     ],
 )
 def test_words_of_the_loader_that_refuse_nothing(loader_output: str, faults: int) -> None:
-    assert len(loader._closure("", loader_output)["faults"]) == faults
+    assert len(loader.library_closure("", loader_output)["faults"]) == faults
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123\n"

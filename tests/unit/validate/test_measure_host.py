@@ -270,7 +270,7 @@ def test_what_is_run_follows_from_the_image_and_the_machine(
     count: int, insists: str, plugin: str, device: bool, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(allreduce, "all_reduce", lambda _world, settings, _sizes, **_: settings)
-    assert gpus._runs(count, {"insists": insists, "plugin": plugin, "device": device}) == runs
+    assert gpus.possible_runs(count, {"insists": insists, "plugin": plugin, "device": device}) == runs
 
 
 def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:
     if environment is not None:
         subject = inspection.subject.model_copy(update={"environment": dict(environment)})
         inspection = inspection.model_copy(update={"subject": subject})
-    return measure_onto._existing_image(inspection)
+    return measure_onto.existing_image(inspection)
 
 
 def test_versions_and_fabric() -> None:

@@ -58,7 +58,7 @@ def test_a_plugin_that_ends_its_process_is_known_by_its_last_words() -> None:
 
 
 def test_a_library_that_does_not_open_says_why() -> None:
-    answer = network._run_host({"do": "plugin", "name": "libnccl-net-nobody.so", "looks_for": {}, "shim": ""}, {})
+    answer = network.run_host({"do": "plugin", "name": "libnccl-net-nobody.so", "looks_for": {}, "shim": ""}, {})
     assert "libnccl-net-nobody.so: cannot open shared object file" in str(answer["error"])
 
 

@@ -87,9 +87,9 @@ def test_the_loader_is_asked() -> None:
     assert loader.resolved("libnothing.so.9")["error"].startswith("libnothing.so.9:")
     closure = loader.closure(libc())
     assert not closure["missing"]
-    assert loader._closure("\tliba.so => not found\n\tlibb.so => /lib/libb.so (0x00007f00)\n", "")["missing"] == [
-        "liba.so"
-    ]
+    assert loader.library_closure("\tliba.so => not found\n\tlibb.so => /lib/libb.so (0x00007f00)\n", "")[
+        "missing"
+    ] == ["liba.so"]
 
 
 def test_a_library_that_lacks_another(tmp_path: Path) -> None:
@@ -463,4 +463,4 @@ def test_what_probes_import_is_seen_in_every_form_that_they_use() -> None:
     for path in PROBES_FOLDER.glob("*.py"):
         nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
         imported = [alias.name for node in nodes if node.module == probes.__name__ for alias in node.names]
-        assert sorted(probing._imported(path.stem)) == sorted(imported)
+        assert sorted(probing.imported_modules(path.stem)) == sorted(imported)

@@ -149,4 +149,4 @@ def test_the_words_of_an_entry_point_travel() -> None:
 
 
 def test_a_program_is_no_script() -> None:
-    assert settings._script_text(Root(), "/bin/sh") is None
+    assert settings.script_text(Root(), "/bin/sh") is None

@@ -213,4 +213,4 @@ def test_a_removal_that_takes_a_busy_engine_minutes_is_left_to_it() -> None:
     def remove() -> None:
         raise ReadTimeout("read timeout=60")
 
-    container._quietly(remove)
+    container.remove_quietly(remove)
