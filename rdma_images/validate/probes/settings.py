@@ -81,8 +81,6 @@ MAX_SETTINGS = 200  # settings
 MAX_SCRIPTS = 300
 MAX_VALUE_LENGTH = 300  # characters of a value
 
-Texts = Iterable[tuple[str, str]]  # path and text
-
 
 def settings(
     root: rootfs.Root,
@@ -167,7 +165,7 @@ def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if LAUNCHERS.fullmatch(path)][:MAX_SCRIPTS]
 
 
-def shell_texts(texts: Texts) -> list[tuple[str, str]]:
+def shell_texts(texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the files that shells read, and those that the entry point runs."""
     return [(path, text) for path, text in texts if _reader_kind(path, {}) == "shell"]
 
@@ -182,7 +180,9 @@ def shell_lines(entry: Sequence[str]) -> list[str]:
     return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
 
 
-def find_assignments(texts: Texts, environment: Mapping[str, str], forced_reader: str = "") -> list[dict[str, Any]]:
+def find_assignments(
+    texts: Iterable[tuple[str, str]], environment: Mapping[str, str], forced_reader: str = ""
+) -> list[dict[str, Any]]:
     """Return every setting of a VARIABLE: its file, line, name, value and reader.
 
     `reader` is a key of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name

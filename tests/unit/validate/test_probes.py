@@ -449,8 +449,30 @@ def test_efa_domains() -> None:
 def test_the_probes_are_python_of_their_oldest_interpreter() -> None:
     for path in PROBES_FOLDER.glob("*.py"):
         text = path.read_text()
-        ast.parse(text, feature_version=(3, 8))
+        tree_ = ast.parse(text, feature_version=(3, 8))
         assert "removeprefix" not in text
+        assert not generics_at_run_time(tree_), f"{path.name}: Python 3.8 has these generics in typing alone"
+
+
+def generics_at_run_time(module: ast.Module) -> list[str]:
+    """Return the built-in types and collections.abc's that get parameters outside of annotations, as list[str]."""
+    annotations = {
+        id(inner)
+        for node in ast.walk(module)
+        for name in ("annotation", "returns")
+        if isinstance(annotation := getattr(node, name, None), ast.AST)
+        for inner in ast.walk(annotation)
+    }
+    imported = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    generics = {"dict", "frozenset", "list", "set", "tuple", "type"} | {
+        alias.asname or alias.name for node in imported if node.module == "collections.abc" for alias in node.names
+    }
+    return [
+        ast.unparse(node)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Subscript) and id(node) not in annotations
+        if isinstance(node.value, ast.Name) and node.value.id in generics
+    ]
 
 
 def test_a_probe_declared_is_a_probe_that_runs() -> None:
