@@ -12,6 +12,8 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.inspection import HistoryStep, ImageConfig
 from rdma_images.validate.probes import leftovers
 
+UNPACKING = 1800  # seconds that the engine may take to unpack an image of tens of gigabytes
+
 
 def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
     """Return the configuration without the values of what looks like a secret.
@@ -81,7 +83,9 @@ def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
     try:
         return list(api.history(digest))
     except NotFound:
+        usual, api.timeout = api.timeout, UNPACKING
         client.containers.create(digest, ["/unpacked"], network_mode="none").remove(v=True)
+        api.timeout = usual
         return list(api.history(digest))
 
 
