@@ -271,7 +271,7 @@ def measurements(
     entries = elf_files.noted(root.entries((), only))
     files = tree.summary(entries, root, lambda: system.user(image_config.user, root) if user else None)
     loaders = ComputedLoader(root, environment, image_config.machine, program)
-    folders = packages.import_folders(root, environment)
+    folders = packages.import_folders(root, environment, only)
     image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders, elf_files)
     return {
         "tree": {"files": files, "libraries": image_libraries},

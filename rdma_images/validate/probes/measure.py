@@ -52,7 +52,7 @@ def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str]
     entries = elf_files.noted(root.entries(volumes, only))
     summary = tree.summary(entries, root, lambda: system.user(user, root))
     files = summary["libraries"]
-    loaders, folders = libraries.ImageLoader(files), packages.this_python(root)
+    loaders, folders = libraries.ImageLoader(files), packages.this_python(root, only)
     facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders, elf_files)
     return {"files": summary, "libraries": facts}
 
@@ -65,10 +65,10 @@ def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any
     return tree.summary(entries, root, lambda: system.user(user, root))
 
 
-def settings_of_system(entry: Sequence[str] = (), workdir: str = "") -> dict[str, Any]:
+def settings_of_system(entry: Sequence[str] = (), workdir: str = "", only: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
-    folders = packages.this_python(root)
+    folders = packages.this_python(root, only)
     return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders, workdir)
 
 
@@ -107,7 +107,8 @@ def measure(
         **PROBE_FUNCTIONS,
         "tree": functools.partial(file_tree, volumes, user, only),
         "user_files": functools.partial(user_files, user),
-        "settings": functools.partial(settings_of_system, entry, workdir),
+        "packages": functools.partial(packages.packages_of_system, only),
+        "settings": functools.partial(settings_of_system, entry, workdir, only),
         "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()

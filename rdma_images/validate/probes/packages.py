@@ -48,19 +48,22 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
     }
 
 
-def packages_of_system() -> dict[str, Any]:
-    """Return the packages of the system that this runs in, also those of rpm."""
+def packages_of_system(only: Collection[str] = ()) -> dict[str, Any]:
+    """Return the packages of the system that this runs in, also those of rpm; `only`: see import_folders."""
     root = rootfs.Root()
-    return {**installed_packages(root, this_python(root)), "rpm": rpm()}
+    return {**installed_packages(root, this_python(root, only)), "rpm": rpm()}
 
 
-def this_python(root: rootfs.Root) -> list[str]:
+def this_python(root: rootfs.Root, only: Collection[str] = ()) -> list[str]:
     """Return the folders that this Python imports from, then those that others may import from."""
-    return [*filter(None, sys.path), *import_folders(root, os.environ)]
+    return [*filter(None, sys.path), *import_folders(root, os.environ, only)]
 
 
-def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
-    """Return the folders of packages, without links: of each Python on PATH, in its order, then in usual places."""
+def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Collection[str] = ()) -> list[str]:
+    """Return the folders of packages, without links: of each Python on PATH, in its order, then in usual places.
+
+    `only`: those below these folders alone; empty for all.
+    """
     patterns = (
         "/opt/*/lib/python3*/site-packages",
         "/usr/lib*/python3*/site-packages",
@@ -74,7 +77,8 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[st
     )
     folders = [folder for python in pythons.on_path(environment.get("PATH", ""), root) for folder in python["folders"]]
     folders += [root.real(folder) for pattern in patterns for folder in root.glob(pattern)]
-    return list(dict.fromkeys(folders))
+    starts = tuple("%s/" % root.real(folder).rstrip("/") for folder in only)
+    return [folder for folder in dict.fromkeys(folders) if not starts or folder.startswith(starts)]
 
 
 def wheels(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, str]]:
