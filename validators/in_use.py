@@ -26,6 +26,7 @@ OF_CUDA = re.compile(
     r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
 )
 NUMBER = re.compile(r"\d+")
+OF_ONE_CUDA = re.compile(r"(cuda)_?\d{2,3}(?!\d)[\w-]*(?=\.so)")  # as in libbitsandbytes_cuda120_nocublaslt.so
 OF_TORCH = re.compile(r"undefined symbol: (_ZNK?(?:3c10|2at|5torch)\w+)")
 NOT_OPENED = re.compile(r"(\S+): cannot open shared object file")
 FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
@@ -130,17 +131,20 @@ def _package(path: str) -> str:
 def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str]:
     """Return why modules cannot be loaded, by path; "" for those in whose place their package takes another.
 
-    That is one whose name differs in numbers alone, as for several CUDA or GPUs, and loads; or all that have a version
+    That is one whose name differs in numbers alone, or from a number of CUDA on, and loads; or all that have a version
     of torch in their names where none is for the installed `torch`.
     """
-    loadable = {NUMBER.sub("", path) for path, fault in faults.items() if not fault}
+    loadable = {_kind(path) for path, fault in faults.items() if not fault}
     version = "".join(torch.split(".")[:2])
     return {
-        path: ""
-        if NUMBER.sub("", path) in loadable or ((named := FOR_TORCH.search(path)) and named[1] != version)
-        else fault
+        path: "" if _kind(path) in loadable or ((named := FOR_TORCH.search(path)) and named[1] != version) else fault
         for path, fault in faults.items()
     }
+
+
+def _kind(path: str) -> str:
+    """Return a path without what tells modules apart of which a package takes one."""
+    return NUMBER.sub("", OF_ONE_CUDA.sub(r"\1", path))
 
 
 def closure(libraries: Libraries, path: str) -> Closure:

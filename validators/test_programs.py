@@ -76,6 +76,7 @@ def test_entry_point(programs: Programs, require: Requirement) -> None:
 def _fault(program: StartedProgram) -> str:
     """Return what keeps a program from starting, as a sentence."""
     subject = f"{program.by} starts {program.program}" if program.by else f"the entry point {program.word}"
+    leads = f", a link to {program.target}" if program.target else ""
     path = f"{subject}, which" if program.by else f"{subject}"
     if program.fault == probe.ABSENT:
         return f"{path} is not there" if "/" in program.word else f"{path} is in no folder of PATH"
@@ -83,7 +84,7 @@ def _fault(program: StartedProgram) -> str:
         probe.FOLDER: f"{path} is a folder, and cannot be started",
         probe.NO_RIGHT: f"{path} is not executable: permission denied",
         probe.NO_FORMAT: f"{path} has no #! line: exec format error",
-        probe.NO_INTERPRETER: f"{path} begins with #!{program.interpreter}, which is not there",
+        probe.NO_INTERPRETER: f"{path} begins with #!{program.interpreter}{leads}, which is not there",
         probe.CARRIAGE_RETURN: f"{path} has lines that end as Windows writes them (CRLF): "
         + (f"{program.interpreter} with a carriage return is not there" if program.interpreter else "a shell fails"),
     }[program.fault]
@@ -96,7 +97,10 @@ def _fix(program: StartedProgram) -> str:
         probe.FOLDER: "name the program in it",
         probe.NO_RIGHT: f"RUN chmod 755 {program.program}",
         probe.NO_FORMAT: f"begin {program.program} with #!/bin/sh",
-        probe.NO_INTERPRETER: f"install {program.interpreter}, or name the interpreter that is there",
+        probe.NO_INTERPRETER: f"copy {program.target}, with the Python that it is of, into the image, too, or make the "
+        "virtual environment with a Python of the image"
+        if program.target
+        else f"install {program.interpreter}, or name the interpreter that is there",
         probe.CARRIAGE_RETURN: f"RUN sed -i 's/\\r$//' {program.program}, and *.sh text eol=lf in .gitattributes",
     }[program.fault]
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -18,6 +18,7 @@ REQUIRES = (
     "they are imported"
 )
 JAX_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
+RELEASE = re.compile(r"\d+(?:\.\d+)*")  # of a version
 OF_NVIDIA = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 MAX_SHOWN = 4
 TOGETHER = (
@@ -36,6 +37,7 @@ def test_requires(
     for failure, cause in explained_failures(inspection):
         failures[cause].append(failure)
     others = packages_for_another_cuda(inspection, packages, libraries)
+    others += [fault for wheels in packages.wheels.values() for fault in _for_another_jaxlib(wheels)]
     others += _wheels_for_two_cudas(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
@@ -90,6 +92,19 @@ def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
     specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.of_framework})
     fixes = [f"pip install {' '.join(specifications)}"] if specifications else []
     return "; ".join([*fixes, TOGETHER] if others or any(fault.of_framework for fault in unmet) else fixes)
+
+
+def _for_another_jaxlib(wheels: Mapping[str, str]) -> list[str]:
+    """Return which plugins of jax for GPUs are of another release than jaxlib, without which jax has no GPU.
+
+    jax-ml/jax, jaxlib/plugin_support.py: both numbers have to be the same.
+    """
+    jaxlib = RELEASE.match(wheels.get("jaxlib", ""))
+    return [
+        f"{name} {version} is for jaxlib=={release[0]}, and jaxlib {wheels['jaxlib']} is installed"
+        for name, version in sorted(wheels.items())
+        if jaxlib and JAX_PLUGIN.fullmatch(name) and (release := RELEASE.match(version)) and release[0] != jaxlib[0]
+    ]
 
 
 def _wheels_for_two_cudas(packages: MeasuredPackages) -> list[str]:

@@ -64,7 +64,13 @@ NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
 MAX_SHOWN = 4
-BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
+BRINGS = {
+    "libfabric": "the EFA installer",
+    "libefa": "the EFA installer",
+    "libgdrapi": "GDRCopy",
+    "libmpi.so.12": "MPICH",
+    "libmpi": "Open MPI",
+}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
 BUILD_CUDA = (
     "copy UCX's whole lib/ucx, or configure UCX with --with-cuda, or install a wheel of NIXL, which brings its own"
@@ -87,7 +93,8 @@ def transports(inspection: Inspection, files: Files) -> list[str]:
 
 def _bundled_by(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
-    packages = [f"{package} {name}" for name in names for start, package in BRINGS.items() if name.startswith(start)]
+    brought = [(next((BRINGS[start] for start in BRINGS if name.startswith(start)), ""), name) for name in names]
+    packages = [f"{package} {name}" for package, name in brought if package]
     return f" ({', '.join(packages)})" if packages else ""
 
 
@@ -200,6 +207,9 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
             faults[path] = f"{path} does not start: {reasons[0].removeprefix(start)}"
     of_modules = without_reported(inspection, {path: words for path, words in cuda_modules.items() if words})
     faults |= of_modules
+    faults = dict(
+        sorted(faults.items(), key=lambda fault: not IMPORTED.fullmatch(fault[0]))
+    )  # what ends an import first
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults |= {path: words for path, words in users.items() if path not in faults and path not in needed}
     cuda_fix = f"install the build of it for CUDA {cuda_in_use(inspection, libraries) or 'of the image'}"

@@ -122,12 +122,19 @@ def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> 
     readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
     path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
     if not path:
-        return ", ".join(names)
+        other = next((base_name(path) for name in names for path in readable if _is_another_release(path, name)), "")
+        return ", ".join(names) + (f" (the image has {other})" if other else "")
     library, folder = "it" if len(names) == 1 else base_name(path), posixpath.dirname(path)
     settings = inspection.measured.settings
     listed = settings.loader_folders.get(folder, "") if settings else ""
     why = f"{listed} names the folder, and ldconfig has not run since" if listed else "and is not searched"
     return f"{', '.join(names)} ({folder} has {library}{':' if listed else ','} {why})"
+
+
+def _is_another_release(path: str, library: str) -> bool:
+    """Return whether the library at `path` is `library` with another number, as libmpi.so.40 for libmpi.so.12."""
+    stem, suffix, _ = library.partition(".so.")
+    return bool(suffix) and re.fullmatch(re.escape(stem + suffix) + r"\d+(?:\.\d+)?", base_name(path)) is not None
 
 
 def explain_refusal(error: str) -> str:

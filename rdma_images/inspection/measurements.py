@@ -282,14 +282,15 @@ class PythonOnPath(MeasuredValue):
 class StartedProgram(MeasuredValue):
     """A program that the entry point starts: the `word` that names it, where it leads, and what keeps it from starting.
 
-    `fault` is one of probes/programs.py, "" for none; `interpreter` is what its first line names; `by` starts it, ""
-    for the container's first.
+    `fault` is one of probes/programs.py, "" for none; `interpreter` is what its first line names; `target` is where an
+    interpreter that is not there leads to as a link; `by` starts it, "" for the container's first.
     """
 
     word: str
     program: str
     fault: str = ""
     interpreter: str = ""
+    target: str = ""
     by: str = ""
 
 

@@ -16,7 +16,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rdma_images.validate.probes import elf, extensions, packages, plugin_host, pytorch, rootfs, stack_users, tools
+from rdma_images.validate.probes import (
+    elf,
+    extensions,
+    loader,
+    packages,
+    plugin_host,
+    pytorch,
+    rootfs,
+    stack_users,
+    tools,
+)
 
 MODULE_SECONDS = 30  # seconds for one package
 TOTAL_SECONDS = 75  # seconds for all of them, which leaves the probe time to answer
@@ -28,8 +38,11 @@ MAX_MESSAGE = 500  # characters of a message
 MAX_ANSWER = 1 << 16  # bytes
 FRAMEWORKS = ("torch", "jax", "jaxlib")
 IMPORTED_FIRST = "torch"  # by torch.imports, too
+COMPILES = "torch.utils.cpp_extension"  # operators where they run, with setuptools
 MAX_TEXT = 20000
 MAX_CHAIN = 20
+WITHOUT_NAME = re.compile(r"(cannot import name .+) \(/[^()]*\)$")
+OF_DRIVER = re.compile(r"libcuda\.|libnvidia-")
 REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
 # As pkg_resources.DistributionNotFound has it, and others after it: transformers/utils/versions.py.
 MISSING_DISTRIBUTION = re.compile(r"'([A-Za-z0-9][\w.-]*)[^']*' distribution was not found")
@@ -64,7 +77,10 @@ MACHINE_INDEPENDENT_TYPES = ("SyntaxError", "IndentationError", "VersionConflict
 
 
 class Distribution(NamedTuple):
-    """An installed package: what it requires, what only its extras do, its modules, and its compiled files."""
+    """An installed package: what it requires, what only its extras do, its modules, and its compiled files.
+
+    `names` are the first names of all its modules, `modules` those of them to import.
+    """
 
     name: str
     version: str
@@ -72,6 +88,7 @@ class Distribution(NamedTuple):
     extras: frozenset[str]
     modules: list[str]
     compiled: list[str]
+    names: frozenset[str]
 
 
 class ImportTask(NamedTuple):
@@ -137,6 +154,7 @@ def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distributio
             frozenset(requirement for requirement, marker in required if "extra" in marker),
             modules_to_import(name, modules(files) if files else top_level),
             ["%s/%s" % (folder, path) for path in files if stack_users.SHARED.fullmatch(path) and path[0] not in "./"],
+            frozenset(module.partition(".")[0] for module in modules(files) or top_level),
         )
 
 
@@ -180,7 +198,7 @@ def modules_to_import(package: str, names: Iterable[str]) -> list[str]:
 
 
 def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
-    """Return the packages that require torch or jax, or link libraries of the GPU stack, without torch.
+    """Return the packages that require torch or jax, link libraries of the GPU stack, or lack some, without torch.
 
     Of those that the frameworks require themselves, these are the compiled ones. What requires a framework for an extra
     alone counts: it is made to be used with it.
@@ -193,6 +211,8 @@ def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
         users |= more
         is_growing = bool(more)
     required = {name for framework in FRAMEWORKS if framework in by_name for name in by_name[framework].requires}
+    bundled = {os.path.basename(path) for distribution in by_name.values() for path in distribution.compiled}
+    absent: dict[str, bool] = {}
     return [
         distribution
         for name, distribution in by_name.items()
@@ -202,9 +222,20 @@ def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
             name in users
             or (name in required and distribution.compiled)
             or distribution.extras.intersection(FRAMEWORKS)
-            or any(stack_users.STACK.match(needed) for path in distribution.compiled for needed in _needed(path))
+            or any(
+                stack_users.STACK.match(needed) or (needed not in bundled and _is_absent(needed, absent))
+                for path in distribution.compiled
+                for needed in _needed(path)
+            )
         )
     ]
+
+
+def _is_absent(library: str, absent: dict[str, bool]) -> bool:
+    """Return whether the loader finds no `library`, which is not the driver's; `absent` keeps its answers."""
+    if library not in absent:
+        absent[library] = not OF_DRIVER.match(library) and not loader.resolved(library)["file"]
+    return absent[library]
 
 
 def _needed(path: str) -> list[str]:
@@ -252,10 +283,12 @@ def _import_in_processes(
     needs_torch = any(IMPORTED_FIRST in distribution.requires | distribution.extras for distribution in chosen)
     if needs_torch and importlib.util.find_spec(IMPORTED_FIRST):
         importlib.import_module(IMPORTED_FIRST)
-    owners = {module.partition(".")[0]: package for package in distributions for module in package.modules}
+    owners = {name: package for package in distributions for name in package.names}
     waiting = [
         ImportTask(package, module) for package in chosen for module in package.modules if module not in sys.modules
     ]
+    if IMPORTED_FIRST in sys.modules and {IMPORTED_FIRST, "setuptools"} <= owners.keys():
+        waiting.append(ImportTask(owners[IMPORTED_FIRST], COMPILES))
     running: dict[int, RunningImport] = {}
     while waiting or running:
         while waiting and len(running) < MAX_PROCESSES:
@@ -358,12 +391,19 @@ def describe_failed_import(
     return {
         **answer,
         "error": type(link).__name__,
-        "words": _first_line(link)[:MAX_MESSAGE],
+        "words": _with_release(_first_line(link), link, owners)[:MAX_MESSAGE],
         "certain": any(map(_is_machine_independent, chain)),
         "through": through,
         "missing": missing,
         "required": packages.NAME.sub("-", missing.partition(".")[0]).lower() in within.requires,
     }
+
+
+def _with_release(words: str, error: BaseException, owners: Mapping[str, Distribution]) -> str:
+    """Return an exception's words with the release that has the module without the name, in place of its path."""
+    owner = owners.get((getattr(error, "name", None) or "").partition(".")[0])
+    match = WITHOUT_NAME.fullmatch(words)
+    return "%s of %s %s" % (match.group(1), owner.name, owner.version) if owner and match else words
 
 
 def _missing_name(error: ModuleNotFoundError) -> str:

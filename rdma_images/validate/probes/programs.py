@@ -192,7 +192,15 @@ def started(root: rootfs.Root, path: str, entry: Sequence[str], workdir: str) ->
         if not program:
             return
         fault, interpreter = start_fault(root, path, program) if "/" in program else (ABSENT, "")
-        yield {"word": word, "program": program, "fault": fault, "interpreter": interpreter, "by": by}
+        target = root.real(interpreter) if fault == NO_INTERPRETER and interpreter.startswith("/") else ""
+        yield {
+            "word": word,
+            "program": program,
+            "fault": fault,
+            "interpreter": interpreter,
+            "target": target if target != interpreter else "",
+            "by": by,
+        }
         if fault:
             return
         if name in INIT:

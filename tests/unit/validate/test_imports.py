@@ -10,6 +10,7 @@ import pytest
 
 from rdma_images.validate.probes import imports
 from rdma_images.validate.probes.rootfs import Root
+from tests.incidents import elf_files
 
 READ_ONLY = "raise OSError(30, 'Read-only file system', '/root/.cache')"
 NO_FILE = "open(__file__[:-11] + 'models.json')"
@@ -141,6 +142,36 @@ def test_which_packages_are_imported(site: Path, requires: str, is_chosen: bool)
     package(site, "plugin", requires=requires)
     chosen = imports.gpu_stack(list(imports.installed(Root(), [str(site)])))
     assert [distribution.name for distribution in chosen] == ["plugin", "user"][not is_chosen :]
+
+
+def test_a_package_that_lacks_a_library_is_imported(site: Path) -> None:
+    for name, needed in (("vision", ["libabsent.so.1"]), ("numbers_", ["libc.so.6"])):
+        package(site, name, requires="", code=LOADER if needed[0] != "libc.so.6" else "", files=(f"{name}/core.so",))
+        (site / name / "core.so").write_bytes(elf_files.library(needed=needed))
+    answer = imported()
+    assert [fault["package"] for fault in answer["failed"]] == ["vision"]
+    assert not answer["imported"]
+
+
+def test_a_name_that_is_not_there_is_said_with_the_release_that_lacks_it(site: Path) -> None:
+    package(site, "accelerate")
+    package(site, "peft", code="from accelerate import clear_device_cache")
+    (failed,) = imported()["failed"]
+    assert failed["words"] == "cannot import name 'clear_device_cache' from 'accelerate' of accelerate 1.0"
+
+
+@pytest.mark.parametrize("with_setuptools", [True, False])
+def test_what_compiles_operators_is_imported_where_setuptools_is(site: Path, with_setuptools: bool) -> None:
+    package(site, "torch", requires="")
+    (site / "torch/utils").mkdir()
+    (site / "torch/utils/__init__.py").touch()
+    (site / "torch/utils/cpp_extension.py").write_text("from setuptools import packaging\n")
+    package(site, "user")
+    if with_setuptools:
+        package(site, "setuptools", requires="")
+    failed = [(fault["package"], fault["module"], fault["words"]) for fault in imported()["failed"]]
+    words = "cannot import name 'packaging' from 'setuptools' of setuptools 1.0"
+    assert failed == [("torch", "torch.utils.cpp_extension", words)][: int(with_setuptools)]
 
 
 def test_the_modules_of_a_package() -> None:

@@ -54,6 +54,20 @@ def test_what_an_entry_point_starts(root: Root, entry: list[str], faults: list[t
     assert [(program["program"], program["fault"]) for program in started_programs] == faults
 
 
+def test_an_interpreter_that_is_a_link_to_what_is_not_there(root: Root, tmp_path: Path) -> None:
+    python = tmp_path / "app/.venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to("/root/.local/share/uv/python/bin/python3.13")
+    script = python.with_name("server")
+    script.write_text("#!/app/.venv/bin/python\n")
+    script.chmod(0o755)
+    (program,) = programs.started(root, PATH, ["/app/.venv/bin/server"], "/app")
+    assert (program["fault"], program["target"]) == (
+        programs.NO_INTERPRETER,
+        "/root/.local/share/uv/python/bin/python3.13",
+    )
+
+
 def test_a_relative_path_without_a_folder_is_not_judged(root: Root) -> None:
     assert list(programs.started(root, PATH, ["./run.sh"], "")) == []
 

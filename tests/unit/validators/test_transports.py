@@ -112,7 +112,7 @@ def test_torch_that_has_its_cuda_code_in_caffe2() -> None:
     change = {"files": {f"{site}/torch/lib/libcaffe2_gpu.so": {"library": library}}}
     image = base("plain").changed(ImageChange.model_validate(change))
     (check,) = [check for check in run.run_checks({"image": image})["image"] if check.id == "torch.closure"]
-    assert check.actual == "torch cannot be imported: it finds no libnccl.so.1"
+    assert check.actual == "torch cannot be imported: it finds no libnccl.so.1 (the image has libnccl.so.2)"
 
 
 def test_what_horovod_gets_from_its_framework() -> None:
@@ -162,6 +162,7 @@ TORCH_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
         ({"sgl/sm90/ops.so": "no", "sgl/sm100/ops.so": ""}, []),
         ({"sgl/sm90/ops.so": "no", "sgl/sm100/ops.so": "no"}, ["sgl/sm90/ops.so", "sgl/sm100/ops.so"]),
         ({"flash_attn/ops.so": "no", "vllm/ops.so": ""}, ["flash_attn/ops.so"]),
+        ({"bnb/libbnb_cuda120_nocublaslt.so": "no", "bnb/libbnb_cuda117.so": ""}, []),
     ],
 )
 def test_of_modules_for_several_versions_one_has_to_load(faults: dict[str, str], remaining: list[str]) -> None:
@@ -258,3 +259,34 @@ def test_what_is_compiled_is_beside_the_torch_that_it_is_for(
         f"{SITE}/vision-1.dist-info/WHEEL": {"text": wheel},
     }
     assert words_of_failures("packages.requires", {"files": files}) == words
+
+
+@pytest.mark.parametrize(
+    ("jaxlib", "plugin", "words"),
+    [
+        ("0.4.28", "0.4.30", "jax-cuda12-plugin 0.4.30 is for jaxlib==0.4.30, and jaxlib 0.4.28 is installed"),
+        ("0.9.0.1", "0.9.0", "jax-cuda12-plugin 0.9.0 is for jaxlib==0.9.0, and jaxlib 0.9.0.1 is installed"),
+        ("0.8.2", "0.8.2", ""),
+        ("0.4.38.dev20260317+nv", "0.4.38", ""),
+    ],
+)
+def test_the_plugin_of_jax_is_of_the_release_of_jaxlib(jaxlib: str, plugin: str, words: str) -> None:
+    records = {"jaxlib": jaxlib, "jax_cuda12_plugin": plugin}
+    files = {
+        f"{SITE}/{name}-{version}.dist-info/METADATA": {"text": f"Name: {name}\nVersion: {version}\n\n"}
+        for name, version in records.items()
+    }
+    assert words_of_failures("packages.requires", {"files": files}).startswith(words)
+    assert bool(words) == ("is for jaxlib" in words_of_failures("packages.requires", {"files": files}))
+
+
+def test_a_module_that_ends_an_import_comes_before_a_part_that_is_passed_over() -> None:
+    """mpi4py for MPICH beside Open MPI, whose wheel has UCX with a module for InfiniBand."""
+    module = f"{SITE}/mpi4py/MPI.cpython-312-x86_64-linux-gnu.so"
+    files = {
+        module: {"library": {"needed": ["libmpi.so.12"]}},
+        "/opt/venv/lib/libmpi.so.40": {"library": {"soname": "libmpi.so.40"}},
+        "/opt/venv/lib/openmpi/ucx/libuct_ib.so.0": {"library": {"needed": ["libibverbs.so.1"]}},
+    }
+    words = words_of_failures("transports.load", {"files": files})
+    assert words.startswith(f"{module} cannot be loaded: it finds no libmpi.so.12 (the image has libmpi.so.40)")
