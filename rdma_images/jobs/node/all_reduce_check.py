@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 from rdma_images.jobs.node.finding import node_name
 from rdma_images.jobs.node.gpus import visible_gpu_names
 from rdma_images.jobs.node.interfaces import is_local
+from rdma_images.jobs.node.nccl_settings import describe_settings, set_variables_of_files
+from rdma_images.jobs.node.system import describe_symbol_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,13 +41,14 @@ PORT = 29498  # where the ranks meet at the first node, beside torchrun's and th
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
 GRACE_SECONDS = 5.0  # for other ranks to say why, after one has failed
 FINISH_SECONDS = 10.0  # for all ranks to end, after the last all-reduce
-NOTE_SECONDS = 20.0  # after which the node says where its ranks are, and asks for failures of other nodes
-SHARE_SECONDS = 5.0  # for other nodes to read a failure
+NOTE_SECONDS = 20.0  # after which the node says where its ranks are
+SHARE_SECONDS = 10.0  # for other nodes to read a failure
 MESSAGE_BYTES = 256 << 20
 ROUNDS = 5  # measured, after one that is not
 # Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
 # and more (facts/reference-busbw.yaml, p5.48xlarge and p6-b200.48xlarge); more nodes need larger messages for that.
 SLOW_SHARE = 0.25
+SLOW_BANDWIDTH = 0.25  # GB/s between nodes without adapters: gradients of 1 GB take four seconds
 QUOTED_LINES = 60  # of NCCL's log, after its first warning
 CHANNEL = re.compile(r"via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?P<ways>(?:/\w+)*)")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;-]+)")
@@ -55,7 +58,12 @@ SOCKET_INTERFACES = re.compile(r"NET/Socket : Using (?P<interfaces>\[0\].+)")
 CHANNEL_WAY = re.compile(r"NCCL INFO Channel \S+ : .* via (?P<way>[A-Z]\w+/[A-Za-z]\w*)")
 FAILURE_KEY = "failure"  # of the store: what the first rank said that failed
 READ_KEY = "readers"  # of the store: how many other nodes have read it
-EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt): .*")
+# The last lines of Python's and C++'s exceptions, the latter without the process group that torch puts before.
+EXCEPTION = re.compile(r"([\w.]+(?:Error|Exception|Interrupt): .*)|\s*what\(\):\s+(?:\[[^]]*\] )?(.*)")
+# What a rank says whose peer has ended: why is the peer's to say.
+LOST_PEER = re.compile(r"closed by remote peer|remote process (?:has )?exited|Connection reset by peer|Broken pipe")
+# Settings that keep GPUs of one node from the ways that are faster than the one that NCCL takes then.
+WAY_SETTINGS = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
 STATUS_NAMES = {number.value: number.name for number in signal.Signals}
 
 
@@ -99,7 +107,7 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
     torch.cuda.set_device(local_rank)
     limit = datetime.timedelta(seconds=2 * LIMIT_SECONDS + options.nodes)  # the parent ends it before
-    store = distributed.TCPStore(options.master, PORT, ranks, rank == 0, timeout=limit, wait_for_workers=False)
+    store = distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
     store.set(rank_key(rank), "here")
     open("%s/connected.%d" % (folder, local_rank), "w").close()
     store.wait([rank_key(number) for number in range(ranks)], limit)
@@ -117,13 +125,15 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
         "start_seconds": started - start,
         "bus_bandwidth": MESSAGE_BYTES / seconds * 2 * (ranks - 1) / ranks / 1e9,
         "is_right": is_right,
+        "can_reach_peer": options.gpus > 1
+        and torch.cuda.can_device_access_peer(local_rank, (local_rank + 1) % options.gpus),
     }
     with open("%s/result.%d" % (folder, local_rank), "w") as file:
         json.dump(result, file)
-    wait_for_all_ranks(store, ranks, is_host=rank == 0)
+    wait_for_all_ranks(store, ranks, is_beside_store=options.rank == 0)
 
 
-def wait_for_all_ranks(store: Any, ranks: int, is_host: bool) -> None:
+def wait_for_all_ranks(store: Any, ranks: int, is_beside_store: bool) -> None:
     """Wait until every rank has measured: one that ends earlier would break the connections of the others."""
     deadline = time.monotonic() + FINISH_SECONDS
     try:
@@ -131,8 +141,8 @@ def wait_for_all_ranks(store: Any, ranks: int, is_host: bool) -> None:
         while store.add("measured", 0) < ranks and time.monotonic() < deadline:
             time.sleep(0.05)
     except RuntimeError:
-        return  # the host of the store has ended, since all had measured
-    if is_host:
+        return  # the store's process has ended, since all had measured
+    if is_beside_store:
         time.sleep(0.5)
 
 
@@ -160,34 +170,59 @@ def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int
 def observe_ranks(options: argparse.Namespace, folder: str) -> None:
     """Say where this node's ranks are when they should have ended, and exchange failures with the other nodes.
 
+    On the first node, serve the store where all ranks meet: it goes on where rank 0 ends.
     Writes how a rank of another node failed to `remote-failure` in `folder`; on the first node also the ranks that have
     not connected, to `missing-ranks`. Puts the `local-failure` that `share_failure` writes into the store, and writes
     `shared-failure` when the other nodes have it.
     """
     from torch import distributed
 
-    began, ranks = time.monotonic(), options.nodes * options.gpus
-    while time.monotonic() < began + NOTE_SECONDS and not os.path.exists(folder + "/local-failure"):
-        time.sleep(0.1)
-    if not os.path.exists(folder + "/local-failure"):
-        print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, describe_waiting(options, folder)))
+    ranks, note_time = options.nodes * options.gpus, time.monotonic() + NOTE_SECONDS
+
+    def is_alone() -> bool:
+        return not os.path.exists(folder + "/local-failure") and not glob.glob(folder + "/connected.*")
+
     limit = datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
-    store = distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
+    server = None
+    if options.rank == 0:
+        try:
+            server = distributed.TCPStore("127.0.0.1", PORT, ranks, True, timeout=limit, wait_for_workers=False)
+        except RuntimeError as error:
+            write_atomically(folder + "/remote-failure", "no store on port %d: %s" % (PORT, str(error).split("\n")[0]))
+            raise
+    while time.monotonic() < note_time and is_alone():
+        time.sleep(0.1)
+    if is_alone():
+        print_note(options, folder)
+    store = server or distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
     missing, has_read = list(range(ranks)) if options.rank == 0 else [], False
+    is_noted = time.monotonic() > note_time
     while True:
         text = "\n".join(read_lines(folder + "/local-failure"))
         if text:
             store.compare_set(FAILURE_KEY, "", text)
-            if options.rank or store.add(READ_KEY, 0) >= options.nodes - 1:  # the store ends with rank 0
+            if options.rank and not has_read:
+                has_read = True
+                store.add(READ_KEY, 1)
+            if options.rank or store.add(READ_KEY, 0) >= options.nodes - 1:  # the store ends with this node
                 write_atomically(folder + "/shared-failure", text)
         elif not has_read and store.check([FAILURE_KEY]):
             has_read = True
             write_atomically(folder + "/remote-failure", store.get(FAILURE_KEY).decode("utf-8", "replace"))
             store.add(READ_KEY, 1)
-        missing = [rank for rank in missing if not store.check([rank_key(rank)])]
-        if options.rank == 0:
-            write_atomically(folder + "/missing-ranks", ", ".join(map(str, missing[:8])))
+        if time.monotonic() > note_time:
+            missing = [rank for rank in missing if not store.check([rank_key(rank)])]
+            if options.rank == 0:
+                write_atomically(folder + "/missing-ranks", ", ".join(map(str, missing[:8])))
+            if not (is_noted or has_read or text):
+                is_noted = True
+                print_note(options, folder)
         time.sleep(1.0)
+
+
+def print_note(options: argparse.Namespace, folder: str) -> None:
+    """Print where this node's ranks wait."""
+    print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, describe_waiting(options, folder)))
 
 
 def write_atomically(path: str, text: str) -> None:
@@ -295,10 +330,12 @@ def describe_failure(options: argparse.Namespace, folder: str, failures: dict[in
     log = nccl_log(folder, local_rank)
     if status:
         warning = first_warning(log)
-        exceptions = [match[0] for match in map(EXCEPTION.match, torch_output(folder, local_rank)) if match]
+        matches = [match for match in map(EXCEPTION.match, torch_output(folder, local_rank)) if match]
         last_line = "; the last line of its NCCL: " + nccl_text(log[-1]) if log else ""
-        reason = nccl_text(log[warning]) if warning >= 0 else (exceptions or [status + last_line])[-1]
-        return "rank %d of %d failed: %s" % (rank, ranks, reason[:300])
+        exceptions = [match[1] or match[2] for match in matches] or [status + last_line]
+        reason = nccl_text(log[warning]) if warning >= 0 else exceptions[-1]
+        if not (LOST_PEER.search(reason) and os.path.exists(folder + "/remote-failure")):
+            return "rank %d of %d failed: %s" % (rank, ranks, reason[:300])
     remote_failure = read_lines(folder + "/remote-failure")
     if remote_failure:
         return remote_failure[0][:300]
@@ -391,14 +428,23 @@ def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         print("\n".join(nccl_log(folder, 0)), flush=True)
         yield finding
     speed = "%d MiB at %.1f GB/s bus bandwidth" % (MESSAGE_BYTES >> 20, result["bus_bandwidth"])
+    ways = {match["way"].partition("/")[0] for match in map(CHANNEL_WAY.search, nccl_log(folder, 0)) if match}
+    settings = ", ".join("%s=%s" % (name, os.environ[name]) for name in WAY_SETTINGS if name in os.environ)
     if options.nodes == 1 and networks.channels:
         yield (
             "warning",
-            "the GPUs of this node reach each other over %s, and not over NVLink, PCIe or shared memory" % networks,
+            "the GPUs of this node reach each other over %s, and not over NVLink, PCIe or shared memory%s"
+            % (networks, ": by " + settings if settings else ""),
         )
+    elif "SHM" in ways and settings and result.get("can_reach_peer"):
+        sentence = "the GPUs of this node could reach each other directly, and send through the host's memory: by %s"
+        yield "warning", sentence % settings
     if not finding and options.nodes > 1 and networks.channels and result["bus_bandwidth"] < rate * SLOW_SHARE:
         reason = "" if networks.has_gpudirect else ", and no channel uses GPUDirect"
         yield "warning", "%s, where this node's adapters carry %.1f GB/s%s" % (speed, rate, reason)
+    elif not finding and options.nodes > 1 and not rate and result["bus_bandwidth"] < SLOW_BANDWIDTH:
+        sentence = "%s over %s: GPUs will wait for the network between the nodes, which is far slower than within one"
+        yield "warning", sentence % (speed, networks)
     if options.rank == 0:
         yield (
             "note",
@@ -415,14 +461,20 @@ def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
 
 
 def share_failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> None:
-    """Have the observer send the other nodes how a rank of this one failed, before the store ends with rank 0.
+    """Have the observer send the other nodes how a rank of this one failed, before the first node's store ends.
 
-    On the first node, wait until they have read it: they look after NOTE_SECONDS.
+    Let a rank of another node speak first that this one has lost. On the first node, wait until all have read it.
     """
     if options.nodes < 2:
         return
-    write_atomically(folder + "/local-failure", describe_failure(options, folder, failures))
-    deadline = time.monotonic() + SHARE_SECONDS + (0.0 if options.rank else NOTE_SECONDS)
+    sentence = describe_failure(options, folder, failures)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while LOST_PEER.search(sentence) and time.monotonic() < deadline:
+        if os.path.exists(folder + "/remote-failure"):
+            return
+        time.sleep(0.1)
+    write_atomically(folder + "/local-failure", sentence)
+    deadline = time.monotonic() + SHARE_SECONDS
     while not os.path.exists(folder + "/shared-failure") and time.monotonic() < deadline:
         time.sleep(0.1)
 
@@ -436,7 +488,8 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         import torch
     except Exception:
         traceback.print_exc(file=sys.stdout)
-        yield "error", "torch cannot be imported: %s" % traceback.format_exc().strip().splitlines()[-1][:300]
+        text = traceback.format_exc().strip().splitlines()[-1][:300]
+        yield "error", "torch cannot be imported: %s%s" % (text, describe_symbol_library(text))
         return
     if torch.version.cuda is None:
         yield "note", "not run: the image's torch %s has no CUDA" % torch.__version__
@@ -457,6 +510,9 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
             time.sleep(GRACE_SECONDS)  # for the rank to speak first that this one waited for
         print_failure(folder, local_rank)
         yield "error", describe_failure(options, folder, failures)
+        settings = describe_settings()
+        if settings:
+            yield "note", "NCCL's settings here: " + settings[:300]
         return
     yield from findings(options, folder)
 
@@ -478,6 +534,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--root", default="/")
     options = parser.parse_args(arguments)
     options.gpus = options.gpus or visible_gpus()
+    list(set_variables_of_files(options.root.rstrip("/")))  # the check of the node has said them
     if options.nodes * options.gpus < 2 or not glob.glob("/dev/nvidia[0-9]*"):
         return 0
     try:

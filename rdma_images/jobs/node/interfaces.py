@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Interface = tuple[str, str, bool]  # name, IPv4 address, whether it is running: up, and with a link
 
+OWN_SECONDS = 3.0  # seconds for a connection within this node
 OUTSIDE = ("8.8.8.8", 80)  # whose route vLLM, SGLang and Ray ask the kernel for; nothing is sent there
 PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
 TCP_LISTEN = "0A"  # in /proc/net/tcp
@@ -184,6 +185,22 @@ def check_gloo_names(setting: str) -> Iterator[Finding]:
             "interface",
             "GLOO_SOCKET_IFNAME=%s: no interface here is %s, and Gloo takes whole names alone: %s are here"
             % (setting, missing[0], ", ".join(present[:8])),
+        )
+
+
+def check_own_address(chosen: Interface | None) -> Iterator[Finding]:
+    """Yield a finding if this node does not reach its own address, over which NCCL connects its ranks, too."""
+    if chosen is None:
+        return
+    try:
+        with socket.create_server((chosen[1], 0)) as server:
+            socket.create_connection(server.getsockname(), OWN_SECONDS).close()
+    except OSError as error:
+        yield (
+            "error",
+            "interface",
+            "this node does not reach its own address %s of %s, over which NCCL starts (%s): a firewall or a route of "
+            "the node takes it, or set NCCL_SOCKET_IFNAME to another" % (chosen[1], chosen[0], error),
         )
 
 

@@ -23,6 +23,7 @@ MIN_MEMORY_BYTES = 4 << 30  # bytes for each GPU: a rank of torch alone takes ab
 # Open files of a rank for each other rank. Two H200 as two nodes, NCCL 2.28.9 over sockets: 20 after an all-reduce, 4
 # more after an all-to-all, 14 for a second group. NCCL lifts the limit of the first rank alone (src/bootstrap.cc).
 FILES_FOR_RANK = 16
+THREADS_FOR_RANK = 64  # of torch, CUDA and NCCL, of the OpenMP of some cores, and of a few data loaders
 MAX_PROCESSES = 400  # processes whose mappings are read
 FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
@@ -80,7 +81,7 @@ def stale_files(root: str) -> list[str]:
 
 
 def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
-    """Yield a small limit of memory of the container, and of open files."""
+    """Yield a small limit of memory of the container, of open files, and of processes and threads."""
     texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/memory.max", "/memory/memory.limit_in_bytes")]
     limits = [int(text) for text in texts if text.isdigit()]
     if limits and gpus and limits[0] < gpus * MIN_MEMORY_BYTES:
@@ -94,6 +95,19 @@ def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
             "a process may open %d files: %d ranks need about %d: ulimit -n, or --ulimit nofile of docker"
             % (limit, gpus * nodes, needed),
         )
+
+
+def check_threads(root: str, gpus: int) -> Iterator[Finding]:
+    """Yield limits of processes and threads that a rank for each GPU exceeds: the user's, and the container's."""
+    limits = {}
+    if os.getuid():  # the kernel limits no user 0
+        limits["ulimit -u"] = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/pids.max", "/pids/pids.max")]
+    limits["pids of the container's cgroup"] = next((int(text) for text in texts if text.isdigit()), -1)
+    for name, limit in limits.items():
+        if limit != resource.RLIM_INFINITY and limit < gpus * THREADS_FOR_RANK:
+            sentence = "%d processes and threads are allowed (%s): ranks on %d GPUs need about %d"
+            yield "warning", "threads", sentence % (limit, name, gpus, gpus * THREADS_FOR_RANK)
 
 
 def check_folders(root: str) -> Iterator[Finding]:

@@ -23,14 +23,22 @@ from rdma_images.jobs.node.interfaces import (
     check_bootstrap,
     check_gloo_names,
     check_ipv6,
+    check_own_address,
     check_proxy,
     check_route,
     ipv6_interfaces,
     read_interfaces,
     socket_interfaces,
 )
-from rdma_images.jobs.node.limits import check_folders, check_huge_pages, check_limits, check_memory
+from rdma_images.jobs.node.limits import (
+    check_folders,
+    check_huge_pages,
+    check_limits,
+    check_memory,
+    check_threads,
+)
 from rdma_images.jobs.node.names import check_comm_id, check_full_name, check_names, check_port
+from rdma_images.jobs.node.nccl_settings import set_variables_of_files
 from rdma_images.jobs.node.neighbours import Meeting, node_facts
 from rdma_images.jobs.node.rails import rails
 from rdma_images.jobs.node.rdma_devices import (
@@ -77,6 +85,7 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
     yield from check_gids(carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
     yield from check_limits(root, len(gpus), options.nodes)
+    yield from check_threads(root, len(gpus))
     yield from check_folders(root)
     yield from check_huge_pages(root, options.fabric)
     yield from check_gpus(root, options.gpus, options.nodes)
@@ -94,11 +103,13 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield the findings about this node, those about its neighbours last."""
     root = options.root.rstrip("/")
     nccl = None if root else nccl_version()
+    yield from set_variables_of_files(root)
     yield from local_findings(root, options, nccl)
     rows = read_interfaces()
     setting = os.environ.get("NCCL_SOCKET_IFNAME", "")
     chosen = bootstrap_interface(rows, setting, nccl)
     yield from check_bootstrap(rows, chosen, setting, options.nodes)
+    yield from check_own_address(chosen)
     yield from check_gloo_names(os.environ.get("GLOO_SOCKET_IFNAME", ""))
     yield from check_route(root, chosen)
     yield from check_proxy(root, options.nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import importlib.metadata
 import os
 import re
@@ -68,17 +69,50 @@ def explain_open_error(error_number: int) -> str:
     return "%s%s" % (os.strerror(error_number), "; " + causes[error_number] if error_number in causes else "")
 
 
+def library_version(path: str) -> Version | None:
+    """Return the version of an NCCL; None where the loader finds none at `path`."""
+    number = ctypes.c_int()
+    try:
+        ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    major, minor_and_patch = divmod(number.value, 10000 if number.value >= 10000 else 1000)
+    return (major, minor_and_patch // 100, minor_and_patch % 100)
+
+
 def nccl_version() -> Version | None:
     """Return the version of the NCCL that `import torch` loads, or the loader's; None where there is none."""
-    for path in [*(folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in sys.path), "libnccl.so.2"]:
-        number = ctypes.c_int()
+    # One that is preloaded, as by LD_PRELOAD, comes before any other.
+    beside_torch = [folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in sys.path]
+    versions = map(library_version, [*loaded_libraries("libnccl.so")[:1], *beside_torch, "libnccl.so.2"])
+    return next((version for version in versions if version), None)
+
+
+def loaded_libraries(beginning: str) -> list[str]:
+    """Return the paths of this process's libraries whose names begin so."""
+    paths = [line.split()[-1] for line in read_file("/proc/self/maps").splitlines() if "/" + beginning in line]
+    return list(dict.fromkeys(paths))
+
+
+def describe_symbol_library(message: str) -> str:
+    """Return which library lacks the symbol of the loader's message "undefined symbol: …"; "" where none is known.
+
+    The symbols of NVIDIA's libraries begin as their files' names: ncclCommSplit is libnccl's.
+    """
+    match = re.search(r"undefined symbol: (([a-z]{3,})[A-Z]\w*)", message)
+    if match is None:
+        return ""
+    symbol, name = match.groups()
+    beside_torch = [path for folder in sys.path for path in glob.glob(folder + "/nvidia/*/lib/lib%s*.so*" % name)]
+    for path in [*loaded_libraries("lib" + name), *beside_torch]:
         try:
-            ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
-        except (OSError, AttributeError):
+            has_symbol = hasattr(ctypes.CDLL(path), symbol)
+        except OSError:
             continue
-        major, minor_and_patch = divmod(number.value, 10000 if number.value >= 10000 else 1000)
-        return (major, minor_and_patch // 100, minor_and_patch % 100)
-    return None
+        if not has_symbol:
+            version = library_version(path) if name == "nccl" else None
+            return "; %s%s lacks it" % (path, ", version %d.%d.%d," % version if version else "")
+    return ""
 
 
 def torch_version() -> str:

@@ -67,6 +67,35 @@ def test_a_network_within_a_node_is_a_warning(tmp_path: Path) -> None:
     )
 
 
+def test_settings_that_keep_gpus_from_a_faster_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in NVIDIA/nccl issues 406 and 631."""
+    for name in all_reduce_check.WAY_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    write_result(tmp_path, "n0:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct\n")
+    result = json.loads((tmp_path / "result.0").read_text())
+    (tmp_path / "result.0").write_text(json.dumps({**result, "can_reach_peer": True}))
+    assert len(findings(tmp_path, gpus=2, nodes=1)) == 1
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    assert findings(tmp_path, gpus=2, nodes=1)[0] == (
+        "warning the GPUs of this node could reach each other directly, and send through the host's memory: "
+        "by NCCL_P2P_DISABLE=1"
+    )
+    (tmp_path / "result.0").write_text(json.dumps({**result, "can_reach_peer": False}))
+    assert len(findings(tmp_path, gpus=2, nodes=1)) == 1
+    write_result(tmp_path, (LOGS / "net-socket.log").read_text())
+    monkeypatch.setenv("NCCL_SHM_DISABLE", "1")
+    assert findings(tmp_path, gpus=2, nodes=1)[0].endswith("memory: by NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1")
+
+
+def test_a_slow_network_between_nodes_without_adapters_is_a_warning(tmp_path: Path) -> None:
+    """As in NVIDIA/nccl issue 766: 1 Gb/s."""
+    write_result(tmp_path, (LOGS / "net-socket.log").read_text(), bus_bandwidth=0.1)
+    warning, _ = findings(tmp_path, fabric="")
+    assert warning.startswith("warning 256 MiB at 0.1 GB/s bus bandwidth over NET/Socket: GPUs will wait")
+    write_result(tmp_path, (LOGS / "net-socket.log").read_text(), bus_bandwidth=1.0)
+    assert len(findings(tmp_path, fabric="")) == 1
+
+
 def test_another_provider_than_efa_is_an_error(tmp_path: Path) -> None:
     write_result(tmp_path, (LOGS / "gpu-two-nodes.log").read_text())
     assert findings(tmp_path)[0] == "error libfabric uses its provider tcp, and not efa"
@@ -162,6 +191,25 @@ def test_where_ranks_wait(tmp_path: Path) -> None:
     )
     (tmp_path / "remote-failure").write_text("rank 1 of 2 failed: out of memory")
     assert describe_failure(tmp_path, "", line) == "rank 1 of 2 failed: out of memory"
+
+
+def test_a_lost_peer_is_no_reason_where_the_peer_has_one(tmp_path: Path) -> None:
+    """As in NVIDIA/nccl issue 1739: one rank crashes, and the other loses it."""
+    log = "n1:1:9 [0] misc/socket.cc:72 NCCL WARN socketProgress: Connection closed by remote peer n0<42564>\n"
+    assert describe_failure(tmp_path, "SIGABRT", log).startswith("rank 0 of 2 failed: socketProgress: Connection")
+    (tmp_path / "remote-failure").write_text("rank 1 of 2 failed: CUDA error: misaligned address")
+    assert describe_failure(tmp_path, "SIGABRT", log) == "rank 1 of 2 failed: CUDA error: misaligned address"
+
+
+def test_an_exception_of_cpp_is_the_reason(tmp_path: Path) -> None:
+    output = (
+        "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with exception: "
+        "CUDA error: misaligned address\n"
+    )
+    assert describe_failure(tmp_path, "SIGABRT", "n0:1:9 [0] NCCL INFO Connected all rings\n", output) == (
+        "rank 0 of 2 failed: Process group watchdog thread terminated with exception: CUDA error: misaligned address"
+    )
 
 
 def test_a_collective_that_hangs_names_the_way(tmp_path: Path) -> None:

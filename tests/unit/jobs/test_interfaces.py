@@ -89,6 +89,22 @@ def test_a_setting_that_fits_no_interface_names_those_that_are_here() -> None:
     assert sentence == "NCCL_SOCKET_IFNAME=en,eth fits no interface that is up: lo, wlp3s0, enp4s0 (down)"
 
 
+def test_an_address_of_its_own_that_a_node_does_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in NVIDIA/nccl issue 352: a firewall takes what is sent to the node's own interface."""
+    row = ("lo", "127.0.0.1", True)
+    assert not list(interfaces.check_own_address(row))
+    monkeypatch.setattr(interfaces, "OWN_SECONDS", 0.2)
+    create_server = socket.create_server
+    with create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
+        monkeypatch.setattr(socket, "create_server", lambda _: full.dup())
+        with socket.socket() as second:
+            second.setblocking(False)
+            second.connect_ex(full.getsockname())
+            ((severity, _, sentence),) = interfaces.check_own_address(row)
+    assert severity == "error"
+    assert sentence.startswith("this node does not reach its own address 127.0.0.1 of lo")
+
+
 @pytest.mark.parametrize(
     ("setting", "count"), [("", 0), ("eth0", 0), ("lo,eth0", 0), ("eth", 1), ("^lo,docker", 1), ("=eth0", 1)]
 )

@@ -54,6 +54,20 @@ def test_limits_of_a_container(
     assert [name for _, name, _ in limits.check_limits(str(tmp_path), gpus, nodes)] == names
 
 
+@pytest.mark.parametrize(
+    ("user", "limit", "pids", "count"),
+    [(1000, 20, "max", 1), (1000, 4096, "max", 0), (0, 20, "max", 0), (0, 20, "100", 1), (1000, 20, "100", 2)],
+)
+def test_limits_of_threads(
+    tmp_path: Path, user: int, limit: int, pids: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in verl-project/verl issue 719, and with Docker's --pids-limit."""
+    write_file(tmp_path / "sys/fs/cgroup/pids.max", f"{pids}\n")
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert len(list(limits.check_threads(str(tmp_path), 8))) == count
+
+
 def test_folders_that_jobs_write_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", "/models")
     monkeypatch.setenv("TMPDIR", "/scratch")
