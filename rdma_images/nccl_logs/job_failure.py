@@ -518,9 +518,9 @@ class _RootCause:
                 if line.matches and _has_reason(line) and (not self.time or self._fields.get("time", "~") <= self.time):
                     self.event = _Event(Evidence.EFFECT, 0, line)
             if "=====" in line.text or len(self._fields) >= ROOT_FIELDS:
-                self._end()
+                self._finish()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         self.is_open = False
         time = self._fields.get("time", "~")
         if not self.time or time < self.time:

@@ -11,7 +11,7 @@ from tests.incidents import case, run
 from tests.incidents.case import Incident, incidents
 
 # A path, a variable, a library, or a program or package with its version.
-THING = re.compile(
+NAMED_PART = re.compile(
     r"/[\w.…+-]+|\b[A-Z]+_\w+|\blib[\w<>-]+\.so|\.driver|[\w-]+ v?\d+\.\d+|\b[Uu]ser \d+|NIXL|[A-Z]{3,}=|starts \w+"
 )
 # What does not work, or what becomes of that: a negation, or a clause of its own.
@@ -36,7 +36,7 @@ def test_first_lines_are_whole_and_name_a_thing_and_what_becomes_of_it(
         line = f"{check.id}: {headline(check)}"
         assert len(line) <= FIRST_LINE, line
         assert not line.endswith("…"), line
-        assert THING.search(line), line
+        assert NAMED_PART.search(line), line
         assert EFFECT.search(line), line
 
 

@@ -303,11 +303,11 @@ def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None
     models = [read_file(path) for path in glob.glob(root + "/proc/driver/nvidia/gpus/*/information")]
     usable = [device for device in devices if device.usable]
     routed = [str(index) for device in usable for index, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
-    own_address = "" if root or os.environ.get("GLOO_SOCKET_IFNAME") else first_address(socket.gethostname())
+    gloo_address = "" if root or os.environ.get("GLOO_SOCKET_IFNAME") else first_address(socket.gethostname())
     return {
         **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
         "node": name,
-        **({"the family of the node's own address": "IPv6" if ":" in own_address else "IPv4"} if own_address else {}),
+        **({"the family of the node's own address": "IPv6" if ":" in gloo_address else "IPv4"} if gloo_address else {}),
         "kernel": os.uname().release,
         "GPUs": join_distinct(text.partition("Model:")[2].split("\n")[0].strip() for text in models),
         "number of GPUs": str(len(glob.glob(root + "/dev/nvidia[0-9]*"))),

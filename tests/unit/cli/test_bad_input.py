@@ -57,11 +57,11 @@ def select_images(case: tuple[str, str, str]) -> None:
 KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
     "a matrix edited": (edited(OURS), read_matrix),
     "a matrix of any values": (
-        st.dictionaries(words, values, max_size=3).map(lambda given: str({"targets": given})),
+        st.dictionaries(words, values, max_size=3).map(lambda targets: str({"targets": targets})),
         read_matrix,
     ),
     "a target of any content": (
-        st.dictionaries(st.just("mine") | words, targets(), max_size=2).map(lambda given: str({"targets": given})),
+        st.dictionaries(st.just("mine") | words, targets(), max_size=2).map(lambda targets: str({"targets": targets})),
         read_matrix,
     ),
     "facts of torch edited": (

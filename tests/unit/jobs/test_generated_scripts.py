@@ -228,11 +228,11 @@ def test_what_follows_the_logs_of_nccl_ends_with_a_shell_that_ends_at_once(tmp_p
     containers = [pod["spec"]["containers"][0] for pod in jobs.pods(jobs.job("rayjob", "efa", "torchrun"))]
     command = next(container["command"] for container in containers if container["name"] == "ray")
     text = expand(command[-1], {}).replace("/tmp/nccl", str(tmp_path / "nccl"))
-    start, end = text.rindex("mkdir -p", 0, text.index("follower=$!")), text.index("follower=$!")
+    start, stop = text.rindex("mkdir -p", 0, text.index("follower=$!")), text.index("follower=$!")
     (tmp_path / "sh").write_text('#!/bin/dash\nsleep 0.3\nexec /bin/sh "$@"\n')
     (tmp_path / "sh").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run([shell, "-c", text[start:end]], env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([shell, "-c", text[start:stop]], env=environment, check=True, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 10
     while followers(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)

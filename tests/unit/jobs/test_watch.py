@@ -74,10 +74,10 @@ def test_a_command_is_ended_after_a_library_that_cannot_be_loaded(monkeypatch: p
 def test_a_rank_that_may_start_again_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "GRACE", 0.2)
     words = ["sh", "-c", "echo 'Signal 11 (SIGSEGV) received by PID 7'; sleep 1; echo again"]
-    said: list[bytes] = []
-    monkeypatch.setattr(watch, "_pass_on", said.append)
+    passed_on: list[bytes] = []
+    monkeypatch.setattr(watch, "_pass_on", passed_on.append)
     watch.watch_command(words, 20, lambda _: None)
-    assert b"again\n" in b"".join(said)
+    assert b"again\n" in b"".join(passed_on)
 
 
 def test_no_program() -> None:

@@ -775,12 +775,12 @@ def test_an_event_of_an_adapter_is_reported(line: str, reason: str) -> None:
 
 def test_a_transfer_that_failed_is_reported_as_one_of_a_job_that_ran() -> None:
     unanswered = WARN + "NET/IB : Got completion from peer 10.0.0.1<1> with error 12, opcode 0, len 0, vendor err 129"
-    told = "the transport failed while the job ran: a peer did not answer over RDMA (status 12)"
-    assert verdict_on(unanswered).sentence.startswith(told)
+    sentence = "the transport failed while the job ran: a peer did not answer over RDMA (status 12)"
+    assert verdict_on(unanswered).sentence.startswith(sentence)
     after_channels = [*(LOGS / "gpu-two-nodes.log").read_text().splitlines(), unanswered]
     result = judge_lines(after_channels, load_wordings())
     assert (result.network, result.exit_code) == ("fallback", 1)
-    assert f"not EFA (8 NET/Libfabric); {told}" in result.sentence
+    assert f"not EFA (8 NET/Libfabric); {sentence}" in result.sentence
 
 
 def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:

@@ -205,8 +205,8 @@ def test_a_question_does_not_take_the_place_of_the_evidence() -> None:
 )
 def test_the_page_names_the_question(update: dict[str, str], title: str) -> None:
     case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update=update)})
-    asked = replace(report(PASSED), ref="rdma-images/b:c", inspection=case)
-    assert f"<h2>{title} <span" in page_of.report_html([asked, report(PASSED)])
+    with_question = replace(report(PASSED), ref="rdma-images/b:c", inspection=case)
+    assert f"<h2>{title} <span" in page_of.report_html([with_question, report(PASSED)])
 
 
 def table_text(width: int = 100) -> str:

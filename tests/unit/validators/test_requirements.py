@@ -67,11 +67,11 @@ def test_requirements_are_followed_through_extras(
 
 
 def failed(package: str, words: str, **values: Any) -> dict[str, Any]:
-    known = {"version": "1.0", "module": package, "error": "ImportError", "certain": True, "through": [package]}
-    return {"package": package, "words": words, **known, **values}
+    defaults = {"version": "1.0", "module": package, "error": "ImportError", "certain": True, "through": [package]}
+    return {"package": package, "words": words, **defaults, **values}
 
 
-def checks_of(
+def run_checks(
     *failures: dict[str, Any], versions: dict[str, str], requires: dict[str, list[str]], **changes: Changes
 ) -> dict[str, Check]:
     """Return the failed checks of a case with packages, imports that fail, and other changes."""
@@ -87,7 +87,7 @@ def test_an_unfit_package_is_named_with_who_requires_it_and_what_cannot_be_impor
     missing = {"through": ["transformers", "huggingface-hub"], "missing": "requests", "required": True}
     failures = failed("transformers", "No module named 'requests'", **missing)
     versions = {"transformers": "5.24.0", "huggingface-hub": "0.36.0"}
-    checks = checks_of(failures, versions=versions, requires=HUB_REQUIRED)
+    checks = run_checks(failures, versions=versions, requires=HUB_REQUIRED)
     assert "packages.imports" not in checks
     check = checks["packages.requires"]
     assert (check.severity, check.fix) == ("error", "pip install 'huggingface-hub<3.0,>=1.31.0'")
@@ -109,7 +109,7 @@ def test_a_missing_package_is_named_with_who_requires_it(requirements: list[str]
         failed("accelerate", "No module named 'safetensors'", **missing),
     ]
     versions = {"accelerate": "1.15.0", "transformers": "5.24.0", "numpy": "2.4.0"}
-    checks = checks_of(*failures, versions=versions, requires={"accelerate 1.15.0": requirements})
+    checks = run_checks(*failures, versions=versions, requires={"accelerate 1.15.0": requirements})
     assert "packages.requires" not in checks
     assert checks["packages.imports"].actual == words
 
@@ -120,7 +120,7 @@ def test_a_module_for_another_torch_is_reported_once() -> None:
     operator = failed("torchvision", "operator torchvision::nms does not exist")
     versions = {"torchvision": "0.28.0", "torch": "2.15.0"}
     requires = {"torchvision 0.28.0": ["torch==2.13.0"]}
-    checks = checks_of(operator, versions=versions, requires=requires, torch={"extensions": {extension: symbol}})
+    checks = run_checks(operator, versions=versions, requires=requires, torch={"extensions": {extension: symbol}})
     assert not {"torch.extensions", "packages.imports", "transports.load"} & set(checks)
     check = checks["packages.requires"]
     words = "torchvision 0.28.0 requires torch==2.13.0, and 2.15.0 is installed: torchvision cannot be imported; "
