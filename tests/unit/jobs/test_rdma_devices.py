@@ -221,11 +221,11 @@ def test_partition_keys_of_infiniband(tmp_path: Path, keys: tuple[str, ...], set
     for name in ("mlx5_0", "mlx5_1"):
         write_infiniband(tmp_path, name, keys)
     variables = {"NCCL_IB_PKEY": setting} if setting else {}
-    lines = run_check(tmp_path, "--fabric=ib", "--nodes=2", **variables)
+    lines = run_check(tmp_path, "--fabric=ib", "--nodes=2", user=None, **variables)
     shown = [line for line in lines if "partition" in line]
     assert len(shown) == bool(state)
     assert all(line.startswith(f"warning ports: mlx5_0 {state}") for line in shown)
-    assert not [line for line in run_check(tmp_path, "--fabric=ib", **variables) if "partition" in line]
+    assert not [line for line in run_check(tmp_path, "--fabric=ib", user=None, **variables) if "partition" in line]
 
 
 def test_a_port_of_roce_has_no_partition(tmp_path: Path) -> None:
