@@ -30,7 +30,9 @@ MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
 
 
 @rule(
-    "shell.broken", "error", "bash(1): a backslash joins lines only as the last character; an assignment has no blanks"
+    "shell.broken",
+    "error",
+    "bash(1): quotes are closed, a backslash joins lines only as the last character, an assignment has no blanks",
 )
 def broken_commands(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report lines that a shell reads as other commands than they look."""
