@@ -25,6 +25,7 @@ class Parameter(Strict):
     default: str | None = None
     optional: bool = False
     only: Fabric | None = None
+    starter: Starter | None = None  # with which alone the job uses it
     several: bool = False  # only where a node has several interfaces
     kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
 

@@ -76,10 +76,15 @@ def _parts(path: Path) -> Iterator[JobPart]:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
     elif JINJA.search(text) and not is_rendered:
         raise TemplateError("a Jinja template: check what is made of it")
-    elif text.lstrip().startswith("{"):
-        yield from _json_parts(text, name)
     else:
-        yield from _manifests(text, name)
+        try:
+            yield from _json_parts(text, name) if text.lstrip().startswith("{") else _manifests(text, name)
+        except RefusedError:
+            if not (HELM.search(text) or JINJA.search(text)):
+                raise
+            raise RefusedError(
+                f"{name}: a template, and no manifest\nrender it first, as `helm template` does"
+            ) from None
 
 
 def _standard_input() -> str:

@@ -78,7 +78,7 @@ def compose(request: JobRequest, project: Project) -> Job:
             versions,
             facts,
         ),
-        *_parameter_values(parameter_values, rows, request),
+        *_parameter_values(parameter_values, rows, request, parts.starter),
     ]
     return replace(job, values=tuple(values))
 
@@ -134,10 +134,12 @@ def _job(
 
 
 def _parameter_values(
-    values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest
+    values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest, starter: Starter
 ) -> Iterator[JobValue]:
-    """Yield the launcher's parameters, each with its purpose and who chose its value."""
+    """Yield the launcher's parameters, each with its purpose and who chose its value; no default that is not used."""
     for name, value in values.items():
+        if rows[name].starter not in (None, starter) and name not in request.parameters:
+            continue
         yield JobValue(name, value, rows[name].description, "--param" if name in request.parameters else "its default")
 
 
@@ -304,11 +306,13 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
         suitable = [
             name for name, row in launchers.items() if set(row.starts) & set(starters) and planned.fabric in row.fabrics
         ]
+        missing = [name for name in launcher.starts if name == "mpirun" or request.work.launch != "mpirun"]
+        components = " or ".join(job_image.STARTER_COMPONENTS[name] for name in missing)
+        fix = f"launchers for it: {', '.join(suitable)}" if suitable else f"add {components} to its row of matrix.yaml"
         raise RefusedError(
             f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
             f"and {request.target or 'an image that is no target'} "
-            f"has {' and '.join(starters) or 'neither mpirun nor torchrun'}\n"
-            f"launchers for it: {', '.join(suitable) or 'none'}"
+            f"has {' and '.join(starters) or f'no {components}'}\n{fix}"
         )
     return _Parts(launcher, planned, instance, node, starter)
 

@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from collections.abc import Mapping
 
 from rdma_images.components import nccl_tests
 from rdma_images.components.nccl_tests import NcclTestsDetails
@@ -17,6 +18,10 @@ from rdma_images.jobs.write.work import Launch
 from rdma_images.publish import publication
 
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
+
+
+# The component of an image that starts ranks.
+STARTER_COMPONENTS: Mapping[Starter, str] = {"mpirun": nccl_tests.NAME, "torchrun": "pytorch"}
 
 
 def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:

@@ -181,11 +181,13 @@ def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
     """
     merged = entry.model_dump(by_alias=False)
     for name, value in options.items():
-        if value and isinstance(value, Mapping):
+        if value in (None, "", [], {}):
+            continue
+        if isinstance(value, Mapping):
             merged[name] = {**merged[name], **value}
-        elif value and isinstance(value, list):
+        elif isinstance(value, list):
             merged[name] = [*merged[name], *value]
-        elif value:
+        else:
             merged[name] = value
     try:
         return JobEntry.model_validate(merged)

@@ -76,6 +76,16 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
     [
         ("launchers for it: mpijob", "pytorchjob", "efa", "mpirun", {}),
         ("efa-pytorch has torchrun", "mpijob", "efa", "torchrun", {}),
+        (
+            "efa-pytorch has no nccl-tests\nadd nccl-tests to its row of matrix.yaml",
+            "mpijob",
+            "efa",
+            "torchrun",
+            {"work": Work(launch="mpirun")},
+        ),
+        ("names a machine twice", "docker", "efa", "torchrun", {"parameters": {"hosts": "one,one"}}),
+        ("port=70000", "leaderworkerset", "efa", "torchrun", {"parameters": {"port": "70000"}}),
+        ("namespace=-a", "pytorchjob", "efa", "torchrun", {"parameters": {"namespace": "-a"}}),
         ("is for eRDMA, and efa-pytorch is for EFA", "arena", "efa", "torchrun", {}),
         ("after -- give what each rank runs", "trainjob", "efa", "torchrun", {"command": ()}),
         ("starts the ranks itself", "trainjob", "efa", "torchrun", {"command": ("torchrun", "x.py")}),

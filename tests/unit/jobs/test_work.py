@@ -217,6 +217,15 @@ def test_a_folder_of_code_whose_name_ends_a_mount_is_refused(tmp_path: Path, mon
     assert request.work.code == Code(str(tmp_path / "my cöde"), work.CODE)
 
 
+def test_a_number_that_is_nought_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, JOB, monkeypatch)
+    entry = jobs_file.load("training")
+    assert entry.restarts == 2
+    assert jobs_file.with_options(entry, {"restarts": 0, "nodes": None}).restarts == 0
+    with pytest.raises(RefusedError, match="--gpus 0: must be 1 or more"):
+        jobs_file.with_options(entry, {"gpus": 0})
+
+
 def test_a_file_in_place_of_a_folder_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, JOB, monkeypatch)
     (tmp_path / "src").mkdir()
@@ -262,6 +271,23 @@ def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
     assert "launcher slurm has no service-account" in refusal_text
     refusal_text = refusal("slurm", Work(mounts=(work.parse_mount("nfs:server:/share:/data"),)))
     assert "mount it on the nodes, and name the folder: `/FOLDER:/PATH`; these have it: mpijob" in refusal_text
+
+
+def test_a_parameter_that_the_job_does_not_use_is_not_explained() -> None:
+    for starter, changes, is_told in (
+        ("torchrun", {}, False),
+        ("mpirun", {}, True),
+        ("torchrun", {"mpi": "pmi2"}, True),
+    ):
+        job = jobs.job("slurm", "efa", starter, parameters=changes)
+        assert ("mpi" in [value.name for value in job.values]) == is_told
+
+
+@pytest.mark.parametrize("text", ["{{ .Values.x }}", "a: {{ .Values.x }}: y", "{% if x %}"])
+def test_a_template_in_place_of_a_rendered_job(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    (row,) = check_files([Path("-")]).unreadable
+    assert row.why == "standard input: a template, and no manifest\nrender it first, as `helm template` does"
 
 
 def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
