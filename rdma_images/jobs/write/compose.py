@@ -15,7 +15,7 @@ from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_parameters
 from rdma_images.jobs.write import counts, job_image, overrides
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
-from rdma_images.jobs.write.work import NAME, Work, check_links
+from rdma_images.jobs.write.work import LOGS, NAME, Work, check_links
 from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
@@ -26,7 +26,6 @@ NO_LINE = re.compile(f"[\r\x85\u2028\u2029\ufeff]|{yaml_file.UNPRINTABLE.pattern
 # Words of a command that only a shell reads: between commands, redirections, and commands of its own.
 SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
 SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "eval")
-LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 COPIES_CODE = ("kubernetes", "sagemaker")  # kinds of launchers whose copy of the code has no symbolic links
 TCP = "-tcp"  # after the name of a job

@@ -10,14 +10,14 @@ from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.write.job import JobValue
-from rdma_images.jobs.write.work import Launch, Work
+from rdma_images.jobs.write.work import LOGS, Launch, Work
 from rdma_images.nccl_logs.verdict import logs_channels
 from rdma_images.plan import runtime
 from rdma_images.validate.probes import leftovers
 
 # Variables of NCCL's log, each with whether a value leaves one to judge.
 LOG_VARIABLES: Mapping[str, Callable[[str], bool]] = {
-    "NCCL_DEBUG": lambda value: value in ("INFO", "TRACE"),
+    "NCCL_DEBUG": lambda value: value.upper() in ("INFO", "TRACE"),
     "NCCL_DEBUG_SUBSYS": logs_channels,
     "NCCL_DEBUG_FILE": lambda _: False,
 }
@@ -169,5 +169,8 @@ def _mounts(work: Work, facts: Facts) -> Iterator[Override]:
         if hidden := folders.hidden_by(mount.to):
             reason = f"it hides or changes {hidden}, which the fabric or the driver needs"
             yield Override(mount.to, f"mount {mount.source}:{mount.to}", reason, facts.launchers.cite(folders))
+        elif f"{LOGS}/".startswith(f"{mount.to}/"):
+            reason = f"NCCL's logs of other runs or nodes would be in {LOGS}, and the verdict on them all"
+            yield Override(mount.to, f"mount {mount.source}:{mount.to}", reason, "facts/launchers.yaml")
     if work.code and (hidden := folders.hidden_by(work.code.to)):
         yield Override(work.code.to, f"code {work.code.to}", f"it hides {hidden}", facts.launchers.cite(folders))

@@ -24,6 +24,7 @@ SOURCES: Mapping[MountKind, re.Pattern[str]] = {
     "s3": re.compile(r"s3://(?P<bucket>[a-z0-9.-]+)(/(?P<prefix>[^:\s]*))?"),
 }
 CODE = "/workspace/code"  # where code is in the container, if its user does not say
+LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 FORMS = (
     "/FOLDER, claim:NAME, nfs:SERVER:/PATH, s3://BUCKET/PREFIX or "
     "lustre:fs-ID.fsx.REGION.amazonaws.com@tcp:/NAME, then :/PATH in the container, then :ro where it is only read"

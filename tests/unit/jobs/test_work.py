@@ -307,6 +307,7 @@ def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
         (Work(mounts=(work.parse_mount("/x:/dev/infiniband"),)), "/dev/infiniband", "it hides or changes /dev"),
         (Work(mounts=(work.parse_mount("/x:/opt"),)), "/opt", "it hides or changes /opt/amazon"),
         (Work(code=Code("/x", "/usr/lib/x")), "/usr/lib/x", "it hides /usr/lib"),
+        (Work(mounts=(work.parse_mount("/fsx:/tmp"),)), "/tmp", "logs of other runs or nodes would be in /tmp/nccl"),
     ],
 )
 def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str, reason: str) -> None:
