@@ -49,6 +49,7 @@ def test_machines_with_public_addresses_get_one_adapter(
         ({"tier": ""}, 32),
         ({"tier": ", network_tier: standard"}, 32),
         ({"tier": ", network_tier: best"}, 0),
+        ({"tier": ", network_tier: BEST"}, 0),
         ({"tier": ", network_tier: $(TIER)"}, 0),
         ({"tier": "", "nodes": "1"}, 0),
         ({"tier": "", "infra": "k8s"}, 0),
@@ -62,6 +63,8 @@ def test_machines_of_a_usual_tier_get_no_adapter(tmp_path: Path, changes: dict[s
     text = SKYPILOT.replace(", network_tier: best", "{tier}").format(**usual)
     sentence = f"without network_tier: best a machine gets none of its {interfaces} EFA interfaces: NCCL takes TCP"
     assert findings(tmp_path / "job.yaml", "skypilot.efa", text) == ([("error", sentence)] if interfaces else [])
+    if "k8s" not in text:
+        assert findings(tmp_path / "job.yaml", "efa.count", text) == []
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,7 @@ def test_machines_of_a_usual_tier_get_no_adapter(tmp_path: Path, changes: dict[s
             [("warning", "locked memory stays limited: no queue pair can be created")],
         ),
         ("--gpus all -e NCCL_IB_DISABLE=1", []),
+        ("--gpus all -e NCCL_NET=Socket", []),
     ],
 )
 def test_a_container_of_several_nodes(tmp_path: Path, command: str, problems: list[tuple[str, str]]) -> None:

@@ -21,7 +21,7 @@ def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
     tier = part.traits.get("network_tier")
-    if not _is_on_aws(part) or not (tier and tier.text == "best"):
+    if not _is_on_aws(part) or not (tier and tier.text.lower() == "best"):
         return
     internal = part.traits.get("internal-ips")
     if internal and (internal.text.lower() in TRUE or is_placeholder(internal.text)):
@@ -37,7 +37,7 @@ def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFindi
 def machines_without_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report SkyPilot's machines on AWS of another network tier than the best, which get no EFA interface."""
     tier, cloud = part.traits.get("network_tier"), part.traits.get("infra") or part.traits.get("cloud")
-    if not _is_on_aws(part) or not cloud or (tier and (tier.text == "best" or is_placeholder(tier.text))):
+    if not _is_on_aws(part) or not cloud or (tier and (tier.text.lower() == "best" or is_placeholder(tier.text))):
         return
     interfaces = _interfaces(part, context)
     if (part.job_nodes or 0) > 1 and (interfaces > 1 or (context.node and interfaces)):  # else smaller types fit, too

@@ -149,8 +149,7 @@ def host_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
 )
 def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report a container for a fabric, or for several nodes, that lacks its devices, or may not lock memory."""
-    disabled = part.environment.get("NCCL_IB_DISABLE")
-    nodes = part.start.nodes.number if part.start.nodes and not (disabled and disabled.text == "1") else None
+    nodes = part.start.nodes.number if part.start.nodes and not _chooses_tcp(part) else None
     is_on_several = (nodes or 0) > 1 and len(context.siblings) == 1  # several containers may be the nodes of one host
     is_for_fabric = context.fabric is not None or _asks_for_verbs(part)
     if part.kind != "docker" or "privileged" in part.traits or not (is_for_fabric or is_on_several):
@@ -166,6 +165,12 @@ def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[Rul
         option = "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
         fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]" if "compose" in part.traits else option
         yield word, problem, fix, severity
+
+
+def _chooses_tcp(part: JobPart) -> bool:
+    """Return whether a job's variables tell NCCL to use no fabric."""
+    values = {name: word.text.lower() for name, word in part.environment.items()}
+    return values.get("NCCL_IB_DISABLE") == "1" or values.get("NCCL_NET") == "socket"
 
 
 def _asks_for_verbs(part: JobPart) -> bool:

@@ -52,7 +52,8 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
     share = max(1, context.node.interfaces * gpus // context.node.gpus)
     if requested is None:
         # One node needs no adapters; DRA's claims, a privileged container and SkyPilot's tier give them in another way.
-        has_nodes = (part.job_nodes or 0) > 1 and not is_service(part)
+        is_pod = part.kind == "kubernetes" or part.network != "host"  # and no machine of SkyPilot's, whose tier decides
+        has_nodes = is_pod and (part.job_nodes or 0) > 1 and not is_service(part)
         if has_nodes and not any(part.traits.get(setting) for setting in ("network_tier", "claims", "privileged")):
             problem = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
             fix = f"ask for {EFA}: {share} in requests and limits"
