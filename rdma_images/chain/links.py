@@ -123,7 +123,7 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
         (nccl_in_use(inspection) or ("", ""))[1],
     )
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
-    net, providers = environment.get("NCCL_NET", "").lower(), environment.get(PROVIDER_VARIABLE, "")
+    net, providers = environment.get("NCCL_NET", "").lower(), environment.get(PROVIDER_VARIABLE)
     fault = ""
     if (net == "socket" and fabric != "none") or (fabric == "efa" and net == "ib"):
         requested = "TCP sockets" if net == "socket" else "NCCL's own InfiniBand transport, which cannot use EFA"
@@ -142,15 +142,20 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
     )
 
 
-def admits(providers: str, name: str) -> bool:
-    """Return whether this value of FI_PROVIDER leaves a provider: ofiwg/libfabric src/fabric.c, ofi_create_filter()."""
+def admits(providers: str | None, name: str) -> bool:
+    """Return whether this value of FI_PROVIDER leaves a provider: ofiwg/libfabric src/fabric.c, ofi_create_filter().
+
+    None is a variable that is not set; an empty one leaves no provider.
+    """
+    if providers is None:
+        return True
     names = re.split(r"[,;]", providers.lstrip("^").lower())
-    return not providers or (name in names) != providers.startswith("^")
+    return (name in names) != providers.startswith("^")
 
 
 def provider_obstacle(inspection: Inspection, names: Sequence[str], title: str) -> str:
     """Return why a plugin gets none of these providers of libfabric, which lead to `title`; "" where it may get one."""
-    providers = nccl_environment(inspection.subject, inspection.measured).get(PROVIDER_VARIABLE, "")
+    providers = nccl_environment(inspection.subject, inspection.measured).get(PROVIDER_VARIABLE)
     admitted = [name for name in names if admits(providers, name)]
     if not admitted:
         return f"which {PROVIDER_VARIABLE}={providers} keeps from {title}"

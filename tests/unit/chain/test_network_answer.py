@@ -76,6 +76,7 @@ def test_a_plugin_that_lacks_what_no_image_has_would_be_used(lines: tuple[str, .
         (plugin(*NO_DEVICE, interfaces={}), NONE, "none of the network interfaces that NCCL looks for"),
         (plugin(*NO_DEVICE), {"NCCL_NET": "OFI"}, "NCCL_NET=OFI asks for a network of that name, and /opt/amazon"),
         (plugin(*NO_DEVICE), {"NCCL_NET": "IB"}, "NCCL_NET=IB asks for NCCL's own InfiniBand transport"),
+        (plugin(*NO_DEVICE), {"FI_PROVIDER": ""}, "FI_PROVIDER= leaves out libfabric's provider efa"),
     ],
 )
 def test_a_plugin_that_nccl_does_not_take_ends_a_job_that_names_its_network(
@@ -100,7 +101,7 @@ def test_a_variable_takes_nccl_to_sockets(environment: Mapping[str, str], words:
     assert (chain.outcome, words in chain.answer) == ("tcp", True)
 
 
-@pytest.mark.parametrize("value", ["efa", "efa,tcp", "^tcp", ""])
+@pytest.mark.parametrize("value", ["efa", "efa,tcp", "^tcp", "^"])
 def test_a_provider_filter_with_efa_keeps_it(value: str) -> None:
     assert answer(image(plugin(*NO_DEVICE), {"FI_PROVIDER": value})).outcome == "fabric"
 
@@ -156,7 +157,7 @@ def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
     [
         ({"NCCL_NET": ""}, "tcp", "passed", "would use TCP sockets: NCCL's own"),
         ({"NCCL_NET": "Socket"}, "tcp", "passed", "would use TCP sockets: NCCL's own"),
-        ({"FI_PROVIDER": ""}, "tcp", "passed", "would use TCP sockets: Libfabric of libnccl-net-ofi.so, over"),
+        ({"FI_PROVIDER": "^"}, "tcp", "passed", "would use TCP sockets: Libfabric of libnccl-net-ofi.so, over"),
         (NONE, "end", "failed", "Libfabric asks for libnccl-net-ofi.so alone, which FI_PROVIDER=efa keeps from TCP"),
         ({"NCCL_NET": "IB"}, "end", "failed", "NCCL_NET=IB asks for a network that needs a fabric"),
     ],
@@ -177,11 +178,11 @@ OTHER = ["efa", "shm", "ofi_hook_perf"]
     [
         (NONE, ["efa", "tcp"], "end", "alone, which FI_PROVIDER=efa keeps from InfiniBand"),
         ({"FI_PROVIDER": "tcp"}, ["efa", "tcp"], "tcp", "alone, which FI_PROVIDER=tcp keeps from InfiniBand"),
-        ({"FI_PROVIDER": ""}, ["efa", "tcp"], "tcp", "whose libfabric has no provider for InfiniBand, only efa, tcp"),
-        ({"FI_PROVIDER": ""}, OTHER, "end", "whose libfabric has no provider for InfiniBand, only efa, shm"),
-        ({"FI_PROVIDER": ""}, ["efa", "verbs"], "unknown", "not known whether libnccl-net-ofi.so finds InfiniBand"),
+        ({"FI_PROVIDER": "^"}, ["efa", "tcp"], "tcp", "whose libfabric has no provider for InfiniBand, only efa, tcp"),
+        ({"FI_PROVIDER": "^"}, OTHER, "end", "whose libfabric has no provider for InfiniBand, only efa, shm"),
+        ({"FI_PROVIDER": "^"}, ["efa", "verbs"], "unknown", "not known whether libnccl-net-ofi.so finds InfiniBand"),
         ({"NCCL_NET": ""}, ["efa", "tcp"], "fabric", "would use InfiniBand: libibverbs"),
-        ({"NCCL_NET": "", "FI_PROVIDER": ""}, ["efa", "tcp"], "fabric", "if it starts, else NCCL's own"),
+        ({"NCCL_NET": "", "FI_PROVIDER": "^"}, ["efa", "tcp"], "fabric", "if it starts, else NCCL's own"),
     ],
 )
 def test_the_network_of_the_plugin_for_efa_is_none_of_infiniband(
@@ -208,7 +209,7 @@ def with_mlx5(inspection: Inspection) -> Inspection:
 
 def test_a_plugin_that_starts_over_tcp_comes_before_nccls_own_network() -> None:
     run = plugin("3 NET/OFI Selected Provider is tcp", result=0, devices=1)
-    chain = answer(with_mlx5(image(run, {"NCCL_NET": "", "FI_PROVIDER": ""})), "ib", "")
+    chain = answer(with_mlx5(image(run, {"NCCL_NET": "", "FI_PROVIDER": "^"})), "ib", "")
     assert chain.outcome == "tcp"
     assert "NCCL takes libnccl-net-ofi.so before its own network, and it starts over TCP of libfabric" in chain.answer
 
