@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
+from rdma_images.chain.requirements import node_links, plugin_requirements
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
@@ -67,6 +68,8 @@ def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
     yield _libfabric_link(inspection, run, libraries)
     yield from _provider_links(inspection, libraries)
     yield verbs_provider_link(inspection, "efa")
+    yield plugin_requirements(inspection, libraries, plugin_file(inspection), instance)
+    yield from node_links("efa")
 
 
 def unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import nccl_environment
+from rdma_images.chain.requirements import node_links
 from rdma_images.chain.verbs import VERBS
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
@@ -43,6 +44,7 @@ def rdma_links(inspection: Inspection, fabric: str, instance: str) -> Iterator[L
     yield _network_link(inspection, fabric)
     yield _libibverbs_link(inspection)
     yield links.verbs_provider_link(inspection, DRIVERS[fabric])
+    yield from node_links(fabric)
 
 
 def sharp_plugin(inspection: Inspection) -> str:
