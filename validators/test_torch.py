@@ -20,6 +20,7 @@ from validators.settings import component_versions, faults, with_others
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CALLED = re.compile(r"undefined symbol: (nccl\w*)")
+OF_VERSION = re.compile(r"undefined symbol: \w+, version (lib[\w.-]+\.so[\d.]*)")
 MAX_SHOWN = 4
 # CUDA's own libraries, but NCCL; other wheels bring code for a CUDA beside torch's, as nvidia-cutlass-dsl-libs-cu13.
 CUDA_WHEEL = re.compile(
@@ -113,12 +114,24 @@ def test_imports(
         and inspection.subject.machine not in ("", platform.machine())
     ):
         pytest.skip(f"{why}, on a machine of another architecture")
+    stray = _stray_library(libraries, why)
+    stray_words = f"{stray} comes before the one of torch's wheels, and is of another release: " if stray else ""
     require(
         torch is not None,
         expected="the version of torch",
-        actual=torch.version if torch else f"import torch fails: {why}",
-        fix="run `python3 -c 'import torch'` in the image: its message names the file at fault",
+        actual=torch.version if torch else f"import torch fails: {stray_words}{why}",
+        fix=f"take {stray.rpartition('/')[0]} out of LD_LIBRARY_PATH: torch then gets its wheels' libraries"
+        if stray
+        else "run `python3 -c 'import torch'` in the image: its message names the file at fault",
     )
+
+
+def _stray_library(libraries: Libraries, why: str) -> str:
+    """Return the file outside of wheels that torch's libraries get for the one that lacks a symbol; "" for none."""
+    match = OF_VERSION.search(why)
+    files = [libraries.closures[path].libraries for path in torch_libraries(libraries)] if match else []
+    taken = [names[match[1]] for names in files if match and match[1] in names]
+    return next((file for file in taken if "-packages/" not in file), "")
 
 
 @pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the wheels' names", severity="warning")

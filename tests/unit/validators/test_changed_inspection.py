@@ -16,6 +16,9 @@ FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
 NO_TORCH = {"torch": None, "missing": {"torch": "it crashed"}}
 NOT_STARTED = {"torch": None, "missing": dict.fromkeys(("torch", "tools"), "nothing can be started")}
+JITLINK = "/usr/local/cuda-12.1/lib64/libnvJitLink.so.12"
+NO_SYMBOL = "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12"
+OLD_JITLINK = {"torch": None, "missing": {"torch": NO_SYMBOL}}
 ELSEWHERE = {"platform": "linux/riscv64"}
 TOOL = {"path": "/usr/bin/ibv_devinfo", "rc": 0, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
 THE_SAME = {"libibverbs.so.1": f"{LIB}/libibverbs.so.1.14.56.1"}
@@ -130,6 +133,11 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         "skipped: nothing can be started, on a machine of another architecture",
     ),
     ("torch.imports", {"subject": ELSEWHERE, "measured": NO_TORCH}, "failed: import torch fails: it"),  # in an emulator
+    (
+        "torch.imports",
+        {"measured": OLD_JITLINK, "closures": {TORCH: {"libraries": {"libnvJitLink.so.12": JITLINK}}}},
+        f"failed: import torch fails: {JITLINK} comes before the one of torch's wheels, and is of another release: Imp",
+    ),
     ("torch.imports", {"measured": NO_TORCH, "closures": {TORCH: LACKS}}, "skipped: libraries that torch needs"),
     ("torch.imports", {"measured": NO_TORCH, "closures": {NCCL: LACKS}}, "skipped: NCCL is missing or lacks"),
     ("torch.imports", {"closures": {TORCH: LACKS}}, "passed"),

@@ -75,6 +75,7 @@ def test_the_first_line_names_the_package_at_fault(faults: tuple[dict[str, Any],
 @pytest.mark.parametrize(
     ("faults", "severity"),
     [
+        ((failed("torch", "cannot import name 'packaging'", module="torch.utils.cpp_extension"),), "warning"),
         ((failed("a", HUB),), "error"),
         ((failed("a", "No module named 'b'", missing="b", required=True),), "error"),
         ((failed("a", "No module named 'b'", missing="b"),), "warning"),
