@@ -197,11 +197,12 @@ def test_cuda(
         pytest.skip(f"{nccl[0]} does not say its CUDA")
     built_for = library.cuda
     major = cuda.partition(".")[0]
+    fits = built_for.partition(".")[0] == major
     require(
-        built_for.partition(".")[0] == major,
+        fits,
         expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'what calls it is'}",
-        actual=f"NCCL {library.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}: they "
-        "do not mix",
+        actual=f"NCCL {library.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}"
+        f"{'' if fits else ': they do not mix'}",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
 

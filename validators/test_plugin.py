@@ -275,11 +275,12 @@ def test_tuner(
         actual=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(bundled)}: it does without this tuner",
         fix=f"set NCCL_TUNER_PLUGIN={bundled[0] if bundled else ''}, or install aws-ofi-nccl 1.16 or later",
     )
+    takes = bool(set(accepted) & set(offered))
     require(
-        bool(set(accepted) & set(offered)),
+        takes,
         expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl[1]} looks for no tuner",
         actual=f"the tuner of {named or plugin[0]} is v{', v'.join(map(str, offered))}: "
-        f"NCCL {nccl[1]} does not take it",
+        f"NCCL {nccl[1]} {'takes' if takes else 'does not take'} it",
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
 
@@ -363,8 +364,12 @@ def test_libfabric(
     require(
         file in intended,
         expected=" or ".join(intended),
-        actual=f"the plugin takes {file}, not {intended[0]} of the EFA installer: "
-        "without a provider efa it leads to TCP",
+        actual=f"the plugin takes {file}"
+        + (
+            ""
+            if file in intended
+            else f", not {intended[0]} of the EFA installer: without a provider efa it leads to TCP"
+        ),
         fix=f"remove {file}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
         severity="warning",
     )

@@ -8,6 +8,11 @@ from rdma_images.inspection.values import MeasuredValue
 
 Evidence = Literal["executed", "read", "facts"]
 Outcome = Literal["fabric", "tcp", "end", "unknown"]
+EVIDENCE_CLAUSES: dict[Evidence, str] = {
+    "executed": "what was run to find out",
+    "read": "only read, not run",
+    "facts": "known from the tool's own facts",
+}
 EVIDENCE_TITLES: dict[Evidence, str] = {"executed": "run", "read": "read, not run", "facts": "from facts"}
 
 
@@ -57,9 +62,9 @@ class Chain(MeasuredValue):
     @property
     def evidence(self) -> str:
         """Return the links by their evidence: which were run, and how far, and which were only read."""
-        links_by_evidence = {how: [link for link in self.links if link.how == how] for how in EVIDENCE_TITLES}
+        links_by_evidence = {how: [link for link in self.links if link.how == how] for how in EVIDENCE_CLAUSES}
         parts = [
-            f"{EVIDENCE_TITLES[how]}: {', '.join(map(_reach, links))}"
+            f"{EVIDENCE_CLAUSES[how]}: {', '.join(map(_reach, links))}"
             for how, links in links_by_evidence.items()
             if links
         ]

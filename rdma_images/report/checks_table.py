@@ -55,7 +55,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     if report.rehearsal:
         stood_in = ", ".join(report.rehearsal)
         parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))
-    parts.append(Text(summary_line(report), verdict_style(report), no_wrap=True, overflow="ignore"))
+    parts.append(Text(summary_line(report, verbose), verdict_style(report), no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
@@ -104,15 +104,20 @@ def verdict_style(report: Report) -> str:
     return "bold red" if not report.passed else "bold yellow" if report.warnings else "bold green"
 
 
-def summary_line(report: Report) -> str:
-    """Return one sentence: the counts, the failed checks and warnings by name, and whether the report is reused."""
+def summary_line(report: Report, verbose: bool = False) -> str:
+    """Return one sentence: the counts, the failed checks and warnings by name, and whether the report is reused.
+
+    Unless `verbose`, also how to see the others.
+    """
     counts = counts_text(report)
-    source = f"; kept from {report.started}, as neither the image nor the suite has changed" if report.reused else ""
+    source = f"; kept from {report.started}, as neither the image nor the checks have changed" if report.reused else ""
     expected = report.inspection.expected if report.inspection else None
     fabric_note = (
         f"; not checked for EFA or eRDMA: {plain(expected.because)}" if expected and not expected.fabric else ""
     )
-    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}"
+    hidden = {"noted", "skipped"} & set(report.counts)
+    hint = "" if verbose or not hidden else "; --verbose shows every check"
+    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}{hint}"
 
 
 def archive_day(labels: Mapping[str, str]) -> str:
