@@ -233,14 +233,21 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
         pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
     if not label and provider and PROVIDER not in current:
         pytest.skip(f"no label says that the image refuses to run without its fabric, and {NETWORK} alone does not")
-    label_text = f", and the label says {label}" if label else ""
+    holds = not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider)
+    values = " and ".join(f"{name}={value}" for name, value in current.items()) or f"neither {NETWORK} nor {PROVIDER}"
+    does = "refuses" if label == "allow" else "does not refuse"
+    actual = (
+        f"{values}{f', and the label says {label}' if label else ''}"
+        if holds
+        else f"{f'the label says {label}, and ' if label else ''}with {values} NCCL {does} TCP"
+    )
     required = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
     require(
-        not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider),
+        holds,
         expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"
         if label == "allow"
         else " and ".join(required),
-        actual=(" and ".join(f"{name}={value}" for name, value in current.items()) or "neither") + label_text,
+        actual=actual,
         fix=f"leave out {', '.join(current)}"
         if label == "allow"
         else f"set {' and '.join(required)}: without them NCCL falls back to TCP where the fabric is missing",

@@ -80,7 +80,9 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: tuple[str, st
         expected=" or ".join(names),
         actual=path or f"{setting_text}NCCL finds no {lacking}, and so no EFA; {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
-        "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
+        "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so"
+        if libraries.plugins
+        else "run the EFA installer, which brings aws-ofi-nccl, or build that in the image",
     )
 
 

@@ -14,6 +14,9 @@ FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all a
 HANDED = "facts/environment.yaml; scripts, and modules of SageMaker's launcher, set variables for what they start"
 # A script has its reason for others: it may be for one machine.
 CHOOSING = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE", "NVSHMEM_REMOTE_TRANSPORT")
+SAY_NAME = "write the line as NAME=value, with the very name that is read"
+SAY_UNIX = "take the carriage returns out with dos2unix"
+SAY_PLAIN = "write the line as NAME=value, without quotes and spaces"
 INTERACTIVE = re.compile(r"/etc/bash\.bashrc|/etc/bashrc|.*/\.(?:bash|zsh)rc")  # bash(1), INVOCATION
 VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
@@ -70,34 +73,32 @@ def test_launchers(inspection: Inspection, settings: Settings, require: Requirem
 def test_readable(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf, libfabric.conf and of an interactive shell sets a variable that a job reads."""
     variable_table = variables()
-    problems = []
+    harmful = {finding.where for finding in _harmful(inspection)}
+    fixes: dict[str, str] = {}
     for setting in (setting for setting in settings.assigned if setting.reader != "launcher"):
+        where = f"{setting.file}:{setting.line}"
         if setting.reader in VERBATIM and not re.fullmatch(r"\w+", setting.name):
-            problems.append(
-                f"{setting.file}:{setting.line}: the name of the variable is {setting.name!r}, which nothing reads"
-            )
+            fixes[f"{where}: the name of the variable is {setting.name!r}, which nothing reads"] = SAY_NAME
         elif setting.reader in VERBATIM and setting.value.endswith("\r"):
-            problems.append(
-                f"{setting.file}:{setting.line}: a carriage return is a part of the value of {setting.name}"
-            )
+            fixes[f"{where}: a carriage return is a part of the value of {setting.name}"] = SAY_UNIX
         elif setting.reader in VERBATIM and re.fullmatch(r"([\"']).*\1|\s+.*|.*\s+", setting.value):
-            problems.append(
-                f"{setting.file}:{setting.line}: the value of {setting.name} is {setting.value!r}, "
-                "quotes and spaces with it"
-            )
+            fixes[f"{where}: the value of {setting.name} is {setting.value!r}, quotes and spaces with it"] = SAY_PLAIN
         elif near := variable_table.closest_name(setting.name):
-            problems.append(f"{setting.file}:{setting.line}: {setting.name} is read by nothing: {near} is")
-        elif INTERACTIVE.search(setting.file) and not _is_set_for_jobs(inspection, setting):
-            problems.append(
-                f"{setting.file}:{setting.line}: {setting.name} is for shells with a prompt: a job does not get it"
-            )
+            fixes[f"{where}: {setting.name} is read by nothing: {near} is"] = SAY_NAME
+        elif INTERACTIVE.search(setting.file) and where not in harmful and not _is_set_for_jobs(inspection, setting):
+            problem = f"{where}: {setting.name} is for shells with a prompt: a job does not get it"
+            fixes[problem] = "set it with ENV in the Dockerfile, or in the job"
     require(
-        not problems,
+        not fixes,
         expected="NAME=value, without export, quotes or spaces, in lines as Unix ends them, where a job reads it",
-        actual="; ".join(problems) or "every line sets a variable",
-        fix="write the line as NAME=value, with the very name that is read; take carriage returns out with dos2unix; "
-        "set what is in .bashrc in the image's environment (ENV) in place of it",
+        actual="; ".join(fixes) or "every line sets a variable",
+        fix="; ".join(dict.fromkeys(fixes.values())),
     )
+
+
+def _harmful(inspection: Inspection) -> list[VariableFinding]:
+    """Return the lines that settings.harmful names, of an image for a fabric."""
+    return find_variables(inspection, "harmful", in_files(inspection)) if inspection.expected.fabric else []
 
 
 def _is_set_for_jobs(inspection: Inspection, setting: AssignedVariable) -> bool:

@@ -106,7 +106,10 @@ def test_the_process_that_is_started_is_judged() -> None:
     assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].actual
     assert checks["environment.loader"].actual.startswith("LD_PRELOAD=/opt/libefa.so.1")
     assert checks["environment.refusal"].outcome == "failed"
-    assert checks["environment.refusal"].actual == "NCCL_NET=Libfabric, and the label says refuse"
+    assert (
+        checks["environment.refusal"].actual
+        == "the label says refuse, and with NCCL_NET=Libfabric NCCL does not refuse TCP"
+    )
 
 
 class ContainerFiles:
