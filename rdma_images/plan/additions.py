@@ -169,22 +169,24 @@ def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     return tuple(broken_by_variables)
 
 
-def _broken_rules(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
-    harmful = list(_harmful(image, variables, where))
+def _broken_rules(image: Image, variables: Mapping[str, str | None], where: str, facts: Facts) -> Iterator[BrokenRule]:
+    values = {name: value for name, value in variables.items() if value is not None}
+    harmful = list(_harmful(image, values, where))
     yield from (rule for _, rule in harmful)
     names = {name for name, _ in harmful}
     harmless = {name: value for name, value in variables.items() if name not in names}
     yield from _overrides(image, harmless, where, facts)
 
 
-def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
+def _overrides(image: Image, variables: Mapping[str, str | None], where: str, facts: Facts) -> Iterator[BrokenRule]:
     networks = {name.lower() for component in image.components.values() for name in component.details.networks}
     for name, value in variables.items():
         insisted = image.environment.get(name)
-        is_same_network = name == runtime.NETWORK and value.lower() in networks
+        is_same_network = name == runtime.NETWORK and value is not None and value.lower() in networks
         if insisted is not None and value != insisted and not is_same_network:
+            change = f"unsets {name}" if value is None else f"sets {name}={value}"
             reason = (
-                f"{where} sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error "
+                f"{where} {change}, and the image sets {name}={insisted}, so that NCCL ends with an error "
                 "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
             )
             yield BrokenRule("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))

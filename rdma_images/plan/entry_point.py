@@ -21,8 +21,8 @@ HERE_TEXT = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)")
 MAX_SCRIPT_BYTES = 1 << 20  # bytes of a script
 
 
-def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield what the entry point's scripts set: file and line, the variable, and its value, "" for one that is unset.
+def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[str, str, str | None]]:
+    """Yield what the entry point's scripts set: file and line, the variable, and its value; None for one that is unset.
 
     A variable that is not in `exported` reaches other programs only where a line exports it.
     """
@@ -50,7 +50,7 @@ def _scripts(additions: Additions) -> Iterator[Path]:
                 yield paths.PROJECT / file.path / posixpath.relpath(path, file.destination)
 
 
-def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[str, str | None]]]:
     """Yield the lines of a shell's script that always run and set or unset variables."""
     depth, end_of_text = 0, ""
     for number, raw_line in enumerate(text.splitlines(), 1):
@@ -65,12 +65,12 @@ def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[
             depth += not re.search(r"[;\s](?:fi|esac|done|\})$", line)
         elif not depth:
             if match := UNSET.match(line):
-                yield number, dict.fromkeys(match["names"].split(), "")
+                yield number, dict.fromkeys(match["names"].split())
             elif match := SET.match(line):
                 yield number, dict(_assignments(match["rest"], match["verb"], exported))
 
 
-def _assignments(text: str, verb: str | None, exported: Collection[str]) -> Iterator[tuple[str, str]]:
+def _assignments(text: str, verb: str | None, exported: Collection[str]) -> Iterator[tuple[str, str | None]]:
     """Yield the variables that a line gives to programs: exported ones, and those before a command."""
     try:
         words = shlex.split(text, comments=True)

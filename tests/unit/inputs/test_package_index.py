@@ -25,8 +25,8 @@ def configured(folder: Path, name: str) -> str:
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """Return an environment whose homes and folders of configuration are in `folder`."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "XDG_"))}
-    variables = {"HOME": str(folder), "XDG_CONFIG_DIRS": f"{folder}/first:{folder}/second"}
-    return plain | variables | {name: value.format(folder) for name, value in variables.items()}
+    homes = {"HOME": str(folder), "XDG_CONFIG_DIRS": f"{folder}/first:{folder}/second"}
+    return plain | homes | {name: value.format(folder) for name, value in variables.items()}
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_what_cannot_be_is_refused_with_its_line(fields: str, sentence: str) -> 
         ("NCCL_NET: Socket", "NCCL_NET=Socket: NCCL then uses TCP alone"),
         ("NCCL_NET: Foo", "NCCL_NET=Foo: the plugin answers to Libfabric, AWS Libfabric and OFI"),
         ("FI_PROVIDER: tcp", "FI_PROVIDER=tcp: "),
-        ("FI_PROVIDER: ''", "FI_PROVIDER=, and the image sets FI_PROVIDER=efa"),
+        ("FI_PROVIDER: ''", "FI_PROVIDER=: an empty value is a filter that leaves libfabric no provider"),
         ("NCCL_NET_PLUGIN: none", "NCCL_NET_PLUGIN=none: NCCL then loads no plugin and uses TCP"),
     ],
 )
@@ -236,7 +236,7 @@ class TestEntryPoint:
         [
             ("export NCCL_NET=Socket", "start.sh:3 sets NCCL_NET=Socket: NCCL then uses TCP alone"),
             ("NCCL_NET='Socket'  # for laptops", "start.sh:3 sets NCCL_NET=Socket"),
-            ("unset FI_PROVIDER", "start.sh:3 sets FI_PROVIDER=, and the image sets FI_PROVIDER=efa"),
+            ("unset FI_PROVIDER", "start.sh:3 unsets FI_PROVIDER, and the image sets FI_PROVIDER=efa"),
             ("exec env FI_PROVIDER=tcp python train.py", "start.sh:3 sets FI_PROVIDER=tcp"),
             ("NCCL_NET_PLUGIN=none exec python train.py", "NCCL_NET_PLUGIN=none: NCCL then loads no plugin"),
         ],
