@@ -363,7 +363,8 @@ def _mismatches(
     if planned.fabric not in launcher.fabrics:
         yield (
             f"launcher {request.launcher} is for {' and '.join(FABRIC_TITLES[fabric] for fabric in launcher.fabrics)}, "
-            f"and {request.target} is for {FABRIC_TITLES[planned.fabric]}\n{COMMAND} job.launchers shows the others"
+            f"and {request.target or instance} is for {FABRIC_TITLES[planned.fabric]}\n"
+            f"{COMMAND} job.launchers shows the others"
         )
     if launcher.instances and not re.fullmatch(launcher.instances, instance):
         yield f"{request.launcher} has no instance type {instance}\nchoose another --instance or --launcher"

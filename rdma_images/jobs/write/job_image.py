@@ -147,6 +147,8 @@ def rank_command(
     Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
     there is none.
     """
+    if arguments and not arguments[0].strip():
+        raise RefusedError("the command begins with an empty word\nwrite the program first, as in -- train.py")
     if launch not in ("plain", "ray"):
         rank_starters.refuse(arguments, facts.launchers.rank_starters)
     if starter == "torchrun":

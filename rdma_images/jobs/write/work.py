@@ -46,6 +46,7 @@ TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>No
 # `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
 MAX_BYTES = 200_000
 EXCLUDED_NAMES = ("__pycache__",)
+MAX_ENTRIES = 100_000  # files and folders of the code, which are all looked at
 
 
 @dataclass(frozen=True)
@@ -214,9 +215,19 @@ def check_links(work: Work, is_copied: bool) -> None:
 
 
 def _links(root: Path) -> Iterator[Path]:
-    """Yield the symbolic links below a folder that are not excluded, by their paths there."""
+    """Yield the symbolic links below a folder that are not excluded, by their paths there.
+
+    Raises RefusedError for a folder with more than anybody's code.
+    """
+    entries = 0
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not is_excluded(Path(name)))
+        entries += len(folders) + len(names)
+        if entries > MAX_ENTRIES:
+            raise RefusedError(
+                f"code {root}: it has more than {MAX_ENTRIES} files and folders\n"
+                "name the folder with the training script, and mount what else it reads"
+            )
         for name in sorted([*folders, *names]):
             path = Path(folder, name).relative_to(root)
             if (root / path).is_symlink() and not is_excluded(path):

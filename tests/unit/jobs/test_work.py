@@ -511,6 +511,14 @@ def test_the_workers_of_an_mpijob_have_it_too(tmp_path: Path) -> None:
     assert "-x TOKEN" in texts["mpijob.yaml"]
 
 
+def test_a_folder_that_is_no_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.py").touch()
+    files("slurm", Work(code=Code(str(tmp_path), work.CODE)))
+    monkeypatch.setattr(work, "MAX_ENTRIES", 2)
+    assert "more than 2 files and folders" in refusal("slurm", Work(code=Code(str(tmp_path), work.CODE)))
+
+
 def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * 300_000)
     assert "a ConfigMap takes 200000" in refusal("pytorchjob", Work(code=Code(str(tmp_path), work.CODE)))
