@@ -68,10 +68,11 @@ STATUS_NAMES = {number.value: number.name for number in signal.Signals}
 
 
 def adapter_rate(root: str, count: int) -> float:
-    """Return what the node's `count` fastest active RDMA ports carry together, in GB/s.
+    """Return what the node's fastest active RDMA ports carry together, in GB/s; 0.0 where none is active.
 
-    Returns:
-        0 counts all, 0.0 is none.
+    Args:
+        root: The folder below which the kernel's files are.
+        count: How many ports; 0 for all.
     """
     rates = []
     for port in sorted(glob.glob(root + "/sys/class/infiniband/*/ports/1")):
@@ -251,8 +252,9 @@ def start_observer(options: argparse.Namespace, folder: str) -> int:
 def kill_process(process: int) -> None:
     """End a process of this one, which may have ended."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        if os.waitpid(process, os.WNOHANG) == (0, 0):  # of one that was waited for, the kernel may give the id away
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
 
 
 def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") -> dict[int, str]:
@@ -501,8 +503,7 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         if any(failures.values()):
             share_failure(options, folder, failures)
     finally:
-        kill_process(observer)
-        for process in processes:
+        for process in (observer, *processes):
             kill_process(process)
     if failures:
         local_rank = next(iter(failures))

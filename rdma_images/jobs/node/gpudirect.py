@@ -39,7 +39,12 @@ def check_gpudirect(
         yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
     has_dma_buf = has_open_driver(root)
     if not (loaded or has_dma_buf):
-        yield "warning", "peermem", "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off"
+        yield (
+            "warning",
+            "peermem",
+            "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off: modprobe nvidia_peermem, or take "
+            "NVIDIA's open kernel modules",
+        )
     # src/transport/net_ib.cc up to 2.22.3 looks for what MLNX_OFED's peer memory shows, and not for the module.
     if loaded and not has_dma_buf and nccl and nccl < (2, 23, 4) and not glob.glob(peers + "/nv_mem*/version"):
         yield (

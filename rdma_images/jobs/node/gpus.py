@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from rdma_images.jobs.node.system import has_library, kernel_messages, open_errno, run_program
+from rdma_images.jobs.node.system import TIMED_OUT, has_library, kernel_messages, open_errno, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,8 +50,13 @@ def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
     if details and not details[0]:
         yield from gpu_states(details[1])
         yield from check_imex(root, details[1], nodes)
+    yield from check_nvlink()
+
+
+def check_nvlink() -> Iterator[Finding]:
+    """Yield a finding if a link of a GPU is down, of which others are up."""
     links = run_program("nvidia-smi", "nvlink", "--status")
-    if links and "inactive" in links[1].lower():
+    if links and re.search(r"Link \d+: <?inactive", links[1], re.IGNORECASE):
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
 
 
@@ -98,7 +103,8 @@ def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
             "error",
             "gpus",
             "%s may not be opened (%s): the container's cgroup has lost its devices, as after "
-            "`systemctl daemon-reload`: start it again, with CDI" % (", ".join(unopenable[:8]), os.strerror(1)),
+            "`systemctl daemon-reload`: start it again, with CDI"
+            % (", ".join(unopenable[:8]), os.strerror(open_errno(unopenable[0]))),
         )
 
 
@@ -114,7 +120,7 @@ def gpu_states(text: str) -> Iterator[Finding]:
             ),
             (
                 "error",
-                "NVSwitch's fabric has taken it in with an error, see Fabric in nvidia-smi -q",
+                "the fabric of NVSwitch registered it with an error, see Fabric in nvidia-smi -q",
                 r"Fabric\s+State\s+: Completed\s+Status\s+: (?!N/A|Success)\w",
             ),
             ("error", "no process may use it, by its compute mode", r"Compute Mode\s+: Prohibited"),
@@ -173,6 +179,10 @@ def check_cuda(root: str, gpus: list[str]) -> Iterator[Finding]:
         )
         return
     answer = run_program(sys.executable, "-c", CUDA_PROGRAM)
+    if answer and answer[0] < 0:
+        yield "error", "cuda", "a process that starts CUDA is ended by signal %d" % -answer[0]
+    elif answer and answer[0] == TIMED_OUT:  # eight GPUs without persistence mode are slow, too
+        yield "warning", "cuda", "CUDA does not start: %s" % answer[1]
     match = re.match(r"(\d+) (.*)", answer[1]) if answer and not answer[0] else None
     if match and match.group(1) not in ("0", "100"):  # that no device is left to this process, others report
         code = int(match.group(1))

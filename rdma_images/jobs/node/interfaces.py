@@ -215,7 +215,10 @@ def check_bootstrap(rows: list[Interface], chosen: Interface | None, setting: st
     """
     if chosen is None:
         states = ", ".join("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows[:8])
-        yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up: %s" % (setting, states)
+        if setting:
+            yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up: %s" % (setting, states)
+        else:
+            yield "error", "interface", "no interface with an IPv4 address is up, and NCCL cannot start: %s" % states
     elif nodes > 1 and NODE_LOCAL_INTERFACE.match(chosen[0]):
         # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
         severity = "error" if chosen[1].startswith("127.") else "warning"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rdma_images.jobs.node.rdma_devices import Device
 
 CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
+MIN_LOCKED_BYTES = 1 << 30  # bytes: NCCL registers its own buffers, of megabytes for each channel and peer
 MIN_SHM_BYTES = 1 << 30  # bytes; Docker gives 64 MiB
 MIN_DISK_BYTES = 1 << 30  # bytes free where jobs keep caches and temporary files
 MIN_MEMORY_BYTES = 4 << 30  # bytes for each GPU: a rank of torch alone takes about two
@@ -35,9 +36,10 @@ def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
     may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
     if devices and limit != resource.RLIM_INFINITY and not may_lock:
         yield (
-            "error",
+            "error" if limit < MIN_LOCKED_BYTES else "warning",
             "memlock",
-            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1, or IPC_LOCK" % (limit // 1024),
+            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd, "
+            "or IPC_LOCK" % (limit // 1024),
         )
     space = disk_space(root + "/dev/shm")
     if space is None:
@@ -85,7 +87,14 @@ def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
     texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/memory.max", "/memory/memory.limit_in_bytes")]
     limits = [int(text) for text in texts if text.isdigit()]
     if limits and gpus and limits[0] < gpus * MIN_MEMORY_BYTES:
-        yield "warning", "memory", "the container may use %d MiB, for %d GPUs" % (limits[0] >> 20, gpus)
+        yield (
+            "warning",
+            "memory",
+            (
+                "the container may use %d MiB: ranks on %d GPUs need about %d MiB"
+                % (limits[0] >> 20, gpus, gpus * MIN_MEMORY_BYTES >> 20)
+            ),
+        )
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = FILES_FOR_RANK * max(1, gpus) * nodes + 512
     if limit != resource.RLIM_INFINITY and limit < needed:
@@ -112,7 +121,7 @@ def check_threads(root: str, gpus: int) -> Iterator[Finding]:
 
 def check_folders(root: str) -> Iterator[Finding]:
     """Yield folders in which jobs keep caches and temporary files, and that are full or cannot be written."""
-    folders = {os.environ.get("TMPDIR") or "/tmp": "TMPDIR"}
+    folders = {os.environ["TMPDIR"]: "TMPDIR"} if os.environ.get("TMPDIR") else {"/tmp": "for temporary files"}
     folders.update((os.environ[name], name) for name in FOLDERS if os.environ.get(name))
     for folder, name in folders.items():
         space = disk_space(root + folder)

@@ -105,8 +105,10 @@ def check_comm_id(rows: list[Interface], rank: int, setting: str) -> Iterator[Fi
     if not address:
         yield "error", "names", "NCCL_COMM_ID=%s: %s is not resolved here" % (setting, host)
     elif not any(ipaddress.IPv4Address(address) in interface_network(row) for row in rows):
-        sentence = "no interface here is in the network of this address, and NCCL starts over such a one alone"
-        yield "error", "interface", "NCCL_COMM_ID=%s: %s: leave it out, or name one in it" % (setting, sentence)
+        sentence = (
+            "no interface here is in the network of this address: leave it out, or take one of the nodes' network"
+        )
+        yield "error", "interface", "NCCL_COMM_ID=%s: %s" % (setting, sentence)
     elif rank == 0 and not is_local(address):
         yield "error", "interface", "NCCL_COMM_ID=%s is no address of this node, where rank 0 listens at it" % setting
 
@@ -125,7 +127,7 @@ def check_port(rank: int, setting: str, nodes: int = 1, fixed: int = 0) -> Itera
     if setting and not 0 <= number < 1 << 16:
         yield "warning", "port", "%s is no port: a number from 1 to 65535" % name
     elif number == 0 and nodes > 1:
-        yield "warning", "port", "%s is another free port on each node, so that ranks do not meet: name one" % name
+        yield "warning", "port", "%s lets each node take another free port, so that no ranks meet: name one port" % name
     if rank or not 0 < number < 1 << 16:
         return
     with socket.socket() as probe:

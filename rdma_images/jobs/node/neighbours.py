@@ -184,7 +184,7 @@ class Meeting:
         if len(present) > 1 or not address or address.startswith("127.") or is_local(address):
             return sentence
         name = self.master if self.master == address else "%s (%s)" % (self.master, address)
-        number = "%s is no address of this node, which says that it is node 0: each node needs its number" % name
+        number = "this node has the number 0, and MASTER_ADDR, %s, is not its address: give each node its number" % name
         return sentence + "; " + number
 
     def report(self) -> Facts:
@@ -282,11 +282,14 @@ def describe_differences(nodes: list[Facts]) -> list[str]:
     ):
         by_value: dict[str, list[str]] = {}
         for node in nodes:
-            by_value.setdefault(str(node.get(name, "nothing")), []).append(node["node"])
+            by_value.setdefault(str(node.get(name) or "nothing"), []).append(node["node"])
         if len(by_value) > 1:
             ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
             deviations = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
-            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), deviations))
+            sentences.append(
+                "%s differs: %s on %d of %d nodes; %s"
+                % (name, ordered[0][0], len(ordered[0][1]), len(nodes), deviations)
+            )
     return sentences
 
 

@@ -114,12 +114,15 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
         )
     elif not usable:
         names = ", ".join(device.name for device in carriers[:4])
-        absent = "%s are there, and /dev/infiniband has none of them here: ask for the devices" % names
+        absent = (
+            "the kernel has %s, and /dev/infiniband of this container has none of them: ask for the devices" % names
+        )
         yield severity, "devices", reason or absent
-    elif count and len(usable) < count - 1:
+    elif count and len(usable) < count - 1:  # a device plugin may have kept one for its own
         counted = "%d of %d adapters can be used here" % (len(usable), count)
         yield "error", "devices", "%s: %s" % (counted, reason) if reason else counted
-    down = [device.name for device in usable if device.state and "ACTIVE" not in device.state]
+    selected = selected_devices(usable, "NCCL_IB_HCA", os.environ.get("NCCL_IB_HCA", ""))
+    down = [device.name for device in selected if device.state and "ACTIVE" not in device.state]
     if down:
         yield "error", "ports", "the port is not active: %s" % ", ".join(down)
     others = [device.name for device in devices if device.usable and device not in carriers]
@@ -233,14 +236,14 @@ def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -
     `index` is NCCL_IB_GID_INDEX as it is set.
     """
     takes_first_gid = nccl is not None and nccl < (2, 21, 0) and not index  # src/transport/net_ib.cc
-    for device in devices:
+    for device in selected_devices(devices, "NCCL_IB_HCA", os.environ.get("NCCL_IB_HCA", "")):
         if not (device.usable and device.ethernet):
             continue
         if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
             yield (
                 "error",
                 "gids",
-                "%s has no GID of RoCE v2 but link-local ones: its interface has no address" % device.name,
+                "%s has no GID of RoCE v2 that is routed: give its interface an IP address" % device.name,
             )
         routed = [number for number, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
         if takes_first_gid and routed and 0 not in routed:

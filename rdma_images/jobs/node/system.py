@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     Version = tuple[int, int, int]
 
+PROGRAM_SECONDS = 20  # seconds for a program to answer
+TIMED_OUT = 124  # as of coreutils' timeout
+
 
 def read_file(path: str) -> str:
     """Return the content of one of the kernel's files; "" where it cannot be read."""
@@ -137,11 +140,17 @@ def has_library(name: str) -> bool:
 
 
 def run_program(*command: str) -> tuple[int, str] | None:
-    """Return a program's exit code and output; None where there is no such program."""
+    """Return a program's exit code and output; None where there is no such program.
+
+    Returns:
+        TIMED_OUT and a sentence for one that has not ended in PROGRAM_SECONDS.
+    """
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PROGRAM_SECONDS)
     except FileNotFoundError:
         return None
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT, "no answer in %d s" % PROGRAM_SECONDS
+    except OSError as error:
         return 1, str(error)
     return done.returncode, done.stdout.decode("utf-8", "replace")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.node import gpus
+from rdma_images.jobs.node import gpus, system
 from tests.support.node_files import run_check, write_device, write_file
 
 
@@ -93,7 +93,7 @@ GPU 00000000:18:00.0
         ),
         (
             {"status": "Insufficient Resources"},
-            [("error", "GPU 0: NVSwitch's fabric has taken it in with an error, see Fabric in nvidia-smi -q")],
+            [("error", "GPU 0: the fabric of NVSwitch registered it with an error, see Fabric in nvidia-smi -q")],
         ),
         ({"mig": "Enabled"}, [("warning", "GPU 0: MIG is on, and NCCL refuses two instances of one GPU")]),
         ({"rows": "Yes"}, [("warning", "GPU 0: rows of its memory wait for a reset")]),
@@ -141,6 +141,8 @@ def test_errors_of_gpus_in_the_kernels_log(tmp_path: Path) -> None:
             ["CUDA does not start: error 34, /tmp/stubs/libcuda.so.1: the CUDA toolkit's"],
         ),
         (1, "Traceback", []),
+        (-11, "", ["a process that starts CUDA is ended by signal 11"]),
+        (system.TIMED_OUT, "no answer in 20 s", ["CUDA does not start: no answer in 20 s"]),
     ],
 )
 def test_cuda_that_does_not_start(code: int, text: str, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +150,25 @@ def test_cuda_that_does_not_start(code: int, text: str, expected: list[str], mon
     monkeypatch.setattr(gpus, "run_program", lambda *_: (code, text))
     sentences = [sentence for _, _, sentence in gpus.check_cuda("", ["/dev/nvidia0"])]
     assert [text[: len(start)] for text, start in zip(sentences, expected, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("GPU 0: NVIDIA H100\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n", 1),
+        ("GPU 0: NVIDIA H100\n\t Link 0: 26.562 GB/s\n", 0),
+        ("GPU 0: NVIDIA H100 PCIe\nNVML: Unable to retrieve NVLink information as all links are inActive\n", 0),
+    ],
+)
+def test_a_link_that_is_down(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards on PCI Express without a bridge have links that nothing is connected to."""
+    monkeypatch.setattr(gpus, "run_program", lambda *_: (0, text))
+    assert [name for _, name, _ in gpus.check_nvlink()] == ["nvlink"] * count
+
+
+def test_a_program_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "PROGRAM_SECONDS", 0.1)
+    assert system.run_program("sleep", "5") == (system.TIMED_OUT, "no answer in 0 s")
 
 
 def test_a_container_without_the_drivers_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_port_in_use_on_the_first_node() -> None:
     ("port", "nodes", "start"),
     [
         ("", 2, ""),
-        ("0", 2, "MASTER_PORT=0 is another free port on each node"),
+        ("0", 2, "MASTER_PORT=0 lets each node take another free port"),
         ("80000", 1, "MASTER_PORT=80000 is no port"),
         ("$PORT", 2, "MASTER_PORT=$PORT is no port"),
     ],
@@ -85,7 +85,7 @@ LOOPBACK = ("lo", "127.0.0.1", True)
         ("127.0.0.1:5000", 1, ""),
         ("localhost:5000", 0, ""),
         ("[::1]:5000", 0, ""),
-        ("192.0.2.1:5000", 1, "no interface here is in the network of this address, and NCCL starts over such a one"),
+        ("192.0.2.1:5000", 1, "no interface here is in the network of this address: leave it out"),
         ("name.invalid:5000", 1, "name.invalid is not resolved here"),
     ],
 )

@@ -37,7 +37,7 @@ def test_nodes_meet_and_say_what_differs(monkeypatch: pytest.MonkeyPatch) -> Non
     differences = meet(
         monkeypatch, {"node": "n1", "MTU": "9000"}, {"node": "n2", "MTU": "1500"}, {"node": "n3", "MTU": "9000"}
     )
-    assert differences == [["MTU differs: 9000 on 2 nodes; 1500 on n2"], [], []]
+    assert differences == [["MTU differs: 9000 on 2 of 3 nodes; 1500 on n2"], [], []]
 
 
 def test_a_clock_that_is_off_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +59,13 @@ def test_the_number_of_usable_devices_is_compared(tmp_path: Path) -> None:
         write_device(tmp_path / name, "erdma_1", "erdma", usable=usable)
         root = str(tmp_path / name)
         facts.append(neighbours.node_facts(root, rdma_devices.read_devices(root), name, (2, 30, 7)))
-    assert neighbours.describe_differences(facts) == ["number of usable RDMA devices differs: 2 on 1 nodes; 1 on n2"]
+    assert neighbours.describe_differences(facts) == [
+        "number of usable RDMA devices differs: 2 on 1 of 2 nodes; 1 on n2"
+    ]
     facts[1].update({"NCCL": "2.28.9", "torch": "2.15.0"})
     differences = neighbours.describe_differences(facts)
-    assert "NCCL differs: 2.30.7 on 1 nodes; 2.28.9 on n2" in differences
-    assert "torch differs:  on 1 nodes; 2.15.0 on n2" in differences
+    assert "NCCL differs: 2.30.7 on 1 of 2 nodes; 2.28.9 on n2" in differences
+    assert "torch differs: nothing on 1 of 2 nodes; 2.15.0 on n2" in differences
 
 
 def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +83,8 @@ def test_a_second_first_node_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = neighbours.Meeting({"node": "n2"}, "127.0.0.1", 2, 0, "203.0.113.7")
     ((_, _, sentence),) = meeting.findings()
     assert sentence.endswith(
-        "[1] did not come in 0 s; 203.0.113.7 is no address of this node, which says that it is node 0: each node "
-        "needs its number"
+        "[1] did not come in 0 s; this node has the number 0, and MASTER_ADDR, 203.0.113.7, is not its "
+        "address: give each node its number"
     )
 
 
@@ -257,7 +259,9 @@ def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.Monkey
     assert "NCCL_DEBUG_FILE" not in facts
     other = {**facts, "node": "b"}
     del other["NCCL_IB_HCA"]
-    assert neighbours.describe_differences([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
+    assert neighbours.describe_differences([facts, other]) == [
+        "NCCL_IB_HCA differs: mlx5_0 on 1 of 2 nodes; nothing on b"
+    ]
 
 
 def test_ports_that_differ_between_nodes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +271,7 @@ def test_ports_that_differ_between_nodes_are_named(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("MASTER_PORT", "2345" + name)
         monkeypatch.setenv("MASTER_ADDR", "localhost" if name == "a" else "a")
         facts.append(neighbours.node_facts("", [], name))
-    assert neighbours.describe_differences(facts) == ["MASTER_PORT differs: 2345a on 1 nodes; 2345b on b"]
+    assert neighbours.describe_differences(facts) == ["MASTER_PORT differs: 2345a on 1 of 2 nodes; 2345b on b"]
 
 
 def test_nodes_whose_names_have_addresses_of_two_families(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,5 +281,5 @@ def test_nodes_whose_names_have_addresses_of_two_families(monkeypatch: pytest.Mo
         monkeypatch.setattr(neighbours, "first_address", lambda _, address=address: address)
         facts.append(neighbours.node_facts("", [], name))
     assert neighbours.describe_differences(facts) == [
-        "the family of the node's own address differs: IPv4 on 1 nodes; IPv6 on b"
+        "the family of the node's own address differs: IPv4 on 1 of 2 nodes; IPv6 on b"
     ]

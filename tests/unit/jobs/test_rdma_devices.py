@@ -19,9 +19,9 @@ from tests.support.node_files import LOCAL, MAPPED, ZERO, run_check, write_devic
         (
             "efa",
             [("rdmap0", "efa", False)],
-            "error devices: rdmap0 are there, and /dev/infiniband has none of them here",
+            "error devices: the kernel has rdmap0, and /dev/infiniband of this container has none of them",
         ),
-        ("erdma", [("erdma_0", "erdma", False)], "error devices: erdma_0 are there"),
+        ("erdma", [("erdma_0", "erdma", False)], "error devices: the kernel has erdma_0"),
         ("efa", [("rdmap0", "efa", True), ("rdmap1", "efa", False)], "error devices: 1 of 4 adapters can be used here"),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_device_that_can_hide_efa_has_two_possible_causes(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("gids", "index", "line"),
     [
-        ((LOCAL, LOCAL), "", "error gids: mlx5_0 has no GID of RoCE v2 but link-local ones"),
+        ((LOCAL, LOCAL), "", "error gids: mlx5_0 has no GID of RoCE v2 that is routed"),
         ((LOCAL, MAPPED), "3", "error gids: NCCL_IB_GID_INDEX=3, and mlx5_0 has no such GID"),
         ((LOCAL, MAPPED, ZERO), "2", "error gids: NCCL_IB_GID_INDEX=2, and mlx5_0 has no such GID"),
         ((LOCAL, MAPPED), "0", "warning gids: NCCL_IB_GID_INDEX=0 is a link-local GID of mlx5_0"),
@@ -109,6 +109,13 @@ def test_gids(tmp_path: Path, gids: tuple[str, ...], index: str, line: str) -> N
 def test_a_port_that_is_down(tmp_path: Path) -> None:
     write_device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED), state="1: DOWN")
     assert "error ports: the port is not active: mlx5_0" in run_check(tmp_path)
+
+
+def test_a_port_that_nccl_does_not_use(tmp_path: Path) -> None:
+    write_device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
+    write_device(tmp_path, "mlx5_1", "mlx5_core", (LOCAL, LOCAL), state="1: DOWN")
+    assert len(run_check(tmp_path)) == 2
+    assert run_check(tmp_path, NCCL_IB_HCA="mlx5_0") == []
 
 
 def test_a_port_of_ethernet_beside_ports_of_infiniband(tmp_path: Path) -> None:
@@ -264,6 +271,6 @@ def test_nodes_in_other_subnets_and_partitions_of_infiniband(tmp_path: Path) -> 
         root = str(tmp_path / name)
         facts.append(neighbours.node_facts(root, rdma_devices.read_devices(root), name))
     assert neighbours.describe_differences(facts) == [
-        "partitions of InfiniBand differs: 0x7fff on 1 nodes; 0x0023,0x7fff on n2",
-        "subnets of InfiniBand differs: fe80000000000000 on 1 nodes; fec0000000000000 on n2",
+        "partitions of InfiniBand differs: 0x7fff on 1 of 2 nodes; 0x0023,0x7fff on n2",
+        "subnets of InfiniBand differs: fe80000000000000 on 1 of 2 nodes; fec0000000000000 on n2",
     ]
