@@ -34,7 +34,7 @@ FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 def names_tried(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
     """Return the file names that this NCCL opens for a network plugin, in its order."""
-    version = libraries.nccl[nccl].version or DEFAULT_VERSION
+    version = (libraries.nccl[nccl].version if nccl in libraries.nccl else "") or DEFAULT_VERSION
     environment = nccl_environment(inspection.subject, inspection.measured)
     if environment.get("NCCL_NET_PLUGIN", "").lower() == "none":
         return ["none"]

@@ -371,7 +371,8 @@ def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
         unknown = "" if fault else f"{answer.file} was not read: its name is no plugin's"
         return Link(name="plugin", value=value, fault=fault, unknown=unknown)
     offered = plugin.exports.get(NET, [])
-    accepted = libraries.nccl[nccl_path].looks_for.get(NET, []) if nccl_path else offered
+    nccl = libraries.nccl.get(nccl_path or "")  # None where torch loads one outside of what was read
+    accepted = nccl.looks_for.get(NET, []) if nccl else offered
     common = set(offered) & set(accepted)
     if not common:
         fault = _interface_mismatch(answer.file, offered, accepted)

@@ -5,7 +5,7 @@
     rdma_check.start()  # before the first use of NCCL
     torch.distributed.init_process_group("nccl")
 
-It sets NCCL_DEBUG=INFO and a file for NCCL's log where the job has none, and reads the log of its own process in a
+It sets NCCL_DEBUG=INFO, and a file for NCCL's log where the job names none, and reads the log of its own process in a
 thread. Where the ranks of more than one node use TCP, it prints NCCL's lines that may say why and ends the process with
 exit code 1; the launcher then ends the others. Where an exception ends the training later, it prints NCCL's first
 warning. What lines mean is in facts/nccl-logs.yaml: `invoke verdict` reads the log that is left.
@@ -105,9 +105,8 @@ def _print(reason: str) -> None:
     print("rdma_check: rank %s on %s: %s" % (rank, socket.gethostname(), reason), file=sys.stderr, flush=True)
 
 
-def _explain(path: str, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    """Print the exception that ends the training, and NCCL's first warning."""
-    sys.__excepthook__(kind, error, frames)
+def _explain(path: str) -> None:
+    """Print NCCL's first warning, after the exception that ends the training."""
     log = Log()
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -122,5 +121,11 @@ def _explain(path: str, kind: type[BaseException], error: BaseException, frames:
 def start(seconds: float = SECONDS) -> None:
     """Begin to watch this process's NCCL, before its first use. Returns at once."""
     path = _start_log()
-    sys.excepthook = lambda *exception: _explain(path, *exception)
+    print_exception = sys.excepthook  # the training may have one of its own
+
+    def explain(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        print_exception(kind, error, frames)
+        _explain(path)
+
+    sys.excepthook = explain
     threading.Thread(target=_watch, args=(path, seconds), name="rdma_check", daemon=True).start()
