@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rdma_images.jobs.node.system import read_file
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rdma_images.jobs.node.finding import Finding
     from rdma_images.jobs.node.system import Version
 
-    Interface = tuple[str, str, bool]  # name, IPv4 address, whether it is running: up, and with a link
 
 OWN_SECONDS = 3.0  # seconds for a connection within this node
 OUTSIDE = ("8.8.8.8", 80)  # whose route vLLM, SGLang and Ray ask the kernel for; nothing is sent there
@@ -33,6 +32,14 @@ NODE_LOCAL_INTERFACE = re.compile(
 VPN_INTERFACE = re.compile(r"tailscale|wg\d|tun\d|zt\w{8}")  # Tailscale, WireGuard, OpenVPN, ZeroTier
 
 
+class Interface(NamedTuple):
+    """A network interface with an IPv4 address; running is one that is up and has a link."""
+
+    name: str
+    address: str
+    is_running: bool
+
+
 def read_interfaces() -> list[Interface]:
     """Return the interfaces that have an IPv4 address, in the kernel's order."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -43,16 +50,16 @@ def read_interfaces() -> list[Interface]:
         for row in [buffer.tobytes()[n : n + 40] for n in range(0, used, 40)]:
             flags = fcntl.ioctl(probe.fileno(), 0x8913, row)[16]  # SIOCGIFFLAGS
             name = row[:16].split(b"\0")[0].decode()
-            interfaces.append((name, socket.inet_ntoa(row[20:24]), bool(flags & IFF_RUNNING)))
+            interfaces.append(Interface(name, socket.inet_ntoa(row[20:24]), bool(flags & IFF_RUNNING)))
     return interfaces
 
 
 def interface_network(interface: Interface) -> ipaddress.IPv4Network:
     """Return the network of an interface's IPv4 address. Raises OSError where the interface is gone."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        answer = fcntl.ioctl(probe.fileno(), 0x891B, struct.pack("256s", interface[0].encode()))  # SIOCGIFNETMASK
+        answer = fcntl.ioctl(probe.fileno(), 0x891B, struct.pack("256s", interface.name.encode()))  # SIOCGIFNETMASK
     mask = socket.inet_ntoa(answer[20:24])
-    return ipaddress.IPv4Network("%s/%s" % (interface[1], mask), strict=False)
+    return ipaddress.IPv4Network("%s/%s" % (interface.address, mask), strict=False)
 
 
 def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None = None) -> list[Interface]:
@@ -62,7 +69,7 @@ def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None 
     link, too, and those of libvirt as any other; of one that is not known the newest's rule is taken.
     """
     is_old = nccl is not None and nccl < (2, 28, 0)
-    rows = [row for row in rows if is_old or row[2]]
+    rows = [row for row in rows if is_old or row.is_running]
     if len(setting) > 1:
         is_excluded, is_exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
         patterns = setting.lstrip("^").lstrip("=").split(",")
@@ -70,11 +77,11 @@ def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None 
         def matches(name: str) -> bool:
             return any(name == pattern if is_exact else name.startswith(pattern) for pattern in patterns if pattern)
 
-        return [row for row in rows if matches(row[0]) != is_excluded]
+        return [row for row in rows if matches(row.name) != is_excluded]
     choices = (
-        [row for row in rows if row[0].startswith("ib")],
-        [row for row in rows if not row[0].startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))],
-        [row for row in rows if row[0].startswith("docker")],
+        [row for row in rows if row.name.startswith("ib")],
+        [row for row in rows if not row.name.startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))],
+        [row for row in rows if row.name.startswith("docker")],
         rows,
     )
     return next((choice for choice in choices if choice), [])
@@ -104,7 +111,7 @@ def check_ipv6(
     """
     if family == "AF_INET6" and not ipv6_rows:
         yield "error", "interface", "NCCL_SOCKET_FAMILY=AF_INET6, and no interface has an address of IPv6"
-    names = {row[0] for row in rows}
+    names = {row.name for row in rows}
     is_chosen = setting or family == "AF_INET" or any(name.startswith("ib") for name in names | dict(ipv6_rows).keys())
     if is_chosen:
         return
@@ -122,7 +129,7 @@ def check_ipv6(
             "warning",
             "interface",
             "NCCL's sockets use %s, too, which other nodes do not reach: set NCCL_SOCKET_IFNAME%s"
-            % (", ".join(local[:4]), "=" + interface[0] if interface else ""),
+            % (", ".join(local[:4]), "=" + interface.name if interface else ""),
         )
 
 
@@ -148,7 +155,7 @@ def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
     rows = [row.split() for row in read_file(root + "/proc/net/route").splitlines()[1:]]
     routes = [(row[0], row[1], row[7], int(row[6])) for row in rows if len(row) > 7 and row[1] != "00000000"]
     for name, network, mask, _ in routes:
-        if chosen is None or name != chosen[0]:
+        if chosen is None or name != chosen.name:
             continue
         # Of equal metrics the first, as the kernel has it.
         first = min((row for row in routes if row[1:3] == (network, mask)), key=lambda row: row[3])
@@ -193,14 +200,14 @@ def check_own_address(chosen: Interface | None) -> Iterator[Finding]:
     if chosen is None:
         return
     try:
-        with socket.create_server((chosen[1], 0)) as server:
+        with socket.create_server((chosen.address, 0)) as server:
             socket.create_connection(server.getsockname(), OWN_SECONDS).close()
     except OSError as error:
         yield (
             "error",
             "interface",
             "this node does not reach its own address %s of %s, over which NCCL starts (%s): a firewall or a route of "
-            "the node takes it, or set NCCL_SOCKET_IFNAME to another" % (chosen[1], chosen[0], error),
+            "the node takes it, or set NCCL_SOCKET_IFNAME to another" % (chosen.address, chosen.name, error),
         )
 
 
@@ -219,14 +226,21 @@ def check_bootstrap(rows: list[Interface], chosen: Interface | None, setting: st
             yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up: %s" % (setting, states)
         else:
             yield "error", "interface", "no interface with an IPv4 address is up, and NCCL cannot start: %s" % states
-    elif nodes > 1 and NODE_LOCAL_INTERFACE.match(chosen[0]):
+    elif nodes > 1 and NODE_LOCAL_INTERFACE.match(chosen.name):
         # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
-        severity = "error" if chosen[1].startswith("127.") else "warning"
+        severity = "error" if chosen.address.startswith("127.") else "warning"
         advice = "set NCCL_SOCKET_IFNAME to the nodes' own"
-        sentence = "NCCL will start over %s (%s), which other nodes do not reach: %s" % (*chosen[:2], advice)
+        sentence = "NCCL will start over %s (%s), which other nodes do not reach: %s" % (
+            chosen.name,
+            chosen.address,
+            advice,
+        )
         yield severity, "interface", sentence
-    elif nodes > 1 and not setting and VPN_INTERFACE.match(chosen[0]):
-        sentence = "NCCL will start over %s (%s), a VPN's: set NCCL_SOCKET_IFNAME to the nodes' own" % chosen[:2]
+    elif nodes > 1 and not setting and VPN_INTERFACE.match(chosen.name):
+        sentence = "NCCL will start over %s (%s), a VPN's: set NCCL_SOCKET_IFNAME to the nodes' own" % (
+            chosen.name,
+            chosen.address,
+        )
         yield "warning", "interface", sentence
 
 

@@ -71,7 +71,7 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
     """
     if nodes < 2:
         return
-    hostname, addresses = socket.gethostname(), {row[1] for row in rows}
+    hostname, addresses = socket.gethostname(), {row.address for row in rows}
     if not os.environ.get("GLOO_SOCKET_IFNAME"):  # else Gloo asks for no name
         address = first_address(hostname)
         if address is None:

@@ -82,7 +82,7 @@ class Meeting:
             except OSError:  # the address is another network namespace's
                 continue
             self.rails.append(rail)
-            self.facts["rails"].append((rail[0], *self.listeners[-1].getsockname()))
+            self.facts["rails"].append((rail.device, *self.listeners[-1].getsockname()))
         self.is_done, self.serve_until = threading.Event(), 0.0
         self.server = threading.Thread(target=self.serve, daemon=True)
         self.server.start()

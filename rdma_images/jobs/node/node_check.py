@@ -121,12 +121,12 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)
         facts["interfaces"] = socket_interfaces(rows, setting, nccl)
-        facts["MTU of NCCL's first interface"] = first_line(root + "/sys/class/net/%s/mtu" % chosen[0])
+        facts["MTU of NCCL's first interface"] = first_line(root + "/sys/class/net/%s/mtu" % chosen.name)
         if not any(device.usable for device in devices):
             family = os.environ.get("NCCL_SOCKET_FAMILY", "")
             yield from check_ipv6(rows, ipv6_interfaces(root), setting, family)
         local_rails = rails(fabric_devices(devices, options.fabric))
-        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, local_rails)
+        meeting = Meeting(facts, chosen.address, options.nodes, options.rank, options.master, local_rails)
         yield from meeting.findings()
         meeting.wait_for_neighbour()
 

@@ -6,7 +6,7 @@ import os
 import select
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     from rdma_images.jobs.node.finding import Finding
     from rdma_images.jobs.node.rdma_devices import Device
 
-    Rail = tuple[str, str, str]  # RoCE device, its interface, its IPv4 address
 
 RAILS_SECONDS = 2.0  # seconds for all connections between adapters
+
+
+class Rail(NamedTuple):
+    """A RoCE device, the network interface of it, and that one's IPv4 address."""
+
+    device: str
+    interface: str
+    address: str
 
 
 def rails(devices: list[Device]) -> list[Rail]:
@@ -25,15 +32,15 @@ def rails(devices: list[Device]) -> list[Rail]:
     for device in devices:
         mapped = [gid.ipv4_mapped for _, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
         if device.usable and device.interface and mapped:
-            rows.append((device.name, device.interface, str(mapped[0])))
+            rows.append(Rail(device.name, device.interface, str(mapped[0])))
     return rows
 
 
 def rail_listener(rail: Rail) -> socket.socket:
     """Return a listener bound to the rail's own interface: connections over the node's other ones are refused."""
     listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail[1].encode())
-    listener.bind((rail[2], 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail.interface.encode())
+    listener.bind((rail.address, 0))
     listener.listen()
     return listener
 

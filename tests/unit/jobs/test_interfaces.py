@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.node import interfaces
+from rdma_images.jobs.node.interfaces import Interface
 from tests.support.node_files import run_check, write_file
 
 
@@ -26,7 +27,7 @@ from tests.support.node_files import run_check, write_file
 )
 def test_the_interface_that_nccl_starts_over(setting: str, chosen: str | None) -> None:
     names = {"lo": "127.0.0.1", "docker0": "172.17.0.1", "eth0": "192.0.2.1", "ib0": "192.0.2.9"}
-    row = interfaces.bootstrap_interface([(name, address, True) for name, address in names.items()], setting)
+    row = interfaces.bootstrap_interface([Interface(name, address, True) for name, address in names.items()], setting)
     assert (row and row[0]) == chosen
 
 
@@ -52,7 +53,7 @@ def test_the_rule_of_a_version_of_nccl(
     rows: tuple[str, ...], nccl: tuple[int, int, int] | None, chosen: str | None
 ) -> None:
     """NVIDIA/nccl, src/misc/socket.cc: 2.18.3 to 2.27.7, then 2.28.3 to 2.30.7."""
-    table = [(row.split()[0], "192.0.2.1", not row.endswith(" down")) for row in rows]
+    table = [Interface(row.split()[0], "192.0.2.1", not row.endswith(" down")) for row in rows]
     row = interfaces.bootstrap_interface(table, "", nccl)
     assert (row and row[0]) == chosen
 
@@ -75,7 +76,7 @@ def test_the_rule_of_a_version_of_nccl(
 def test_interfaces_that_lead_to_no_other_node(
     name: str, address: str, setting: str, expected: tuple[str, str] | None
 ) -> None:
-    row = (name, address, True)
+    row = Interface(name, address, True)
     yielded = list(interfaces.check_bootstrap([row], row, setting, 2))
     assert not list(interfaces.check_bootstrap([row], row, setting, 1))
     assert [severity for severity, _, _ in yielded] == ([expected[0]] if expected else [])
@@ -84,14 +85,15 @@ def test_interfaces_that_lead_to_no_other_node(
 
 def test_a_setting_that_fits_no_interface_names_those_that_are_here() -> None:
     """As in ray-project/ray issue 30333."""
-    rows = [("lo", "127.0.0.1", True), ("wlp3s0", "192.0.2.1", True), ("enp4s0", "192.0.2.2", False)]
+    states = (("lo", True), ("wlp3s0", True), ("enp4s0", False))
+    rows = [Interface(name, "192.0.2.1", is_running) for name, is_running in states]
     ((_, _, sentence),) = interfaces.check_bootstrap(rows, None, "en,eth", 2)
     assert sentence == "NCCL_SOCKET_IFNAME=en,eth fits no interface that is up: lo, wlp3s0, enp4s0 (down)"
 
 
 def test_an_address_of_its_own_that_a_node_does_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in NVIDIA/nccl issue 352: a firewall takes what is sent to the node's own interface."""
-    row = ("lo", "127.0.0.1", True)
+    row = Interface("lo", "127.0.0.1", True)
     assert not list(interfaces.check_own_address(row))
     monkeypatch.setattr(interfaces, "OWN_SECONDS", 0.2)
     create_server = socket.create_server
@@ -125,7 +127,7 @@ until ip link show {BRIDGE} | grep -q NO-CARRIER && ! ip link show eth0 | grep -
 exec "$@"
 """
     program = (
-        "from rdma_images.jobs.node import interfaces\nrows = interfaces.read_interfaces()\nprint(rows)\n"
+        "from rdma_images.jobs.node import interfaces\nrows = interfaces.read_interfaces()\nprint([tuple(row) for row in rows])\n"
         "print([interfaces.bootstrap_interface(rows, '', nccl)[0] for nccl in ((2, 27, 7), (2, 30, 7))])"
     )
     command = ["unshare", "--net", "sh", "-ec", setup, "sh", sys.executable, "-c", program]
@@ -159,7 +161,9 @@ enp37s0f0\t0000A8C0\t00000000\t0001\t0\t0\t{1}\t00F0FFFF\t0\t0\t0
 )
 def test_two_interfaces_of_one_network(tmp_path: Path, metrics: tuple[int, int], chosen: str, taken: str) -> None:
     write_file(tmp_path / "proc/net/route", ROUTES.format(*metrics))
-    sentences = [sentence for _, _, sentence in interfaces.check_route(str(tmp_path), (chosen, "192.168.0.1", True))]
+    sentences = [
+        sentence for _, _, sentence in interfaces.check_route(str(tmp_path), Interface(chosen, "192.168.0.1", True))
+    ]
     expected = f"NCCL starts over {chosen}, and the kernel sends to its network over {taken}"
     assert [sentence.startswith(expected) for sentence in sentences] == ([True] if taken else [])
 
@@ -219,6 +223,6 @@ def test_interfaces_of_ipv6(tmp_path: Path, table: str, setting: str, family: st
     """As in pytorch/pytorch issue 68893 and anhvth/opensloth pull request 16."""
     write_file(tmp_path / "proc/net/if_inet6", table)
     rows = interfaces.ipv6_interfaces(str(tmp_path))
-    findings = interfaces.check_ipv6([("eth0", "10.0.0.1", True)], rows, setting, family)
+    findings = interfaces.check_ipv6([Interface("eth0", "10.0.0.1", True)], rows, setting, family)
     sentences = [f"{severity} {sentence}" for severity, _, sentence in findings]
     assert [text[: len(expected)] for text in sentences] == ([expected] if expected else [])

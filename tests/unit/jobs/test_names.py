@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from rdma_images.jobs.node import names
+from rdma_images.jobs.node.interfaces import Interface
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_names_of_nodes(
     monkeypatch.setattr(names, "resolve", addresses.__getitem__)
     monkeypatch.setattr(names, "first_address", addresses.__getitem__)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    actual = list(names.check_names([("eth0", "10.0.0.2", True)], 2, rank, "first"))
+    actual = list(names.check_names([Interface("eth0", "10.0.0.2", True)], 2, rank, "first"))
     assert [
         (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(actual, expected, strict=True)
     ] == expected
@@ -74,7 +75,7 @@ def test_a_full_name_without_an_address(full_name: str, count: int, monkeypatch:
     assert len(list(names.check_full_name())) == count
 
 
-LOOPBACK = ("lo", "127.0.0.1", True)
+LOOPBACK = Interface("lo", "127.0.0.1", True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.jobs.node import rails
 
-RAILS = [("mlx5_0", "lo", "127.0.0.1"), ("mlx5_1", "lo", "127.0.0.1")]
+RAILS = [rails.Rail("mlx5_0", "lo", "127.0.0.1"), rails.Rail("mlx5_1", "lo", "127.0.0.1")]
 
 
 @pytest.mark.parametrize(
