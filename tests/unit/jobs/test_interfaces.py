@@ -127,7 +127,8 @@ until ip link show {BRIDGE} | grep -q NO-CARRIER && ! ip link show eth0 | grep -
 exec "$@"
 """
     program = (
-        "from rdma_images.jobs.node import interfaces\nrows = interfaces.read_interfaces()\nprint([tuple(row) for row in rows])\n"
+        "from rdma_images.jobs.node import interfaces\nrows = interfaces.read_interfaces()\n"
+        "print([tuple(row) for row in rows])\n"
         "print([interfaces.bootstrap_interface(rows, '', nccl)[0] for nccl in ((2, 27, 7), (2, 30, 7))])"
     )
     command = ["unshare", "--net", "sh", "-ec", setup, "sh", sys.executable, "-c", program]
