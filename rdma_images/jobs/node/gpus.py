@@ -156,6 +156,8 @@ CUDA_STATES = {
     803: "as when the image's CUDA compatibility libraries do not fit the node's driver",
     999: "as when nvidia-uvm is not loaded, or the driver was updated without a restart",
 }
+UNKNOWN_ERROR = 999  # CUDA_ERROR_UNKNOWN
+UVM_DEVICE = "/dev/nvidia-uvm"  # of unified memory, without which CUDA starts on no GPU
 CUDA_PROGRAM = """
 import ctypes
 text, cuda = ctypes.c_char_p(), ctypes.CDLL("libcuda.so.1")
@@ -187,6 +189,10 @@ def check_cuda(root: str, gpus: list[str]) -> Iterator[Finding]:
     if match and match.group(1) not in ("0", "100"):  # that no device is left to this process, others report
         code = int(match.group(1))
         cause = ": " + CUDA_STATES[code] if code in CUDA_STATES else ""
+        if code == UNKNOWN_ERROR and not os.path.exists(UVM_DEVICE):
+            cause = (
+                ": %s is not in the container: start it with all of NVIDIA's devices, as its runtime does" % UVM_DEVICE
+            )
         yield "error", "cuda", "CUDA does not start: error %d, %s%s" % (code, match.group(2), cause)
 
 

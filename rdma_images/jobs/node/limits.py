@@ -26,6 +26,8 @@ MIN_MEMORY_BYTES = 4 << 30  # bytes for each GPU: a rank of torch alone takes ab
 FILES_FOR_RANK = 16
 THREADS_FOR_RANK = 64  # of torch, CUDA and NCCL, of the OpenMP of some cores, and of a few data loaders
 MAX_PROCESSES = 400  # processes whose mappings are read
+TEMPORARY_FILES = "for temporary files"
+COMPILED_FOLDERS = ("TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", TEMPORARY_FILES)
 FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -121,7 +123,7 @@ def check_threads(root: str, gpus: int) -> Iterator[Finding]:
 
 def check_folders(root: str) -> Iterator[Finding]:
     """Yield folders in which jobs keep caches and temporary files, and that are full or cannot be written."""
-    folders = {os.environ["TMPDIR"]: "TMPDIR"} if os.environ.get("TMPDIR") else {"/tmp": "for temporary files"}
+    folders = {os.environ["TMPDIR"]: "TMPDIR"} if os.environ.get("TMPDIR") else {"/tmp": TEMPORARY_FILES}
     folders.update((os.environ[name], name) for name in FOLDERS if os.environ.get(name))
     for folder, name in folders.items():
         space = disk_space(root + folder)
@@ -131,6 +133,9 @@ def check_folders(root: str) -> Iterator[Finding]:
             yield "warning", "disk", "%s, %s, cannot be written by this user" % (folder, name)
         elif space[1] < MIN_DISK_BYTES:
             yield "warning", "disk", "%d MiB are free in %s, %s" % (space[1] >> 20, folder, name)
+        elif name in COMPILED_FOLDERS and os.statvfs(root + folder).f_flag & os.ST_NOEXEC:
+            sentence = "%s, %s, is mounted noexec: what torch and Triton compile into it cannot be loaded"
+            yield "warning", "disk", sentence % (folder, name)
 
 
 def check_huge_pages(root: str, fabric: str) -> Iterator[Finding]:

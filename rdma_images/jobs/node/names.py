@@ -85,7 +85,8 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
             yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (hostname, address)
     is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
     if rank and is_name and (resolve(master) or "").startswith("127."):
-        yield "warning", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
+        advice = "name the first node in it" if master == "localhost" else "correct /etc/hosts"
+        yield "warning", "names", "MASTER_ADDR, %s, leads to this node itself: %s" % (master, advice)
 
 
 def check_comm_id(rows: list[Interface], rank: int, setting: str) -> Iterator[Finding]:

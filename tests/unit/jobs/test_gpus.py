@@ -141,6 +141,11 @@ def test_errors_of_gpus_in_the_kernels_log(tmp_path: Path) -> None:
             ["CUDA does not start: error 34, /tmp/stubs/libcuda.so.1: the CUDA toolkit's"],
         ),
         (1, "Traceback", []),
+        (
+            0,
+            "999 unknown error",
+            ["CUDA does not start: error 999, unknown error: /dev/nvidia-uvm.absent is not in"],
+        ),
         (-11, "", ["a process that starts CUDA is ended by signal 11"]),
         (system.TIMED_OUT, "no answer in 20 s", ["CUDA does not start: no answer in 20 s"]),
     ],
@@ -148,6 +153,7 @@ def test_errors_of_gpus_in_the_kernels_log(tmp_path: Path) -> None:
 def test_cuda_that_does_not_start(code: int, text: str, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "has_library", lambda _: True)
     monkeypatch.setattr(gpus, "run_program", lambda *_: (code, text))
+    monkeypatch.setattr(gpus, "UVM_DEVICE", "/dev/nvidia-uvm.absent")
     sentences = [sentence for _, _, sentence in gpus.check_cuda("", ["/dev/nvidia0"])]
     assert [text[: len(start)] for text, start in zip(sentences, expected, strict=True)] == expected
 

@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,15 @@ def test_folders_that_jobs_write_to(monkeypatch: pytest.MonkeyPatch) -> None:
         "/scratch, TMPDIR, cannot be written by this user",
         "5 MiB are free in /models, HF_HOME",
     ]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
+def test_a_folder_that_nothing_is_loaded_from(tmp_path: Path) -> None:
+    """As in pytorch/pytorch issue 91005."""
+    program = "from rdma_images.jobs.node import limits; print(*(row[2] for row in limits.check_folders('')), sep='|')"
+    mount = f'mount -t tmpfs -o noexec,size=2g none "{tmp_path}"; exec "$@"'
+    command = ["unshare", "--mount", "sh", "-ec", mount, "sh", sys.executable, "-c", program]
+    for name, count in (("TMPDIR", 1), ("TRITON_CACHE_DIR", 1), ("HF_HOME", 0)):
+        environ = {**os.environ, "TMPDIR": "", name: str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+        assert done.stdout.count(f"{tmp_path}, {name}, is mounted noexec") == count, done.stderr

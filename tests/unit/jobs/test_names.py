@@ -19,7 +19,11 @@ from rdma_images.jobs.node.interfaces import Interface
         ({"own": None, "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is not resolved within 3 s")]),
         ({"own": "fd77::2", "first": "10.0.0.1"}, 1, []),
         ({"own": "::1", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is ::1 here")]),
-        ({"own": "10.0.0.2", "first": "127.0.1.1"}, 1, [("warning", "first, the first node's name, leads to this")]),
+        (
+            {"own": "10.0.0.2", "first": "127.0.1.1"},
+            1,
+            [("warning", "MASTER_ADDR, first, leads to this node itself: correct")],
+        ),
         ({"own": "10.0.0.2", "first": "127.0.1.1"}, 0, []),
     ],
 )
