@@ -56,7 +56,12 @@ for number in 2 3; do
   echo "10.77.0.$number slots=2" >> "$folder/hostfile"
 done
 for number in 2 3; do
-  until ip netns exec "$name-1" bash -c ": < /dev/tcp/10.77.0.$number/$port" 2>/dev/null; do sleep 0.2; done
+  for _ in $(seq 300); do
+    ip netns exec "$name-1" bash -c ": < /dev/tcp/10.77.0.$number/$port" 2>/dev/null && continue 2
+    sleep 0.2
+  done
+  cat "$folder"/worker-*.log >&2
+  exit 1
 done
 . "$folder/environment.sh"
 export OMPI_MCA_orte_default_hostfile="$folder/hostfile" OMPI_MCA_orte_keep_fqdn_hostnames=true

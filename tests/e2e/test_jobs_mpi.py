@@ -84,13 +84,13 @@ def run(folder: Path, launcher: str, job: Job) -> subprocess.CompletedProcess[st
     variables = {**job.variables, "NCCL_DEBUG_FILE": f"{folder}/nccl/%h.%p.log"}
     (folder / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))
     start = Path(__file__).parent / "mpi.sh"
-    return subprocess.run(
-        [
-            *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
-            *(job.home, "1000" if job.user else "0", str(job.ssh_port)),
-            *("trainer" if launcher == "trainjob" else "mpi-operator", max(groups)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [
+        *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
+        *(job.home, "1000" if job.user else "0", str(job.ssh_port)),
+        *("trainer" if launcher == "trainjob" else "mpi-operator", max(groups)),
+    ]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except subprocess.TimeoutExpired as error:
+        logs = "".join(path.read_text() for path in sorted(folder.glob("worker-*.log")))
+        pytest.fail(f"the job hangs: {error.stdout!r} {error.stderr!r}\n{logs}")

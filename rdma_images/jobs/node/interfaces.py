@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rdma_images.jobs.node.system import read_file
+from rdma_images.jobs.node.system import first_line, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +52,11 @@ def read_interfaces() -> list[Interface]:
             name = row[:16].split(b"\0")[0].decode()
             interfaces.append(Interface(name, socket.inet_ntoa(row[20:24]), bool(flags & IFF_RUNNING)))
     return interfaces
+
+
+def network_identity() -> str:
+    """Return what is the same for processes that have the same interfaces: the host's start and network namespace."""
+    return "%s %d" % (first_line("/proc/sys/kernel/random/boot_id"), os.stat("/proc/self/ns/net").st_ino)
 
 
 def interface_network(interface: Interface) -> ipaddress.IPv4Network:

@@ -122,7 +122,8 @@ class Meeting:
                     "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
                     "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
                 )
-        if self.facts.get("number of usable RDMA devices") == "0":
+        # Of one host's network, as of two tasks of Slurm there, the addresses are the same, and reached.
+        if self.facts.get("number of usable RDMA devices") == "0" and answer["network"] != self.facts["network"]:
             yield from check_shared_addresses(self.facts["interfaces"], name, answer["interfaces"], address[0])
         yield from check_rails(self.rails, name, peer_rails)
 
@@ -169,6 +170,7 @@ class Meeting:
             answers[rank] = {
                 "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"], neighbour["announced"]),
                 "interfaces": neighbour.get("interfaces", []),
+                "network": neighbour.get("network", ""),
                 "differences": differences if rank == 0 else [],
             }
             if peer:
@@ -278,7 +280,7 @@ def describe_differences(nodes: list[Facts]) -> list[str]:
     sentences = []
     for name in sorted(
         {name for node in nodes for name in node}
-        - {"node", "address", "announced", "interfaces", "rank", "rails", "clock", "seconds ahead"}
+        - {"node", "address", "announced", "interfaces", "network", "rank", "rails", "clock", "seconds ahead"}
     ):
         by_value: dict[str, list[str]] = {}
         for node in nodes:

@@ -27,6 +27,7 @@ from rdma_images.jobs.node.interfaces import (
     check_proxy,
     check_route,
     ipv6_interfaces,
+    network_identity,
     read_interfaces,
     socket_interfaces,
 )
@@ -120,6 +121,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)
+        facts["network"] = network_identity()
         facts["interfaces"] = socket_interfaces(rows, setting, nccl)
         facts["MTU of NCCL's first interface"] = first_line(root + "/sys/class/net/%s/mtu" % chosen.name)
         if not any(device.usable for device in devices):

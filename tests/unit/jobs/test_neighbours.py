@@ -283,3 +283,16 @@ def test_nodes_whose_names_have_addresses_of_two_families(monkeypatch: pytest.Mo
     assert neighbours.describe_differences(facts) == [
         "the family of the node's own address differs: IPv4 on 1 of 2 nodes; IPv6 on b"
     ]
+
+
+@pytest.mark.parametrize(("network", "count"), [("host 1", 0), ("other 1", 1)])
+def test_addresses_that_a_host_shares_with_itself(network: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks of Slurm on one host have its addresses, and reach each other at them."""
+    rows = [["lo", "127.0.0.1", True]]
+    facts = {"node": "n1", "number of usable RDMA devices": "0", "interfaces": rows, "network": "host 1"}
+    meeting = neighbours.Meeting(facts, "127.0.0.1", 2, 1, "127.0.0.1")
+    neighbour = ("n2", meeting.facts["address"], [], None)
+    answer: dict[str, object] = {"neighbour": neighbour, "differences": [], "interfaces": rows, "network": network}
+    monkeypatch.setattr(meeting, "report", lambda: answer)
+    assert sum("no address between nodes" in sentence for _, _, sentence in meeting.findings()) == count
+    meeting.wait_for_neighbour()
