@@ -291,7 +291,7 @@ def test_addresses_that_a_host_shares_with_itself(network: str, count: int, monk
     rows = [["lo", "127.0.0.1", True]]
     facts = {"node": "n1", "number of usable RDMA devices": "0", "interfaces": rows, "network": "host 1"}
     meeting = neighbours.Meeting(facts, "127.0.0.1", 2, 1, "127.0.0.1")
-    neighbour = ("n2", meeting.facts["address"], [], None)
+    neighbour: tuple[object, ...] = ("n2", meeting.facts["address"], [], None)
     answer: dict[str, object] = {"neighbour": neighbour, "differences": [], "interfaces": rows, "network": network}
     monkeypatch.setattr(meeting, "report", lambda: answer)
     assert sum("no address between nodes" in sentence for _, _, sentence in meeting.findings()) == count
