@@ -93,8 +93,8 @@ def transports(inspection: Inspection, files: Files) -> list[str]:
 
 def _bundled_by(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
-    brought = [(next((BRINGS[start] for start in BRINGS if name.startswith(start)), ""), name) for name in names]
-    packages = [f"{package} {name}" for package, name in brought if package]
+    packaged = [(next((BRINGS[start] for start in BRINGS if name.startswith(start)), ""), name) for name in names]
+    packages = [f"{package} {name}" for package, name in packaged if package]
     return f" ({', '.join(packages)})" if packages else ""
 
 

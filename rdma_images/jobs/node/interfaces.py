@@ -55,8 +55,16 @@ def read_interfaces() -> list[Interface]:
 
 
 def network_identity() -> str:
-    """Return what is the same for processes that have the same interfaces: the host's start and network namespace."""
-    return "%s %d" % (first_line("/proc/sys/kernel/random/boot_id"), os.stat("/proc/self/ns/net").st_ino)
+    """Return what is the same for processes that have the same interfaces: the host's start and network namespace.
+
+    Returns:
+        "" where a sandbox shows neither: the first namespace of each host has the same number.
+    """
+    boot = first_line("/proc/sys/kernel/random/boot_id")
+    try:
+        return "%s %d" % (boot, os.stat("/proc/self/ns/net").st_ino) if boot else ""
+    except OSError:
+        return ""
 
 
 def interface_network(interface: Interface) -> ipaddress.IPv4Network:

@@ -123,7 +123,8 @@ class Meeting:
                     "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
                 )
         # Of one host's network, as of two tasks of Slurm there, the addresses are the same, and reached.
-        if self.facts.get("number of usable RDMA devices") == "0" and answer["network"] != self.facts["network"]:
+        is_same_network = bool(answer.get("network")) and answer["network"] == self.facts["network"]
+        if self.facts.get("number of usable RDMA devices") == "0" and not is_same_network:
             yield from check_shared_addresses(self.facts["interfaces"], name, answer["interfaces"], address[0])
         yield from check_rails(self.rails, name, peer_rails)
 

@@ -1,6 +1,7 @@
 """The check of the interfaces of NCCL's sockets."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -227,3 +228,9 @@ def test_interfaces_of_ipv6(tmp_path: Path, table: str, setting: str, family: st
     findings = interfaces.check_ipv6([Interface("eth0", "10.0.0.1", True)], rows, setting, family)
     sentences = [f"{severity} {sentence}" for severity, _, sentence in findings]
     assert [text[: len(expected)] for text in sentences] == ([expected] if expected else [])
+
+
+def test_what_a_sandbox_does_not_show_is_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch(r"[\da-f-]{36} \d+", interfaces.network_identity())
+    monkeypatch.setattr(interfaces, "first_line", lambda _: "")
+    assert interfaces.network_identity() == ""

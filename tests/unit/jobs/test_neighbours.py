@@ -285,11 +285,15 @@ def test_nodes_whose_names_have_addresses_of_two_families(monkeypatch: pytest.Mo
     ]
 
 
-@pytest.mark.parametrize(("network", "count"), [("host 1", 0), ("other 1", 1)])
-def test_addresses_that_a_host_shares_with_itself(network: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("local", "network", "count"), [("host 1", "host 1", 0), ("host 1", "other 1", 1), ("", "", 1)]
+)
+def test_addresses_that_a_host_shares_with_itself(
+    local: str, network: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two tasks of Slurm on one host have its addresses, and reach each other at them."""
     rows = [["lo", "127.0.0.1", True]]
-    facts = {"node": "n1", "number of usable RDMA devices": "0", "interfaces": rows, "network": "host 1"}
+    facts = {"node": "n1", "number of usable RDMA devices": "0", "interfaces": rows, "network": local}
     meeting = neighbours.Meeting(facts, "127.0.0.1", 2, 1, "127.0.0.1")
     neighbour: tuple[object, ...] = ("n2", meeting.facts["address"], [], None)
     answer: dict[str, object] = {"neighbour": neighbour, "differences": [], "interfaces": rows, "network": network}
