@@ -91,7 +91,11 @@ def explained_failures(inspection: Inspection) -> list[tuple[FailedImport, Unmet
     """Return the imports that fail on every machine for want of a requirement, each with that."""
     imports, requirements = inspection.measured.imports, unmet_requirements(inspection)
     causes = [(failure, _nearest_cause(failure, requirements)) for failure in (imports.failed if imports else ())]
-    return [(failure, cause) for failure, cause in causes if cause and failure.certain and failure.error]
+    return [
+        (failure, cause)
+        for failure, cause in causes
+        if cause and failure.certain and failure.error and not failure.shadow
+    ]
 
 
 def _nearest_cause(failure: FailedImport, requirements: Sequence[UnmetRequirement]) -> UnmetRequirement | None:

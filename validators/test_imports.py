@@ -6,16 +6,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import FailedImport
+from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries
+from rdma_images.inspection.measurements import FailedImport, HiddenModule
 from rdma_images.validate.probes.imports import COMPILES
 from rdma_images.validate.probes.packages import NAME
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
-from validators.in_use import explain_module
+from validators.in_use import explain_module, missing_library
 from validators.python_packages import module_faults, packages_reported, torch_version
 from validators.requirements import absent_requirement, explained_failures
 
 IMPORTED = "import NAME, in a process of its own that has imported torch before"
+HIDDEN = "`python -c 'import NAME'` in the working directory, and in /: the folder where a program starts comes first"
 SHARED = re.compile(r"(/\S+\.so[\w.]*): ")
 IN_A_FILE = re.compile(r" \(/[^()]*\)$")  # Python's own words about a module that lacks a name
 NUMPY = re.compile(r"compiled using NumPy 1\.x cannot be run in NumPy (\S+)")
@@ -56,6 +57,28 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
         actual="; ".join(lines[:MAX_SHOWN]) + more or f"{len(imported)} can be imported",
         fix="; ".join(dict.fromkeys(_fix(inspection, group[0]) for group in groups[:MAX_SHOWN])),
         severity=None if broken else "warning" if certain else "note",
+    )
+
+
+@pytest.mark.validator("packages.hidden", source=HIDDEN, severity="warning")
+def test_hidden(inspection: Inspection, require: Requirement) -> None:
+    """A program that starts in the working directory imports what it imports elsewhere."""
+    imports = inspection.measured.imports
+    if not imports:
+        unmeasured(inspection, "imports")
+    require(
+        not imports.hidden,
+        expected="no module in the working directory that takes the place of another",
+        actual="; ".join(map(_hiding, imports.hidden)) or "the same modules as elsewhere",
+        fix=f"rename {', '.join(dict.fromkeys(module.first for module in imports.hidden))}, or start elsewhere",
+    )
+
+
+def _hiding(module: HiddenModule) -> str:
+    """Return what a file of the working directory keeps a program from importing."""
+    folder, name = module.first.rpartition("/")[0], base_name(module.second)
+    return (
+        f"{module.first} takes the place of {name}: in {folder}, python cannot import {module.module}: {module.words}"
     )
 
 
@@ -104,6 +127,9 @@ def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
         importing = list(dict.fromkeys(fault.package for fault in group))
         more = f" and {len(importing) - MAX_SHOWN} more" if len(importing) > MAX_SHOWN else ""
         return f"{absent}: {', '.join(importing[:MAX_SHOWN])}{more} cannot be imported"
+    if first.shadow:
+        shadowed = ", ".join(dict.fromkeys(fault.package for fault in group))
+        return f"{first.shadow}: {shadowed} {first.version} cannot be imported: {first.words}"
     module = "" if first.module == first.package.replace("-", "_") else f" ({first.module})"
     subject = f"{first.package} {first.version}{module}"
     names = list(dict.fromkeys(fault.package for fault in others if fault.package != first.package))
@@ -114,6 +140,8 @@ def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
         return f"{subject} {verb}: a module of it was compiled for NumPy 1, and NumPy {numpy[1]} is installed{more}"
     if path:
         words = explain_module(path[1], first.words[path.start() :], torch_version(inspection))
+    if missing := missing_library(words):
+        words = f"it finds no {describe_missing_libraries(inspection, missing)}"
     if first.missing and first.through[-1:] not in ([], [first.package]):
         words = f"{first.through[-1]} imports {first.missing}, which is not installed"
     return f"{subject} cannot be imported: {words}{more}"
@@ -125,6 +153,12 @@ def _fix(inspection: Inspection, fault: FailedImport) -> str:
         return f"pip install 'numpy<2', or a release of {fault.package} that was compiled for NumPy 2"
     if absent := absent_requirement(inspection, fault):
         return f"pip install '{absent.text}'"
+    if missing := missing_library(fault.words):
+        return f"install the package of the system that has {missing[0]}: `apt-file search {missing[0]}` names it"
+    if fault.shadow:
+        return "take the folder away that comes first, or install there what belongs together"
+    if fault.missing == "pkg_resources":
+        return "pip install 'setuptools<81', which still has pkg_resources"
     if fault.missing:
         return f"install the package that has the module {fault.missing}"
     return (

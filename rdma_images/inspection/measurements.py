@@ -197,7 +197,8 @@ class FailedImport(MeasuredValue):
 
     `certain` is whether these are the same on every machine. `through` are the packages whose code the exception went
     through; `missing` is the module that is not there, and `required` whether the package that imports it requires it.
-    `error` is "" where the import works, and NumPy complains of it.
+    `error` is "" where the import works, and NumPy complains of it; `shadow` is which file comes before which other,
+    and by what, where the import went through it.
     """
 
     package: str
@@ -209,13 +210,24 @@ class FailedImport(MeasuredValue):
     through: list[str] = Field(default_factory=list)
     missing: str = ""
     required: bool = False
+    shadow: str = ""
+
+
+class HiddenModule(MeasuredValue):
+    """A file of the working directory that comes before a module of its name: the import that fails there alone."""
+
+    module: str
+    first: str
+    second: str
+    words: str
 
 
 class ImportedPackages(MeasuredValue):
-    """The packages of the GPU stack that can be imported, with their versions, and what failed."""
+    """The packages of the GPU stack that can be imported, with their versions, and what failed of all packages."""
 
     imported: dict[str, str]
     failed: list[FailedImport]
+    hidden: list[HiddenModule] = Field(default_factory=list)
 
 
 class WheelContents(MeasuredValue):
@@ -418,9 +430,7 @@ class Measured(MeasuredValue):
     settings: Annotated[Settings | None, Probe("static")] = None
     tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
     packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
-    imports: Annotated[
-        ImportedPackages | None, Probe("static", nothing="no package needs torch, jax or libraries of GPUs")
-    ] = None
+    imports: Annotated[ImportedPackages | None, Probe("static", nothing="there is no package to import")] = None
     contents: Annotated[PackageContents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
     user_files: Annotated[Files | None, Probe()] = None  # the part of it that a changed script changes

@@ -148,6 +148,11 @@ FAULTS = (
         ),
     ),
     ImageFault(
+        "packages.hidden",
+        "a file in the working directory that has the name of one of Python's modules",
+        ("RUN mkdir /job && echo 'import torch' > /job/queue.py", "WORKDIR /job"),
+    ),
+    ImageFault(
         "packages.compilers",
         "DeepSpeed without a compiler of CUDA",
         (

@@ -13,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rdma_images.validate.probes import (
@@ -24,12 +24,15 @@ from rdma_images.validate.probes import (
     plugin_host,
     pytorch,
     rootfs,
+    shadows,
     stack_users,
+    suspects,
     tools,
 )
 
 MODULE_SECONDS = 30  # seconds for one package
-TOTAL_SECONDS = 75  # seconds for all of them, which leaves the probe time to answer
+TOTAL_SECONDS = 40  # seconds for all of them, so that the whole validation ends within a minute
+OTHERS_SECONDS = 15  # seconds of these that are left as the last import beside the GPU stack begins
 MAX_PROCESSES = 2  # each may take a gigabyte
 MAX_RECORD = 8 << 20  # bytes: torch's has one million
 MAX_MODULES = 4  # of a package that has none of its own name
@@ -40,8 +43,13 @@ FRAMEWORKS = ("torch", "jax", "jaxlib")
 IMPORTED_FIRST = "torch"  # by torch.imports, too
 COMPILES = "torch.utils.cpp_extension"  # operators where they run, with setuptools
 MAX_TEXT = 20000
+MAX_LOADED = 4000  # names of modules
 MAX_CHAIN = 20
 WITHOUT_NAME = re.compile(r"(cannot import name .+) \(/[^()]*\)$")
+WITHOUT_ATTRIBUTE = re.compile(r"(module '([\w.]+)' has no attribute '\w+')(?=\.|$)")
+# What Python and setuptools no longer have.
+ONCE_STANDARD = ("pkg_resources", "distutils", "imp", "asynchat", "asyncore", "cgi", "pipes", "telnetlib", "audioop")
+OF_NOTHING = re.compile(r"'NoneType' object")  # which may be what is found without a GPU
 OF_DRIVER = re.compile(r"libcuda\.|libnvidia-")
 REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
 # As pkg_resources.DistributionNotFound has it, and others after it: transformers/utils/versions.py.
@@ -73,13 +81,16 @@ MACHINE_INDEPENDENT = re.compile(
     r"|unexpected keyword argument|Descriptors cannot|mutable default|metaclass conflict"
     r"|(?:requires?|required|supports?|need\w*|incompatible|older|newer|found|installed)\b.*\d+\.\d+"
 )
-MACHINE_INDEPENDENT_TYPES = ("SyntaxError", "IndentationError", "VersionConflict", "ContextualVersionConflict")
+MACHINE_INDEPENDENT_TYPES = re.compile(
+    r"SyntaxError|IndentationError|(?:Contextual)?VersionConflict|AttributeError|NameError|TypeError|Pydantic\w*Error"
+)
 
 
 class Distribution(NamedTuple):
     """An installed package: what it requires, what only its extras do, its modules, and its compiled files.
 
-    `names` are the first names of all its modules, `modules` those of them to import.
+    `names` are the first names of all its modules, `modules` those of them to import. `requirements` are what it
+    requires, each with its versions and its marker; `lost` is a file of it that is not as it was installed.
     """
 
     name: str
@@ -89,14 +100,26 @@ class Distribution(NamedTuple):
     modules: list[str]
     compiled: list[str]
     names: frozenset[str]
+    folder: str
+    requirements: list[tuple[str, str, str]]
+    lost: str
 
 
 class ImportTask(NamedTuple):
-    """A module to import, and whether libraries stand in for the driver's."""
+    """A module to import, whether it is of the GPU stack, and whether libraries stand in for the driver's."""
 
     package: Distribution
     module: str
+    is_of_stack: bool = True
     stands_in_for_driver: bool = False
+
+
+class ImportContext(NamedTuple):
+    """The packages of the GPU stack, all packages by the first names of their modules, and what hides what."""
+
+    chosen: list[Distribution]
+    owners: dict[str, Distribution]
+    shadows: dict[str, shadows.Shadow]
 
 
 class RunningImport(NamedTuple):
@@ -108,32 +131,37 @@ class RunningImport(NamedTuple):
     output: bytes = b""
 
 
-def imported_packages() -> dict[str, Any] | None:
-    """Import each package of the GPU stack, and return {"imported": versions by name, "failed"}.
+def imported_packages(workdir: str = "") -> dict[str, Any] | None:
+    """Import the GPU stack's packages and those that doubted() names, and return {"imported", "failed", "hidden"}.
 
+    "imported" are versions of the GPU stack's packages by name, "hidden" is what a program does not find that starts in
+    `workdir`: see shadows.failing.
     Each of "failed" has package, version, module, the exception's type and words, whether these are `certain`, that is
     the same on every machine, the packages that it went `through`, and the module `missing`, with whether the package
-    in which it is missing requires it. The type is "" where the import works and NumPy complains of it.
-    None where there is nothing to import.
+    in which it is missing requires it; and the `shadow` that explains it: what comes before what, and by what. The type
+    is "" where the import works and NumPy complains of it. None where there is nothing to import.
 
     What the want of a GPU, of a network or of a file system to write to brings about is in neither, nor is what takes
-    too long.
+    too long, nor a module that others than the GPU stack's packages lack and do not require.
     """
     distributions = list(installed(rootfs.Root(), sys.path))
     chosen = gpu_stack(distributions)
-    if not chosen:
+    others = doubted(distributions, chosen)
+    if not chosen and not others:
         return None
-    results = list(_import_results(chosen, distributions, time.monotonic() + TOTAL_SECONDS))
+    standard = IMPORTED_FIRST if importlib.util.find_spec(IMPORTED_FIRST) else (chosen or others)[0].modules[0]
+    results = list(_import_results(chosen, others, distributions, time.monotonic() + TOTAL_SECONDS))
     return {
         "imported": {result["package"]: result["version"] for result in results if result.get("imported")},
         "failed": [result for result in results if result.get("words") is not None][:MAX_FAILURES],
+        "hidden": shadows.failing(workdir, sys.path, standard) if workdir else [],
     }
 
 
 def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distribution]:
-    """Yield each package in the folders of packages among `folders`; of two of a name, the first."""
+    """Yield each package in `folders`; of two of a name, the first."""
     names = set()
-    order = [root.real(folder) for folder in folders if folder.endswith("-packages")]
+    order = list(map(root.real, filter(None, folders)))
     records = sorted(packages.records(root, order), key=lambda pair: order.index(pair[0]))
     for folder, record in records:
         name, version = packages.wheel(root, record)
@@ -142,7 +170,8 @@ def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distributio
         names.add(name)
         head = (root.text(record, packages.HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
         required = [
-            (packages.NAME.sub("-", requirement).lower(), marker) for requirement, marker in REQUIREMENT.findall(head)
+            (packages.NAME.sub("-", requirement).lower(), *rest.partition(";")[::2])
+            for requirement, rest in REQUIREMENT.findall(head)
         ]
         home = os.path.dirname(record)
         files = _files(root.text(home + "/RECORD", MAX_RECORD) or "")
@@ -150,11 +179,14 @@ def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distributio
         yield Distribution(
             name,
             version,
-            frozenset(requirement for requirement, marker in required if "extra" not in marker),
-            frozenset(requirement for requirement, marker in required if "extra" in marker),
+            frozenset(requirement for requirement, _, marker in required if "extra" not in marker),
+            frozenset(requirement for requirement, _, marker in required if "extra" in marker),
             modules_to_import(name, modules(files) if files else top_level),
             ["%s/%s" % (folder, path) for path in files if stack_users.SHARED.fullmatch(path) and path[0] not in "./"],
             frozenset(module.partition(".")[0] for module in modules(files) or top_level),
+            folder,
+            required,
+            suspects.lost_file(folder, files),
         )
 
 
@@ -231,6 +263,32 @@ def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
     ]
 
 
+def doubted(distributions: Sequence[Distribution], chosen: Iterable[Distribution]) -> list[Distribution]:
+    """Return the packages beside the `chosen` ones that may be broken, or that somebody installed for themselves.
+
+    Those are compiled, lack a file or a requirement, or are what no other package requires.
+    """
+    versions = {distribution.name: distribution.version for distribution in distributions}
+    required = {name for distribution in distributions for name in distribution.requires | distribution.extras}
+    passed_over = {IMPORTED_FIRST, *(distribution.name for distribution in chosen)}
+    return [
+        distribution
+        for distribution in distributions
+        if distribution.modules
+        and distribution.name not in passed_over
+        and distribution.folder != suspects.OF_SYSTEM
+        and (
+            distribution.lost
+            or distribution.compiled
+            or distribution.name not in required
+            or any(
+                suspects.is_unmet(specifiers, marker, versions.get(name))
+                for name, specifiers, marker in distribution.requirements
+            )
+        )
+    ]
+
+
 def _is_absent(library: str, absent: dict[str, bool]) -> bool:
     """Return whether the loader finds no `library`, which is not the driver's; `absent` keeps its answers."""
     if library not in absent:
@@ -247,13 +305,16 @@ def _needed(path: str) -> list[str]:
 
 
 def _import_results(
-    chosen: list[Distribution], distributions: list[Distribution], deadline: float
+    chosen: list[Distribution], others: list[Distribution], distributions: list[Distribution], deadline: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield the result of each module's import, as a process that has imported torch writes it, up to the deadline."""
+    """Yield the result of each module's import, as a process that has imported torch writes it, up to the deadline.
+
+    The `others` come after the `chosen` ones, where none of these has imported them.
+    """
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(reader)
-        _run_and_exit(lambda: _import_in_processes(chosen, distributions, writer, deadline))
+        _run_and_exit(lambda: _import_in_processes(chosen, others, distributions, writer, deadline))
     os.close(writer)
     output, is_open = b"", True
     while is_open and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -273,7 +334,11 @@ def _run_and_exit(run: Any) -> None:
 
 
 def _import_in_processes(
-    chosen: list[Distribution], distributions: list[Distribution], writer: int, deadline: float
+    chosen: list[Distribution],
+    others: list[Distribution],
+    distributions: list[Distribution],
+    writer: int,
+    deadline: float,
 ) -> None:
     """Import each module in a new process, after torch where packages need it, and write the result."""
     sys.path[:] = [path for path in sys.path if path]
@@ -284,43 +349,52 @@ def _import_in_processes(
     if needs_torch and importlib.util.find_spec(IMPORTED_FIRST):
         importlib.import_module(IMPORTED_FIRST)
     owners = {name: package for package in distributions for name in package.names}
+    context = ImportContext(chosen, owners, shadows.shadows(sys.path))
     waiting = [
         ImportTask(package, module) for package in chosen for module in package.modules if module not in sys.modules
     ]
     if IMPORTED_FIRST in sys.modules and {IMPORTED_FIRST, "setuptools"} <= owners.keys():
         waiting.append(ImportTask(owners[IMPORTED_FIRST], COMPILES))
+    waiting += [ImportTask(package, module, is_of_stack=False) for package in others for module in package.modules]
+    loaded = set(sys.modules)
     running: dict[int, RunningImport] = {}
     while waiting or running:
         while waiting and len(running) < MAX_PROCESSES:
-            running.update([_start_import(waiting.pop(0), chosen, owners)])
+            if not waiting[0].is_of_stack and any(started.task.is_of_stack for started in running.values()):
+                break  # what these import need not be imported again
+            task = waiting.pop(0)
+            is_late = time.monotonic() > deadline - OTHERS_SECONDS
+            if task.is_of_stack or not (task.module in loaded or is_late):
+                running.update([_start_import(task, context)])
         for reader in select.select(list(running), [], [], 0.1)[0]:
             part = os.read(reader, MAX_ANSWER)
             running[reader] = running[reader]._replace(output=running[reader].output + part)
             if not part:
-                waiting += _finish_import(reader, running.pop(reader), writer)
+                waiting[:0] = _finish_import(reader, running.pop(reader), writer, loaded)
         for started in running.values():
             if time.monotonic() > min(started.deadline, deadline):
                 os.kill(started.process_id, signal.SIGKILL)
 
 
-def _start_import(
-    task: ImportTask, chosen: list[Distribution], owners: Mapping[str, Distribution]
-) -> tuple[int, RunningImport]:
+def _start_import(task: ImportTask, context: ImportContext) -> tuple[int, RunningImport]:
     """Start the process that imports a module, and return the end of the pipe from which its answer is read, too."""
     reader, writer = os.pipe()
     process_id = os.fork()
     if process_id == 0:
         os.close(reader)
-        _run_and_exit(lambda: _import(task, chosen, owners, writer))
+        _run_and_exit(lambda: _import(task, context, writer))
     os.close(writer)
     return reader, RunningImport(process_id, task, time.monotonic() + MODULE_SECONDS)
 
 
-def _finish_import(reader: int, ended: RunningImport, writer: int) -> list[ImportTask]:
-    """Write the answer of a module's import; return the task that is to be tried again with a stand-in, if any."""
+def _finish_import(reader: int, ended: RunningImport, writer: int, loaded: set[str]) -> list[ImportTask]:
+    """Write the answer of a module's import; return the task that is to be tried again with a stand-in, if any.
+
+    Adds to `loaded` what the module has imported.
+    """
     os.close(reader)
     _, status = os.waitpid(ended.process_id, 0)
-    package, module, stands_in_for_driver = ended.task
+    package, module, is_of_stack, stands_in_for_driver = ended.task
     signal_number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     try:
         answer = json.loads(ended.output)
@@ -329,27 +403,35 @@ def _finish_import(reader: int, ended: RunningImport, writer: int) -> list[Impor
     if not stands_in_for_driver and any(name in answer.get("text", "") for name in DRIVER_LIBRARIES):
         return [ended.task._replace(stands_in_for_driver=True)]
     answer.pop("text", None)
+    loaded.update(answer.pop("loaded", ()))
+    if not is_of_stack and (not answer.get("certain") or (answer.get("missing") and not answer.get("required"))):
+        return []
     os.write(writer, json.dumps({"package": package.name, "version": package.version, **answer}).encode() + b"\n")
     return []
 
 
-def _import(task: ImportTask, chosen: list[Distribution], owners: Mapping[str, Distribution], writer: int) -> None:
+def _import(task: ImportTask, context: ImportContext, writer: int) -> None:
     """Import a module, and write why that fails."""
-    package, module, stands_in_for_driver = task
+    package, module, _, stands_in_for_driver = task
+    before = set(sys.modules)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where memory ends, this process goes first
     if stands_in_for_driver:
-        stand_in_for_driver([path for distribution in chosen for path in distribution.compiled])
+        stand_in_for_driver([path for distribution in context.chosen for path in distribution.compiled])
     answer: dict[str, Any] = {}
     with pytorch.captured_errors() as printed:
         try:
             importlib.import_module(module)
             answer = {"imported": True}
         except BaseException as error:
-            answer = describe_failed_import(error, module, package, owners)
+            answer = describe_failed_import(error, module, package, context)
         complaint = pytorch.numpy_complaint(printed())
     if complaint:
         answer = {"module": module, "error": "", **answer, "certain": True, "words": complaint}
+    names = (
+        name for name in sys.modules.keys() - before if name.partition(".")[0] in context.owners and name.count(".") < 2
+    )
+    answer["loaded"] = sorted(names)[:MAX_LOADED]
     with os.fdopen(writer, "wb") as out:
         out.write(json.dumps(answer).encode())
 
@@ -370,7 +452,7 @@ def stand_in_for_driver(paths: Iterable[str]) -> None:
 
 
 def describe_failed_import(
-    error: BaseException, module: str, package: Distribution, owners: Mapping[str, Distribution]
+    error: BaseException, module: str, package: Distribution, context: ImportContext
 ) -> dict[str, Any]:
     """Return why the import of a module failed, as a row of imported_packages.
 
@@ -386,8 +468,10 @@ def describe_failed_import(
     link = next((link for link in chain if LOADER_MESSAGE.search(str(link))), error)
     absent = next((step for step in chain if isinstance(step, ModuleNotFoundError)), None)
     missing = _missing_name(absent) if absent and not LOADER_MESSAGE.search(str(link)) else ""
+    owners = context.owners
     through = list(_packages_in_traceback(error, owners))
     within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
+    shadow = shadows.of_failure(link, context.shadows, _required_modules(within, package, owners))
     return {
         **answer,
         "error": type(link).__name__,
@@ -395,15 +479,35 @@ def describe_failed_import(
         "certain": any(map(_is_machine_independent, chain)),
         "through": through,
         "missing": missing,
-        "required": packages.NAME.sub("-", missing.partition(".")[0]).lower() in within.requires,
+        "required": _is_required(missing, within, owners),
+        "shadow": str(shadow or ""),
     }
+
+
+def _required_modules(within: Distribution, package: Distribution, owners: Mapping[str, Distribution]) -> Iterator[str]:
+    """Yield the first names of the modules that two packages require, those of unmet requirements first."""
+    required = [*within.requirements, *package.requirements]
+    for is_first in (True, False):
+        for name, owner in owners.items():
+            of_owner = ((wanted, marker) for other, wanted, marker in required if other == owner.name)
+            if any(suspects.is_unmet(wanted, marker, owner.version) == is_first for wanted, marker in of_owner):
+                yield name
+
+
+def _is_required(missing: str, within: Distribution, owners: Mapping[str, Distribution]) -> bool:
+    """Return whether a module that is not there has to be: it is required, of an installed package, or was Python's."""
+    top = missing.partition(".")[0]
+    is_part = "." in missing and top in owners
+    return is_part or top in ONCE_STANDARD or packages.NAME.sub("-", top).lower() in within.requires
 
 
 def _with_release(words: str, error: BaseException, owners: Mapping[str, Distribution]) -> str:
     """Return an exception's words with the release that has the module without the name, in place of its path."""
-    owner = owners.get((getattr(error, "name", None) or "").partition(".")[0])
-    match = WITHOUT_NAME.fullmatch(words)
-    return "%s of %s %s" % (match.group(1), owner.name, owner.version) if owner and match else words
+    match, attribute = WITHOUT_NAME.fullmatch(words), WITHOUT_ATTRIBUTE.match(words)
+    name = attribute.group(2) if attribute else getattr(error, "name", None) or ""
+    owner = owners.get(name.partition(".")[0])
+    clause = match or attribute
+    return "%s of %s %s" % (clause.group(1), owner.name, owner.version) if owner and clause else words
 
 
 def _missing_name(error: ModuleNotFoundError) -> str:
@@ -449,7 +553,8 @@ def _is_machine_independent(error: BaseException) -> bool:
     words = str(error)
     if _lacks_package_file(error):
         return True
-    has_type = isinstance(error, ModuleNotFoundError) or type(error).__name__ in MACHINE_INDEPENDENT_TYPES
+    is_typed = bool(MACHINE_INDEPENDENT_TYPES.fullmatch(type(error).__name__)) and not OF_NOTHING.search(words)
+    has_type = isinstance(error, ModuleNotFoundError) or is_typed
     from_loader = isinstance(error, (ImportError, OSError)) and LOADER_MESSAGE.search(words)
     return has_type or bool(from_loader or MACHINE_INDEPENDENT.search(words))
 
@@ -461,9 +566,11 @@ def _first_line(error: BaseException) -> str:
 def _packages_in_traceback(error: BaseException, owners: Mapping[str, Distribution]) -> Iterator[str]:
     """Yield the packages whose code an exception went through, to the one in which it was raised."""
     last, step = "", error.__traceback__
+    folders = [folder.rstrip("/") + "/" for folder in sys.path if folder]
     while step:
-        _, marker, below = step.tb_frame.f_code.co_filename.rpartition("-packages/")
-        owner = owners.get(below.partition("/")[0].partition(".")[0]) if marker else None
+        file = step.tb_frame.f_code.co_filename
+        folder = max(filter(file.startswith, folders), key=len, default="")
+        owner = owners.get(file[len(folder) :].partition("/")[0].partition(".")[0]) if folder else None
         if owner and owner.name not in (last, *FRAMEWORKS):
             last = owner.name
             yield last

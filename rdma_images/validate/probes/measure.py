@@ -100,12 +100,13 @@ def measure(
 ) -> dict[str, Any]:
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
 
-    `volumes`, `user` and `only`: see file_tree; `entry` and `workdir`: see settings.settings; `request`: see
-    network.network.
+    `volumes`, `user` and `only`: see file_tree; `entry` and `workdir`: see settings.settings, and imports;
+    `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBE_FUNCTIONS,
         "tree": functools.partial(file_tree, volumes, user, only),
+        "imports": functools.partial(imports.imported_packages, workdir),
         "user_files": functools.partial(user_files, user),
         "packages": functools.partial(packages.packages_of_system, only),
         "settings": functools.partial(settings_of_system, entry, workdir, only),

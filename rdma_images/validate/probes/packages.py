@@ -90,8 +90,8 @@ def wheels(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, str
 
 
 def records(root: rootfs.Root, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the METADATA of each Python package in the folders of packages among `folders`, after its folder."""
-    for folder in sorted({root.real(folder) for folder in folders if folder.endswith("-packages")}):
+    """Yield the METADATA of each Python package in `folders`, after its folder."""
+    for folder in sorted(set(map(root.real, folders))):
         names = root.names(folder)
         paths = ["%s/%s/METADATA" % (folder, name) for name in names if name.endswith(".dist-info")]
         paths += ["%s/%s/PKG-INFO" % (folder, name) for name in names if name.endswith(".egg-info")]

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Any, Callable, Iterator
 
-from rdma_images.validate.probes import extensions, leftovers, loader
+from rdma_images.validate.probes import extensions, leftovers, loader, shadows
 
 COMPILED_FOR_NUMPY = re.compile(r"A module that was compiled using NumPy 1\.x cannot be run in\s+NumPy [\d.]+\w*")
 MAX_PRINTED = 1 << 20  # bytes
@@ -27,7 +27,14 @@ def imported_torch() -> dict[str, Any] | None:
     if importlib.util.find_spec("torch") is None:
         return None
     with captured_errors() as printed:
-        torch = importlib.import_module("torch")
+        try:
+            torch = importlib.import_module("torch")
+        except Exception as error:
+            shadow = shadows.of_failure(error, shadows.shadows(sys.path), ("torch",))
+            if not shadow:
+                raise
+            words = next((line for line in str(error).splitlines() if line.strip()), "")
+            raise ImportError("%s: %s" % (shadow, words)) from error
         complaint = numpy_complaint(printed())
     mapped, faults = mapped_libraries(), extensions.loaded_extensions()
     nccl = [path for path in mapped if re.fullmatch(r"libnccl\.so(\.\d+)*", os.path.basename(path))]

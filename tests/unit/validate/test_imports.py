@@ -217,16 +217,98 @@ def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> N
     )
     (site / "libcuda.so.1").unlink()
     answer = imported()
-    assert answer == {"imported": {"transport": "1.0"}, "failed": []}
+    assert answer == {"imported": {"transport": "1.0"}, "failed": [], "hidden": []}
 
 
 def test_an_import_that_waits_is_given_up_and_no_fault(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "MODULE_SECONDS", 0.2)
     package(site, "waiting", code="import time; time.sleep(600)")
     package(site, "working")
-    assert imported() == {"imported": {"working": "1.0"}, "failed": []}
+    assert imported() == {"imported": {"working": "1.0"}, "failed": [], "hidden": []}
 
 
-def test_there_is_nothing_to_import(site: Path) -> None:
-    package(site, "pure", requires="")
+@pytest.mark.usefixtures("site")
+def test_there_is_nothing_to_import() -> None:
     assert imports.imported_packages() is None
+
+
+def test_others_than_the_gpu_stack_are_imported_where_they_are_in_doubt(site: Path) -> None:
+    """A requirement of another version, a lost module, compiled modules, and what nothing requires."""
+    fails = "raise TypeError('Descriptors cannot be created directly')"
+    package(site, "messages", requires="")
+    package(site, "writer", requires="messages<1", code=fails)
+    package(site, "sound", requires="messages>=1", code=fails)
+    package(site, "lost", requires="messages", code=fails, files=("lost/part.py",))
+    package(site, "top", requires="writer|sound|lost", code="import absent_option")
+    assert {fault["package"] for fault in imported()["failed"]} == {"writer", "lost"}
+    package(site, "user", requires="top", code="import writer")
+    assert {fault["package"] for fault in imported()["failed"]} == {"writer", "lost", "user"}
+
+
+def test_what_another_import_has_loaded_is_not_imported_again(site: Path) -> None:
+    package(site, "vision", code="import sys, types\nsys.modules['writer'] = types.ModuleType('writer')")
+    package(site, "writer", requires="absent-package", code="raise TypeError('no such type')")
+    assert not imported()["failed"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import numbers\nnumbers.absent", "module 'numbers' has no attribute 'absent'"),
+        ("import models\nmodels.absent", "module 'models' has no attribute 'absent' of models 1.0"),
+        ("from models import absent", "cannot import name 'absent' from 'models' of models 1.0"),
+        ("None.absent", None),
+    ],
+)
+def test_attributes_that_lack(site: Path, code: str, words: str | None) -> None:
+    package(site, "models", requires="")
+    package(site, "user", requires="models", code=code)
+    assert [fault["words"] for fault in imported()["failed"]] == ([words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "is_required"),
+    [("import pkg_resources", True), ("import models.absent", True), ("import absent_module", False)],
+)
+def test_modules_that_have_to_be_there(site: Path, code: str, is_required: bool) -> None:
+    package(site, "models", requires="")
+    package(site, "vision", requires="torch|models", code=f"import sys; sys.modules.pop('pkg_resources', 0)\n{code}")
+    (failed,) = imported()["failed"]
+    assert failed["required"] == is_required
+
+
+def test_a_folder_of_python_path_explains_what_fails(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = site.parent / "first"
+    first.mkdir()
+    package(site, "models", requires="")
+    package(site, "user", requires="models", code="from models import value")
+    package(first, "models", requires="", code="other = 1")
+    monkeypatch.setenv("PYTHONPATH", str(first))
+    monkeypatch.setattr("sys.path", [str(first), *sys.path])
+    (failed,) = imported()["failed"]
+    assert failed["shadow"] == f"{first}/models comes before site-packages/models by PYTHONPATH"
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "module", "words"),
+    [
+        ("numbers.py", "", "user", "AttributeError: module 'numbers' has no attribute 'Number'"),
+        ("models.py", "raise LookupError(1)", "models", "LookupError: 1"),
+        ("other.py", "raise LookupError(1)", "", ""),
+        ("models.py", "", "", ""),
+    ],
+)
+def test_a_file_of_the_working_directory_hides_what_is_imported_elsewhere(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, code: str, module: str, words: str
+) -> None:
+    package(site, "models", requires="", code="import numbers; numbers.Number")
+    package(site, "user", requires="models", code="import models")
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / file).write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    answer = imports.imported_packages(str(job))
+    assert answer
+    assert [(row["module"], row["first"], row["words"]) for row in answer["hidden"]] == (
+        [(module, f"{job}/{file}", words)] if module else []
+    )

@@ -127,3 +127,25 @@ def test_numpy_complains_of_torch_itself() -> None:
     (check,) = validators_called.checks(changed(**changes), {"packages.imports"})
     words = "torch 2.2.2 cannot use NumPy: a module of it was compiled for NumPy 1, and NumPy 2.3.5 is installed"
     assert (check.severity, check.actual) == ("warning", words)
+
+
+def test_what_comes_first_is_named_before_what_fails() -> None:
+    shadow = "/opt/other/torch comes before site-packages/torch by PYTHONPATH"
+    faults = (failed("torchvision", NMS, shadow=shadow), failed("timm", NMS, shadow=shadow))
+    words = f"{shadow}: torchvision, timm 1.0 cannot be imported: {NMS}"
+    assert check_outcome("packages.imports", measured=imports(*faults)) == f"failed: {words}"
+
+
+def test_a_library_of_the_system_that_a_module_needs_is_named() -> None:
+    fault = failed("opencv-python", "libGL.so.1: cannot open shared object file: No such file", module="cv2")
+    (check,) = validators_called.checks(changed(measured=imports(fault)), {"packages.imports"})
+    assert check.actual == "opencv-python 1.0 (cv2) cannot be imported: it finds no libGL.so.1"
+    assert check.fix == "install the package of the system that has libGL.so.1: `apt-file search libGL.so.1` names it"
+
+
+def test_a_module_in_the_working_directory_is_told_with_what_it_hides() -> None:
+    hidden = {"module": "torch", "first": "/job/queue.py", "second": "/usr/lib/python3.13/queue.py", "words": "Error"}
+    changes = {"imports": {"imported": {"vision": "1.0"}, "failed": [], "hidden": [hidden]}}
+    words = "/job/queue.py takes the place of queue.py: in /job, python cannot import torch: Error"
+    assert check_outcome("packages.hidden", measured=changes) == f"failed: {words}"
+    assert check_outcome("packages.hidden", measured=imports()) == "passed"

@@ -85,9 +85,9 @@ def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> N
     assert skipped.keys() - unmeasured == {
         "cuda.architectures", "cuda.compat", "cuda.toolkit", "erdma.nccl", "label.architectures", "label.libfabric",
         "label.rdma-core", "libfabric.providers", "libfabric.version", "nccl.environment", "nccl.fabric", "nccl.matrix",
-        "packages.imports", "plugin.newest", "plugin.opens", "plugin.project", "plugin.reopened", "plugin.topology",
-        "programs.command", "sagemaker.train", "torch.extensions", "transports.backends", "transports.load",
-        "transports.own", "user.account", "verbs.others", "verbs.usable",
+        "packages.hidden", "packages.imports", "plugin.newest", "plugin.opens", "plugin.project", "plugin.reopened",
+        "plugin.topology", "programs.command", "sagemaker.train", "torch.extensions", "transports.backends",
+        "transports.load", "transports.own", "user.account", "verbs.others", "verbs.usable",
     }  # fmt: skip
     kinds = {"environment", "libraries", "mpi", "packages", "programs", "settings"}
     assert {name.partition(".")[0] for name in unmeasured} == kinds
