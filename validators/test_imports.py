@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries
-from rdma_images.inspection.measurements import FailedImport, HiddenModule
+from rdma_images.inspection.measurements import FailedImport, HiddenModule, UnopenedLibraries
 from rdma_images.validate.probes.imports import COMPILES
 from rdma_images.validate.probes.packages import NAME
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
@@ -26,7 +26,7 @@ MAX_SHOWN = 4
 
 @pytest.mark.validator("packages.imports", source=IMPORTED)
 def test_imports(inspection: Inspection, require: Requirement) -> None:
-    """Each package that uses torch, jax or libraries for GPUs, or that lacks a library, can be imported."""
+    """Each package that uses torch, jax or libraries for GPUs, or that is in doubt, can be imported and finds CUDA."""
     torch, imports = inspection.measured.torch, inspection.measured.imports
     imported = imports.imported if imports else {}
     if not torch and "torch" in inspection.measured.lost:
@@ -34,6 +34,7 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     all_failures = [*(imports.failed if imports else ()), *_complaint_of_torch(inspection)]
     if not all_failures and not imports:
         unmeasured(inspection, "imports")
+    unopened = imports.unopened if imports else []
     reported = _reported_elsewhere(inspection, all_failures)
     explained = [failure for failure, _ in explained_failures(inspection)]
     failed = [
@@ -41,22 +42,24 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
         for fault in all_failures
         if fault not in explained and not reported.intersection([fault.package, *fault.through])
     ]
-    if all_failures and not failed:
+    if all_failures and not failed and not unopened:
         pytest.skip("what cannot be imported has its cause in torch.extensions, packages.requires or transports.load")
-    if not failed and not imported:
+    if not failed and not unopened and not imported:
         pytest.skip("no import came to its end without a GPU, or in time")
     certain = [fault for fault in failed if fault.certain]
     groups = _by_cause(certain or failed)
     lines = [_sentence(inspection, group) for group in groups]
+    lines += [_without_libraries(inspection, package) for package in unopened]
+    fixes = [f"install the release of NVIDIA's wheels that has {', '.join(p.missing[:MAX_SHOWN])}" for p in unopened]
     more = f"; {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
     used = [fault for fault in certain if fault.module != COMPILES]  # that is for images that compile operators alone
     broken = any(fault.error and (fault.required or not fault.missing) for fault in used)
     require(
-        not failed,
+        not failed and not unopened,
         expected="modules that can be imported",
         actual="; ".join(lines[:MAX_SHOWN]) + more or f"{len(imported)} can be imported",
-        fix="; ".join(dict.fromkeys(_fix(inspection, group[0]) for group in groups[:MAX_SHOWN])),
-        severity=None if broken else "warning" if certain else "note",
+        fix="; ".join(dict.fromkeys([*(_fix(inspection, group[0]) for group in groups[:MAX_SHOWN]), *fixes])),
+        severity=None if broken or unopened else "warning" if certain else "note",
     )
 
 
@@ -118,6 +121,14 @@ def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:
 def _distance(fault: FailedImport) -> tuple[bool, int]:
     """Return how far a package is from the cause: whether another's code raised it, and through how many it went."""
     return fault.through[-1:] not in ([], [fault.package]), len(fault.through)
+
+
+def _without_libraries(inspection: Inspection, package: UnopenedLibraries) -> str:
+    """Return what a package does not find as it meets a GPU."""
+    shown = package.missing[:1]
+    more = f" and {len(package.missing) - 1} more" if len(package.missing) > 1 else ""
+    library = describe_missing_libraries(inspection, shown)
+    return f"{package.package} finds no {library}{more}, which it opens where it meets a GPU: it cannot use one"
 
 
 def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:

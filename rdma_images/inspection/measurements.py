@@ -222,12 +222,21 @@ class HiddenModule(MeasuredValue):
     words: str
 
 
+class UnopenedLibraries(MeasuredValue):
+    """A `file` of a package, "name version", and the libraries that it opens by their names and does not find."""
+
+    package: str
+    file: str
+    missing: list[str]
+
+
 class ImportedPackages(MeasuredValue):
     """The packages of the GPU stack that can be imported, with their versions, and what failed of all packages."""
 
     imported: dict[str, str]
     failed: list[FailedImport]
     hidden: list[HiddenModule] = Field(default_factory=list)
+    unopened: list[UnopenedLibraries] = Field(default_factory=list)
 
 
 class WheelContents(MeasuredValue):

@@ -20,6 +20,7 @@ from rdma_images.validate.probes import (
     elf,
     extensions,
     loader,
+    opened,
     packages,
     plugin_host,
     pytorch,
@@ -132,8 +133,9 @@ class RunningImport(NamedTuple):
 
 
 def imported_packages(workdir: str = "") -> dict[str, Any] | None:
-    """Import the GPU stack's packages and those that doubted() names, and return {"imported", "failed", "hidden"}.
+    """Import the GPU stack's packages and those that doubted() names, and return what was found.
 
+    {"imported", "failed", "unopened", "hidden"}: "unopened" is what opened.unopened() returns.
     "imported" are versions of the GPU stack's packages by name, "hidden" is what a program does not find that starts in
     `workdir`: see shadows.failing.
     Each of "failed" has package, version, module, the exception's type and words, whether these are `certain`, that is
@@ -154,6 +156,10 @@ def imported_packages(workdir: str = "") -> dict[str, Any] | None:
     return {
         "imported": {result["package"]: result["version"] for result in results if result.get("imported")},
         "failed": [result for result in results if result.get("words") is not None][:MAX_FAILURES],
+        "unopened": opened.unopened(
+            sys.path,
+            {path: "%s %s" % (package.name, package.version) for package in distributions for path in package.compiled},
+        ),
         "hidden": shadows.failing(workdir, sys.path, standard) if workdir else [],
     }
 

@@ -217,14 +217,14 @@ def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> N
     )
     (site / "libcuda.so.1").unlink()
     answer = imported()
-    assert answer == {"imported": {"transport": "1.0"}, "failed": [], "hidden": []}
+    assert answer == {"imported": {"transport": "1.0"}, "failed": [], "unopened": [], "hidden": []}
 
 
 def test_an_import_that_waits_is_given_up_and_no_fault(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "MODULE_SECONDS", 0.2)
     package(site, "waiting", code="import time; time.sleep(600)")
     package(site, "working")
-    assert imported() == {"imported": {"working": "1.0"}, "failed": [], "hidden": []}
+    assert imported() == {"imported": {"working": "1.0"}, "failed": [], "unopened": [], "hidden": []}
 
 
 @pytest.mark.usefixtures("site")

@@ -149,3 +149,12 @@ def test_a_module_in_the_working_directory_is_told_with_what_it_hides() -> None:
     words = "/job/queue.py takes the place of queue.py: in /job, python cannot import torch: Error"
     assert check_outcome("packages.hidden", measured=changes) == f"failed: {words}"
     assert check_outcome("packages.hidden", measured=imports()) == "passed"
+
+
+def test_libraries_that_a_package_opens_by_their_names_are_told_where_they_are_missing() -> None:
+    unopened = {"package": "tensorflow 2.18.0", "file": f"{S}/tensorflow/x.so", "missing": ["libcudnn.so.9"]}
+    changes = {"imports": {"imported": {}, "failed": [], "unopened": [unopened]}}
+    (check,) = validators_called.checks(changed(measured=changes), {"packages.imports"})
+    words = "tensorflow 2.18.0 finds no libcudnn.so.9, which it opens where it meets a GPU: it cannot use one"
+    assert (check.severity, check.actual) == ("error", words)
+    assert check.fix == "install the release of NVIDIA's wheels that has libcudnn.so.9"
