@@ -290,3 +290,11 @@ def test_a_module_that_ends_an_import_comes_before_a_part_that_is_passed_over() 
     }
     words = words_of_failures("transports.load", {"files": files})
     assert words.startswith(f"{module} cannot be loaded: it finds no libmpi.so.12 (the image has libmpi.so.40)")
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("cuda120_nocublaslt", False), ("cuda120", False), ("gpu", True)])
+def test_a_library_for_one_of_several_cudas_is_not_the_one_that_a_package_opens(name: str, is_told: bool) -> None:
+    path = f"{SITE}/bitsandbytes/libbitsandbytes_{name}.so"
+    assert bool(
+        words_of_failures("transports.load", {"files": {path: {"library": {"needed": ["libcublas.so.12"]}}}})
+    ) == (is_told)
