@@ -155,9 +155,18 @@ def packages_reported(inspection: Inspection) -> set[str]:
 
 
 def without_reported(inspection: Inspection, faults: Mapping[str, str]) -> dict[str, str]:
-    """Return why modules cannot be loaded, by path, without those of packages that packages.requires names."""
-    reported = packages_reported(inspection)
+    """Return why modules cannot be loaded, by path, without those of packages that another check names.
+
+    That is packages.requires, or packages.imports with what hides another module.
+    """
+    reported = packages_reported(inspection) | hidden_packages(inspection)
     return {path: fault for path, fault in faults.items() if not any(is_part_of(path, name) for name in reported)}
+
+
+def hidden_packages(inspection: Inspection) -> set[str]:
+    """Return the packages that cannot be imported because of a module that comes before another of its name."""
+    imports = inspection.measured.imports
+    return {failure.package for failure in (imports.failed if imports else ()) if failure.shadow}
 
 
 def is_part_of(path: str, package: str) -> bool:

@@ -12,7 +12,7 @@ from rdma_images.validate.probes.imports import COMPILES
 from rdma_images.validate.probes.packages import NAME
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import explain_module, missing_library
-from validators.python_packages import module_faults, packages_reported, torch_version
+from validators.python_packages import hidden_packages, module_faults, packages_reported, torch_version
 from validators.requirements import absent_requirement, explained_failures
 
 IMPORTED = "import NAME, in a process of its own that has imported torch before"
@@ -107,7 +107,8 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
     if tree:
         paths += [path for path, fault in module_faults(inspection, tree.files, tree.libraries).items() if fault]
     tops = {path.rpartition("-packages/")[2].partition("/")[0].partition(".")[0] for path in paths}
-    return names | {fault.package for fault in failed if fault.module.partition(".")[0] in tops}
+    named = names | {fault.package for fault in failed if fault.module.partition(".")[0] in tops}
+    return named - hidden_packages(inspection)
 
 
 def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:

@@ -164,7 +164,7 @@ def test_extensions(inspection: Inspection, require: Requirement) -> None:
     module_faults = without_alternatives(broken, torch.version)
     faults_by_path = without_reported(inspection, module_faults)
     if any(module_faults.values()) and not any(faults_by_path.values()):
-        pytest.skip("what cannot be loaded is for another torch or CUDA: see packages.requires")
+        pytest.skip("what cannot be loaded is for another torch or CUDA: see packages.requires or packages.imports")
     explained = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
     more = f"; {len(explained) - MAX_SHOWN} more" if len(explained) > MAX_SHOWN else ""
     needed = any(fault and path not in torch.optional for path, fault in faults_by_path.items())

@@ -14,7 +14,7 @@ from typing import Iterator, Sequence
 from rdma_images.validate.probes import elf
 
 TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)[\w-]*\.so")
-PASSED_OVER = ("torch", "nvidia", "triton")  # folders of site-packages whose libraries torch loads itself
+PASSED_OVER = ("torch", "functorch", "nvidia", "triton")  # folders of site-packages whose libraries torch loads itself
 ABSENT = re.compile(r"(\S+): cannot open shared object file")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 DRIVER_MISSING = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has

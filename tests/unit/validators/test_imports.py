@@ -158,3 +158,12 @@ def test_libraries_that_a_package_opens_by_their_names_are_told_where_they_are_m
     words = "tensorflow 2.18.0 finds no libcudnn.so.9, which it opens where it meets a GPU: it cannot use one"
     assert (check.severity, check.actual) == ("error", words)
     assert check.fix == "install the release of NVIDIA's wheels that has libcudnn.so.9"
+
+
+def test_a_module_that_was_made_for_a_hidden_torch_is_told_once() -> None:
+    shadow = "/opt/other/torch comes before site-packages/torch by PYTHONPATH"
+    changes = imports(failed("torchvision", NMS, shadow=shadow))
+    torch = {"extensions": {f"{S}/torchvision/_C.so": f"{S}/torchvision/_C.so: undefined symbol: _ZN3c105abcE"}}
+    merged = {**changes, "torch": torch}
+    assert check_outcome("packages.imports", measured=merged).startswith(f"failed: {shadow}: torchvision 1.0 cannot")
+    assert check_outcome("torch.extensions", measured=merged).startswith("skipped: what cannot be loaded")
