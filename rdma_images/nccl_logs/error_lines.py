@@ -77,9 +77,11 @@ WARNING = re.compile(
     r"going to \S+ instead|[Ff]alling back|[Ii]gnoring|[Ss]kipping|[Uu]sing (?:the )?default|[Cc]ontinuing|"
     r"[Nn]on-fatal|\blevel=warn"
 )
-# What says little of a failure: the warnings of glog, too, of which TensorFlow and XLA write many in each job.
+# What says little of a failure: the warnings of glog, too, of which TensorFlow and XLA write many in each job, and the
+# level with which NCCL 2.32 names each network that is not there.
 INFORMATION = re.compile(
-    r"(?<![\w=])(?:INFO|DEBUG)\b|<(?:info|warn)>|^[IWD]\d{4,8} |(?:^|: )[IWD] \S+:\d+\]|\blevel=(?:info|debug)"
+    r"(?<![\w=])(?:INFO|DEBUG|NCCL ATTN)\b|<(?:info|warn)>|"
+    r"^[IWD]\d{4,8} |(?:^|: )[IWD] \S+:\d+\]|\blevel=(?:info|debug)"
 )
 # What a line of a long message begins its cause with.
 REASON = re.compile(r"\b(?:[Rr]eason|(?:[Rr]oot )?[Cc]ause)\b ?(?:is)?: ?\S")

@@ -16,7 +16,7 @@ from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, M
 from rdma_images.nccl_logs.node_differences import COMPARED_VALUES, NodeDifferences
 
 # An expression that begins with plain text is found twenty times as fast as one that begins with a choice or with \b.
-MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ERROR|TRACE) ")
+MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ATTN|ERROR|TRACE) ")
 MAX_MESSAGE_LENGTH = 4096  # characters of a message; NCCL's own buffers are no longer
 MAX_NAMES = 1000  # different names, or lines of one meaning, that are remembered: no job of NCCL's has as many
 

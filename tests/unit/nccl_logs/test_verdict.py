@@ -51,6 +51,23 @@ def test_real_logs(name: str, network: str, good: bool, expected: str) -> None:
     assert "\n" not in result.sentence
 
 
+@pytest.mark.parametrize(
+    ("name", "nccl", "network", "expected"),
+    [
+        ("nccl-2.31.2-tcp-provider", "2.31.2", "fallback", "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("nccl-2.32.3-tcp-provider", "2.32.3", "fallback", "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("nccl-2.32.3-socket", "2.32.3", "fallback", "no network plugin was found by the name libnccl-net.so"),
+        ("nccl-2.32.3-one-rank", "2.32.3", "one node", "no channel uses a network"),
+    ],
+)
+def test_logs_of_the_newest_nccl_that_ends_well_have_no_failure(
+    name: str, nccl: str, network: str, expected: str
+) -> None:
+    result = verdict(LOGS / f"{name}.log")
+    assert (result.network, result.nccl, result.failure) == (network, nccl, None)
+    assert expected in result.sentence
+
+
 def test_a_healthy_node_announces_sockets_and_is_not_a_fallback() -> None:
     assert "Using network Socket" in (LOGS / "p2p-default.log").read_text()
     assert verdict(LOGS / "p2p-default.log").network == "one node"
