@@ -51,6 +51,8 @@ BACKENDS = (
 )
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
 FOR_EFA = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
+# Imported by cupy, which works on one GPU without it.
+CUPY_NCCL = re.compile(r".*-packages/cupy_backends/cuda/libs/nccl\.[\w.-]*so")
 NVSHMEM_UCX = "nvshmem_transport_ucx"  # which takes the loader's UCX, where there is one
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
@@ -223,7 +225,15 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
-        severity="note" if inspection.expected.fabric != "efa" and all(FOR_EFA in path for path in faults) else None,
+        severity="note" if all(_is_unused(inspection, libraries, path) for path in faults) else None,
+    )
+
+
+def _is_unused(inspection: Inspection, libraries: Libraries, path: str) -> bool:
+    """Return whether a module is for what the image is not for: a plugin for EFA, or cupy's part for several GPUs."""
+    fabric = inspection.expected.fabric
+    return (fabric != "efa" and FOR_EFA in path) or bool(
+        not fabric and not libraries.nccl and CUPY_NCCL.fullmatch(path)
     )
 
 

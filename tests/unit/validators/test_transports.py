@@ -57,6 +57,20 @@ def test_nixls_plugin_for_efa_is_missed_there(image: str, severity: str) -> None
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
+CUPY_NCCL = {
+    f"{SITE}/cupy_backends/cuda/libs/nccl.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libnccl.so.2"]}}
+}
+NCCL_ELSEWHERE = {"/opt/nccl/lib/libnccl.so.2": {"library": {"soname": "libnccl.so.2", "exports": ["ncclGetVersion"]}}}
+
+
+@pytest.mark.parametrize(("nccl", "severity"), [({}, "note"), (NCCL_ELSEWHERE, "warning")])
+def test_cupy_works_without_nccl_on_one_gpu(nccl: dict[str, object], severity: str) -> None:
+    image = base("rpm").changed(ImageChange.model_validate({"files": {**CUPY_NCCL, **nccl}}))
+    (check,) = [c for c in run.run_checks({"cupy": image})["cupy"] if c.id == "transports.load"]
+    assert "libnccl.so.2" in check.actual
+    assert (check.outcome, check.severity) == ("failed", severity)
+
+
 def test_of_the_wheels_for_two_cuda_one_has_to_load() -> None:
     plugins = [path for path in NIXL if "/libplugin_" in path]
     other = {path.replace("cu13", "cu12"): {"library": {"needed": ["libcudart.so.12"]}} for path in plugins}
