@@ -477,6 +477,8 @@ def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement
         fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do"
         if value and newer
         else fix,
+        # Docker's --gpus and Kubernetes set it themselves, and who uses a fabric's cluster may use Enroot.
+        severity=None if value or inspection.expected.fabric else "note",
     )
 
 

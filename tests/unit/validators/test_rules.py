@@ -68,6 +68,23 @@ def test_a_host_is_not_asked_what_an_image_asks_the_runtime_for() -> None:
     assert suite_here.checks(Inspection.model_validate(data))["environment.gpus"].outcome == "skipped"
 
 
+@pytest.mark.parametrize(
+    ("fabric", "environment", "severity"),
+    [
+        (None, {}, "note"),
+        ("efa", {}, "warning"),
+        (None, {"NVIDIA_VISIBLE_DEVICES": "all"}, "warning"),  # and no capabilities
+    ],
+)
+def test_an_image_made_for_docker_alone_is_not_warned_of_enroot(
+    fabric: str | None, environment: dict[str, str], severity: str
+) -> None:
+    data = case(environment=environment).model_dump()
+    data["expected"]["fabric"] = fabric
+    check = suite_here.checks(Inspection.model_validate(data))["environment.gpus"]
+    assert (check.outcome, check.severity) == ("failed", severity)
+
+
 def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> None:
     data = case(ref="folder:///shared/envs/training").model_dump()
     driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.470.57.02"
