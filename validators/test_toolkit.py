@@ -6,11 +6,13 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.facts import facts_file
+from rdma_images.facts.faults import Compiling
 from rdma_images.facts.instances import Gpus, Instances
-from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
+from validators.compilers import compiling_packages, image_variables, missing_needs
 
 COMPILER = "nvcc --version"
 WHEEL = "nvidia-cuda-nvcc"
@@ -52,6 +54,18 @@ def compiles_for(inspection: Inspection, packages: MeasuredPackages | None) -> s
     return cuda.partition(".")[0]
 
 
+def uses_nvcc(inspection: Inspection) -> bool:
+    """Return whether a package compiles with nvcc where it runs, and lacks nothing for it."""
+    settings, packages, tree = inspection.measured.settings, inspection.measured.packages, inspection.measured.tree
+    if not settings or not settings.programs or not packages or not tree:
+        return False
+    environment = image_variables(inspection)
+    rows = compiling_packages(facts_file.read(Compiling), tree.files, packages, environment)
+    return any(
+        "nvcc" in row.needs and not list(missing_needs(row.needs, settings.programs, environment)) for row, _ in rows
+    )
+
+
 @pytest.mark.validator("cuda.toolkit", source=COMPATIBLE, severity="warning")
 def test_toolkit(inspection: Inspection, nvcc: ToolRun, require: Requirement) -> None:
     """nvcc is on the PATH, and compiles for the image's CUDA."""
@@ -65,6 +79,7 @@ def test_toolkit(inspection: Inspection, nvcc: ToolRun, require: Requirement) ->
         actual=f"{nvcc.path}, {'on' if on_path else 'not on'} the PATH, is of CUDA {actual}"
         + (f", and the image of {required}" if required else ""),
         fix="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
+        severity="note" if inspection.subject.ref.startswith(FOLDER_PREFIX) and not uses_nvcc(inspection) else None,
     )
 
 

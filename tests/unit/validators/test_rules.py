@@ -85,6 +85,31 @@ def test_an_image_made_for_docker_alone_is_not_warned_of_enroot(
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
+@pytest.mark.parametrize(
+    ("deepspeed", "headers", "severity"),
+    [
+        (False, ["cuda_runtime.h"], "note"),
+        (True, ["cuda_runtime.h"], "warning"),
+        (True, [], "note"),  # packages.compilers tells of it
+    ],
+)
+def test_a_machines_own_nvcc_matters_to_an_environment_that_compiles_with_it(
+    deepspeed: bool, headers: list[str], severity: str
+) -> None:
+    data = case(ref="folder:///shared/envs/training").model_dump()
+    nvcc = "/usr/local/cuda/bin/nvcc"
+    answer = {"path": nvcc, "rc": 0, "out": "release 12.4, V12.4.131", "err": "", "timed_out": False, "seconds": 0.1}
+    data["measured"]["tools"]["nvcc --version"] = answer
+    compilers = {"c++": "/usr/bin/c++", "ninja": "/usr/bin/ninja"}
+    programs = {"compilers": compilers, "nvcc": nvcc, "headers": headers, "python_headers": {"/usr/include": True}}
+    data["measured"]["settings"] = {"assigned": [], "absent": [], "programs": programs}
+    data["measured"]["packages"]["wheels"]["/env/lib/python3.13/site-packages"] = (
+        {"deepspeed": "0.19.8"} if deepspeed else {}
+    )
+    check = suite_here.checks(Inspection.model_validate(data))["cuda.toolkit"]
+    assert (check.outcome, check.severity) == ("failed", severity)
+
+
 def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> None:
     data = case(ref="folder:///shared/envs/training").model_dump()
     driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.470.57.02"
