@@ -1,4 +1,4 @@
-"""The components, a module each: what decides its version, what a template reads of it, what it needs of a host."""
+"""The components, a module each: what decides their versions, and what they need."""
 
 from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.base import BASE

@@ -1,4 +1,4 @@
-"""aws-ofi-nccl, NCCL's plugin for libfabric: the installer's, or built from its release tarball."""
+"""aws-ofi-nccl, NCCL's plugin for libfabric: the installer's, or built from source."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class PluginDetails(Details):
 
 
 def is_from_source(combination: Combination, facts: Facts) -> bool:
-    """Return whether the plugin is built, because the installer brings none or another one on this base."""
+    """Return whether the plugin is compiled, because the installer brings none or another."""
     return not efa_installer.brings_plugin(combination, facts)
 
 
@@ -64,7 +64,7 @@ def _details(combination: Combination, facts: Facts) -> PluginDetails:
 
 
 def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
-    """Return whether a version was tested; the installer's own was tested by AWS, whichever it is."""
+    """Return whether a version was tested, by the facts or as AWS's own combination."""
     return version not in facts.plugin.releases or bool(facts.plugin.releases[version].tested_nccl)
 
 
@@ -86,7 +86,7 @@ def _stand_in_arguments(image: Image, facts: Facts) -> dict[str, str]:
 
 
 def _newest_net(plugin: str, facts: Facts) -> int:
-    """Return the newest net ABI that this plugin is known to export, or that the newest older one is known to."""
+    """Return the newest net ABI that this plugin, or the newest known older one, exports."""
     tested = [
         release.net
         for version, release in facts.plugin.releases.items()

@@ -36,7 +36,7 @@ class BaseDetails(Details):
 
 
 def _known_bases(facts: Facts) -> list[str]:
-    """Return near bases side by side: the releases of a distribution, the plain one before the one with CUDA."""
+    """Return the bases by distribution and release, the plain one before the one with CUDA."""
     bases = facts.bases.bases
     return sorted(
         bases, key=lambda b: (bases[b].distribution, versions.sort_key(bases[b].release), bases[b].cuda or "", b)

@@ -1,4 +1,4 @@
-"""The CUDA of an image, and what decides its version: torch's wheels; without torch, the matrix or `--set`."""
+"""The CUDA of an image: torch's wheels decide it; without torch, the matrix or `--set`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class CudaDetails(Details):
 
 
 def runtime_requirement(version: str, facts: Facts) -> str:
-    """Return the requirement of the runtime's wheel for a CUDA version ("13.0"), its newest patch."""
+    """Return the requirement of the runtime's wheel for a CUDA version ("13.0")."""
     return f"{facts.cuda.majors[str(versions.major(version))].runtime}=={version}.*"
 
 
@@ -37,7 +37,7 @@ def runtime_library(version: str, facts: Facts) -> str:
 
 
 def toolkit_requirements(version: str, facts: Facts) -> tuple[str, ...]:
-    """Return the requirements of the toolkit's wheels for a CUDA version ("13.0"), newest patches."""
+    """Return the requirements of the toolkit's wheels for a CUDA version ("13.0")."""
     return tuple(f"{wheel}=={version}.*" for wheel in facts.cuda.majors[str(versions.major(version))].toolkit)
 
 

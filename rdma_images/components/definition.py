@@ -12,7 +12,7 @@ from rdma_images.facts import Facts
 
 
 class Combination(Protocol):
-    """A target with a version for every component; has the properties of the image and "fabric" as well."""
+    """A target with all versions, its properties, and "fabric"."""
 
     @property
     def fabric(self) -> Fabric:
@@ -71,14 +71,14 @@ class Option:
 
 
 def _is_prefix(planned: str, measured: str) -> bool:
-    """Return whether the measured version is the planned one, or says more of it: 3.13.5 is a 3.13."""
+    """Return whether the measured version is the planned one or more exact: 3.13.5 is a 3.13."""
     parts = planned.split(".")
     return measured.split(".")[: len(parts)] == parts
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentDefinition:
-    """One component. It has an axis of its own, or its version is `bundled` with another component.
+    """One component: with an axis of its own, or `bundled` with another component.
 
     `role` is its position in tags and tables: what a target is about, what an image stands on, and all else.
     """

@@ -27,7 +27,7 @@ FIRST_WITH_EFA = "2.0"  # of Debian's libfabric: trixie's 2.1.0 lists the provid
 
 @dataclass(frozen=True)
 class InstallerDetails(Details):
-    """The options of efa_installer.sh, the package that is removed again, and the library that it has to find."""
+    """How efa_installer.sh is called, what is removed again, and what it has to find."""
 
     flags: tuple[Option, ...]
     bin: tuple[str, ...]
@@ -46,7 +46,7 @@ class InstallerDetails(Details):
 
 
 def brings_plugin(combination: Combination, facts: Facts) -> bool:
-    """Return whether the installer brings the plugin of `combination`, in that version, on its base and platform."""
+    """Return whether the installer brings exactly the planned plugin on this base."""
     installer = combination[NAME]
     system = facts.bases.bases[combination[base.NAME]].system
     return facts.efa.releases[installer].plugin == combination[PLUGIN] and any(
@@ -56,7 +56,7 @@ def brings_plugin(combination: Combination, facts: Facts) -> bool:
 
 
 def python_packages(combination: Combination, facts: Facts) -> tuple[str, ...]:
-    """Return CUDA's runtime where no torch brings it: libfabric opens it, and knows no GPU's memory without it."""
+    """Return CUDA's runtime for images without torch: libfabric needs it for GPU memory."""
     if NAME not in combination or cuda.NAME not in combination or pytorch.NAME in combination:
         return ()
     return (cuda.runtime_requirement(combination[cuda.NAME], facts),)
@@ -74,12 +74,12 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
 
 
 def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
-    """Return whether the facts know its libfabric, as they do of every installer that was seen to work."""
+    """Return whether the facts know its libfabric, as of every installer seen to work."""
     return facts.efa.releases[version].libfabric is not None
 
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
-    """Yield the installer's tarball, pinned by the vendor's checksum where facts have it, else by signature and key."""
+    """Yield the installer's tarball, pinned by a checksum, else by the vendor's signature."""
     version, download = image.version(NAME), facts.efa.download
     url, checksum = download.url.format(version=version), facts.efa.releases[version].sha256
     if checksum:

@@ -1,4 +1,4 @@
-"""Alibaba's verbs libraries, with the erdma provider, from its apt repository; its suite is the base's."""
+"""Alibaba's verbs libraries, with the erdma provider, from its apt repository."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

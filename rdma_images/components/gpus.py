@@ -1,4 +1,4 @@
-"""The GPUs that an image's own CUDA code is compiled for: those of its fabric's instance types, or a single one."""
+"""The GPUs that CUDA code in an image is compiled for."""
 
 from collections.abc import Iterable
 
@@ -21,14 +21,14 @@ def compute_capability(architecture: str) -> str:
 
 
 def known_architectures(facts: Facts) -> list[str]:
-    """Return every architecture that a known GPU has or a known compiler can compile for, the oldest first."""
+    """Return all architectures of known GPUs and compilers, the oldest first."""
     capabilities = {gpu.capability for gpu in facts.gpus.gpus.values()}
     compiled = (cap for major in facts.cuda.majors.values() for cap in major.capabilities)
     return [architecture_name(cap) for cap in sorted(capabilities.union(compiled), key=versions.sort_key)]
 
 
 def architectures_by_name(facts: Facts) -> dict[str, str]:
-    """Return the architecture of each known GPU by its name in small letters: "h100" -> "sm_90"."""
+    """Return the architecture of each known GPU, by its lower-case name: "h100"."""
     return {name.lower(): architecture_name(gpu.capability) for name, gpu in facts.gpus.gpus.items()}
 
 
@@ -43,7 +43,7 @@ def compiler_capabilities(cuda: str, facts: Facts) -> tuple[str, ...]:
 
 
 def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
-    """Return the compute capabilities of the GPUs that instance types of `fabric` have, the oldest first.
+    """Return the compute capabilities of the fabric's GPUs, the oldest first.
 
     Where the vendor does not name the GPU of a type, it may be any known one that is no older than those it names.
     """
@@ -58,7 +58,7 @@ def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
 
 
 def resolve_architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:
-    """Return what is compiled for `choice`, a value of the axis `gpu`, the oldest first: ("sm_80", "sm_90").
+    """Return the architectures for a value of the axis `gpu`: ("sm_80", "sm_90").
 
     For a fabric, the oldest of its GPUs of each generation: a GPU runs what is compiled for an older one of its own.
     GPUs that this CUDA cannot compile for are left out: it does not run on them either.
@@ -73,7 +73,7 @@ def resolve_architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) 
 
 
 def runs_on_any(architecture: str, types: Iterable[str], facts: Facts) -> bool:
-    """Return whether real code for an architecture runs on the GPUs of any of these instance types.
+    """Return whether an architecture's code runs on a GPU of any of these instance types.
 
     Raises RefusedError for a type that facts/instances.yaml does not have.
     """

@@ -1,4 +1,4 @@
-"""The NCCL of an image, and what decides its version: torch's pin, unless the matrix or `--set` names another wheel."""
+"""The NCCL of an image: torch's pin decides it, unless the matrix or `--set` does."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""nccl-tests, the programs that measure collectives, compiled for the GPUs of the fabric or for a single one."""
+"""nccl-tests, which measure collectives, compiled for the fabric's GPUs or one of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ ALL_BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 @dataclass(frozen=True)
 class OmittedBackend:
-    """A backend of NCCL's GPU-initiated networking that is not compiled, or for some GPUs only."""
+    """A backend of NCCL's GPU-initiated networking that is left out, or for some GPUs."""
 
     backend: Backend
     except_architectures: tuple[int, ...]  # the values of __CUDA_ARCH__ that it is compiled for: (900, 1000)

@@ -1,1 +1,1 @@
-"""Basic parts of all steps: errors, paths, versions, strict YAML, atomic files, locks, and the model."""
+"""What every step uses: errors, paths, versions, strict YAML, files, locks, the model."""

@@ -10,14 +10,14 @@ from rdma_images.core import files
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write `text` to `path`; whoever reads meanwhile sees the old file or the new one, never half of it."""
+    """Write `text` to `path`; readers meanwhile see the old file or the new one."""
     with files.as_file_error(path), replacing(path, mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """Provide a new file beside `path` that replaces it when the block ends well, and is removed otherwise."""
+    """Provide a temporary file that replaces `path` when the block ends without an error."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise files.FileError(f"{path}: neither a file nor a folder, and nothing may take its place\nname a file")
     with files.as_file_error(path):

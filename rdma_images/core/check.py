@@ -12,7 +12,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Check:
-    """The finding of one validator in one image. Its texts are plain: whatever the image said, they can be shown."""
+    """The finding of one validator in one image, in texts that any terminal can show."""
 
     id: str  # "nccl.single"
     title: str  # what holds when it passes: "one libnccl is in the image"

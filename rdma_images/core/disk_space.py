@@ -1,4 +1,4 @@
-"""Disk space: asked for before the work, not found missing in the middle of it."""
+"""Disk space: how much is free or used, checked before the work that needs it."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ CACHE_MIN_BYTES = 8 * GB
 
 
 def cache_limit(folder: Path) -> int:
-    """Return the bytes to which the builder's cache under `folder` may grow: a fifth of what is free there now."""
+    """Return how many bytes the builder's cache may take: a fifth of what is free now."""
     return max(CACHE_MIN_BYTES, min(CACHE_MAX_BYTES, int(free(folder) * CACHE_SHARE)))
 
 

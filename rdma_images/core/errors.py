@@ -1,4 +1,4 @@
-"""An error of the input or the surroundings, and no defect of the tool: shown as a sentence, without a traceback."""
+"""Expected errors, of the input or the surroundings: shown in words, without a traceback."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -30,12 +30,12 @@ class RefusedError(RdmaImagesError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return what went wrong, without what to do: for an error that becomes a part of another sentence."""
+    """Return the problem without its fix, for an error quoted in another sentence."""
     return str(error).partition("\n")[0]
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
-    """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Choose from x, y, z".
+    """Return the known words nearest to `word`: "did you mean x? Choose from x, y, z".
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10, and of 2.1,
     which is what YAML reads in 2.10. Of any other version, the ones before and after it are.

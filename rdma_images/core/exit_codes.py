@@ -1,4 +1,4 @@
-"""The exit codes of every command: the one list, which docs/reference/exit-codes.md repeats."""
+"""The exit codes of every command; docs/reference/exit-codes.md lists the same."""
 
 OK = 0
 NO = 1  # what was asked is not so, or failed: a check, a build, a network

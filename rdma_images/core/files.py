@@ -1,4 +1,4 @@
-"""The user's files and folders: an error says in one sentence why one cannot be read or written, and what to do."""
+"""The user's files and folders, with errors that say what is wrong and what to do."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ class FullDiskError(FileError):
 
 
 def describe_file_error(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
-    """Return a FileError with a sentence and a fix for an error of the system, or of Python, about a path.
+    """Return the FileError, with a fix, for an error of the system or of Python about a path.
 
     `path` is used where the error does not name one. ValueError is what Python raises for a path that no system can
     have and for text that is not UTF-8.
@@ -63,7 +63,7 @@ def describe_file_error(error: OSError | ValueError, path: Path | str | None = N
 
 @contextmanager
 def as_file_error(path: Path | str | None = None) -> Iterator[None]:
-    """Raise what keeps the block from using the user's files as FileError; `path` as for `describe_file_error`.
+    """Raise errors about the user's files in the block as FileError.
 
     Without `path`, only errors that name a file, and those of a full disk: the others may be about something else.
     """
@@ -123,7 +123,10 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether `path` exists. Raises FileError where that cannot be known, and for a link to nothing."""
+    """Return whether `path` exists.
+
+    Raises FileError where that cannot be known, and for a link to nothing.
+    """
     with as_file_error(path):
         try:
             path.stat()
@@ -135,7 +138,7 @@ def exists(path: Path) -> bool:
 
 
 def expand_user(text: str) -> Path:
-    """Return a path as it is typed, "~" at its start being a home folder. Raises FileError for a user without one."""
+    """Return a typed path with "~" replaced. Raises FileError for a user without a home."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -144,7 +147,7 @@ def expand_user(text: str) -> Path:
 
 
 def _full_disk(error: OSError) -> FullDiskError:
-    """Return the error of a write that names no file: the folder with the least free space is the one meant."""
+    """Return the error for a full disk where the system names no file: on the fullest disk."""
     from tempfile import gettempdir  # here, because few commands meet it
 
     from rdma_images.core import disk_space
@@ -158,7 +161,7 @@ def _full_disk(error: OSError) -> FullDiskError:
 
 
 def _missing_program(error: OSError) -> str | None:
-    """Return the program that was to be started and is not on PATH; None where the error is about a file."""
+    """Return the program that could not be started; None where the error is about a file."""
     frames = [frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__)]
     if error.errno != errno.ENOENT or frames[-1:] != ["_execute_child"] or "/" in str(error.filename):
         return None

@@ -1,4 +1,4 @@
-"""The one HTTP session: which requests it makes again, after how long, and why there was no answer, in words."""
+"""HTTP sessions: which requests are repeated, after how long, and errors in words."""
 
 import random
 import re
@@ -91,7 +91,7 @@ def session(retry_policy: RetryPolicy | None = None) -> requests.Session:
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the seconds to wait after the `attempt`th try: `first`, doubled after each try, at most `longest`.
+    """Return the seconds to wait after the given try: `first`, doubled each time, up to `longest`.
 
     Up to a quarter is added at random, so that many runners do not come back together.
     """
@@ -117,13 +117,13 @@ def describe_status(code: int) -> str:
 
 
 def continues(response: requests.Response, received: int) -> bool:
-    """Return whether the answer begins exactly at byte `received`. Servers may send the whole file instead."""
+    """Return whether the response starts at byte `received`; a server may send all instead."""
     start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     return response.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == received
 
 
 class _Session(requests.Session):
-    """A session whose requests fail with requests' own errors alone, whatever a server answers."""
+    """A session that raises only requests' own errors, whatever a server answers."""
 
     def request(self, *arguments: Any, **options: Any) -> requests.Response:
         """Send a request. Raises requests.RequestException."""
@@ -138,7 +138,7 @@ class _Session(requests.Session):
 
 
 class _Retries(Retry):
-    """urllib3's, with the policy of a session: gives up at once on what cannot heal, and says what it waits for."""
+    """urllib3's retries under a RetryPolicy: stop where no retry helps, and report each wait."""
 
     retry_policy: RetryPolicy
 
@@ -157,7 +157,7 @@ class _Retries(Retry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> "_Retries":
-        """Return the remaining retries. Raises the error where there are none, as a session without retries does."""
+        """Return the remaining retries; raise the error where there are none."""
         last = error is not None and not (self.total and method in REPEATABLE and self._may_heal(error))
         current = self.new(total=0, read=False) if last else self
         retries = super(_Retries, current).increment(method, url, response, error, _pool, _stacktrace)
@@ -165,7 +165,7 @@ class _Retries(Retry):
         return retries
 
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Return the seconds that the server asks for, at most `longest_wait`; None where it asks for none."""
+        """Return the seconds of Retry-After, at most `longest_wait`; None without one."""
         try:
             seconds = super().get_retry_after(response)
         except InvalidHeader:

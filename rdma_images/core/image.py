@@ -1,4 +1,4 @@
-"""Images as planned and as built: components, requirements, and what a user adds. Frozen: a step returns a new one."""
+"""Images as planned and as built. Frozen: each step returns a new object."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -33,7 +33,7 @@ UNWRITTEN = {"written": False}  # metadata of a field of details that is for the
 
 @dataclass(frozen=True)
 class Details:
-    """The facts on a component's version that later steps need: each component adds fields of its own."""
+    """Facts about a component's version that later steps need; components add their fields."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -42,12 +42,12 @@ class Details:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return the image's labels about it, without its version: values by the last part of the label's name."""
+        """Return the component's image labels beside its version, by the last part of their names."""
         return {}
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Return the values of NCCL_NET for the plugin that it brings, the preferred one first; empty for none."""
+        """Return the values of NCCL_NET for the component's plugin, the preferred first."""
         return ()
 
     def words(self) -> dict[str, str]:
@@ -203,7 +203,7 @@ class Onto:
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """A package index beside the public one, and the packages that are taken from it and from no other."""
+    """A further package index, and the packages that are taken from it alone."""
 
     name: str
     address: str
@@ -221,7 +221,7 @@ class SourceBuild:
 
 @dataclass(frozen=True)
 class Image:
-    """A target with every component picked. Everything a later step needs to know of it is here or follows from it."""
+    """A target with every version picked: all that later steps need to know of it."""
 
     id: str  # "<target>-<tag>": the folder under build/images/
     target: str
@@ -259,7 +259,7 @@ class Image:
         return self.components[component].version
 
     def details(self, kind: type[D]) -> D:
-        """Return the details of the component that has this kind of them; KeyError when the image does not have it."""
+        """Return the component's details of this type. Raises KeyError where there are none."""
         for component in self.components.values():
             if isinstance(component.details, kind):
                 return component.details

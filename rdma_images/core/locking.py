@@ -1,4 +1,4 @@
-"""Locks between processes: the second one waits, and its user reads which process it waits for.
+"""Locks between processes; who waits reads which process holds the lock.
 
 Every command imports this module, and few take a lock: only those import filelock, which loads decimal and secrets.
 """
@@ -60,7 +60,7 @@ class HeldLock:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Let others have the lock while the body runs; after an error in it, the lock is not taken again."""
+        """Release the lock during the block; after an error it is not taken again."""
         self.release()
         yield
         self.acquire()
@@ -124,7 +124,7 @@ def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float
 
 
 def _read_holder(path: Path) -> Holder | None:
-    """Return the holder that the file names; None between taking the lock and writing the file."""
+    """Return the holder in the lock's file; None while it is not written yet."""
     try:
         return Holder(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):

@@ -44,14 +44,14 @@ IMAGES = BUILD / "images"
 
 
 def data_folders(name: str) -> Iterator[Path]:
-    """Yield the folders of a part of the data, such as "dockerfiles": the user's own first, where it exists."""
+    """Yield the folders of one kind of data ("dockerfiles"), the user's own first."""
     if INSTALLED and (users := PROJECT / name).is_dir():
         yield users
     yield DATA / name
 
 
 def overrides() -> list[str]:
-    """Return the files of the user's folder that replace the tool's own, as "jobs/slurm/job.sbatch.j2"."""
+    """Return the user's files that replace the tool's own, as "jobs/slurm/job.sbatch.j2"."""
     overridden = []
     for part in ("dockerfiles", "jobs"):
         users, *built_in = data_folders(part)
@@ -81,7 +81,7 @@ def image_folder(image_id: str) -> Path:
 
 
 def state_folder() -> Path:
-    """Return the folder of what runs and checkouts share: downloads, bases, compiled templates, the private engine.
+    """Return the folder shared by runs and checkouts: downloads, bases, the private engine.
 
     RDMA_IMAGES_STATE names it; otherwise it is rdma-images under the XDG state home. Raises RdmaImagesError for a user
     without a home folder.

@@ -1,4 +1,4 @@
-"""Text and documents that anybody may have written: as a terminal, a page or an XML file may have them, and decoded."""
+"""Untrusted text and JSON: escaped for terminals and pages, decoded without surprises."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def plain(text: str) -> str:
-    r"""Return `text` with every character that does more than stand there written as an escape: \x1b, \n, \u202e."""
+    r"""Return `text` with control and formatting characters escaped: \x1b, \n, \u202e."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -23,6 +23,6 @@ def decode_json(content: str | bytes) -> Any:
 
 
 def first_misfit(error: "ValidationError") -> str:
-    """Return where a document first differs from its model, and how: "packages.0: Field required"."""
+    """Return where a document first differs from its model: "packages.0: Field required"."""
     misfit = error.errors(include_url=False, include_input=False)[0]
     return plain(f"{'.'.join(map(str, misfit['loc'])) or 'its start'}: {misfit['msg']}")

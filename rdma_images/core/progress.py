@@ -1,4 +1,4 @@
-"""Progress, one plain line at a time: on standard error, because standard output has the answer alone."""
+"""Progress lines on standard error; standard output has the answer alone."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ WAIT = 20.0  # seconds between two lines about what is waited for
 
 @contextmanager
 def report_waiting(report: Progress, describe: Callable[[], str], interval: float = WAIT) -> Iterator[None]:
-    """Report what `describe()` says is waited for, every `interval` seconds until the block ends."""
+    """Report every `interval` seconds what is waited for, until the block ends."""
     start = time.monotonic()
 
     def report_wait() -> float:
@@ -38,7 +38,7 @@ def silent(line: str) -> None:
 
 @contextmanager
 def run_periodically(work: Callable[[], float], first_wait: float) -> Iterator[None]:
-    """Call `work` in a thread until the block ends: after `first_wait` seconds, then after as many as it returns.
+    """Call `work` in a thread until the block ends, each time after the seconds it returned.
 
     The end of the block waits for a call that has begun. An exception of `work` ends the calls.
     """

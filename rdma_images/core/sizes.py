@@ -1,10 +1,10 @@
-"""Bytes for people: of files and downloads in decimal units, of messages, which are powers of two, in binary ones."""
+"""Sizes in words: files and downloads in decimal units, NCCL's messages in binary ones."""
 
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes in three digits or the whole number: 2.77 GB, 12.9 MB, 351 kB, 93 bytes."""
+    """Return bytes in three digits: 2.77 GB, 12.9 MB, 351 kB, 93 bytes."""
     for unit, factor in UNITS:
         if count >= factor:
             value = count / factor
@@ -13,12 +13,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_megabytes(count: float) -> str:
-    """Return a number of bytes in whole megabytes, where several are to be compared: 2,965 bytes are 0 MB."""
+    """Return bytes in whole megabytes, for sizes that are compared: "0 MB" for 2,965."""
     return f"{count / 1e6:.0f} MB"
 
 
 def format_size(count: int) -> str:
-    """Return the size of a message as nccl-tests are asked for it: 8 B, 64 KiB, 1.5 MiB, 16 GiB."""
+    """Return a message size as nccl-tests takes it: 8 B, 64 KiB, 1.5 MiB, 16 GiB."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << power:
             return f"{count / (1 << power):.4g} {unit}"

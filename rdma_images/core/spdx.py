@@ -1,4 +1,4 @@
-"""SPDX expressions: validated, joined and compared. A LicenseRef of any name is taken, as SPDX has it."""
+"""SPDX expressions: validated, joined, compared. A LicenseRef may have any name."""
 
 import functools
 import re
@@ -55,7 +55,7 @@ def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
 
 
 def symbols(expression: str) -> frozenset[str]:
-    """Return the licences in an expression, an exception as "GPL-2.0-only WITH Classpath-exception-2.0"."""
+    """Return the licences of an expression; one with an exception as "GPL-2.0 WITH …"."""
     if not expression:
         return frozenset()
     return frozenset(map(str, _licensing().license_symbols(expression, unique=True, decompose=False)))

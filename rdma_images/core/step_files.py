@@ -1,4 +1,4 @@
-"""A step's result for an image as JSON in build/images/<image id>/, which the next step reads."""
+"""The results of steps for an image: JSON files in build/images/<image id>/."""
 
 import functools
 import json
@@ -41,7 +41,7 @@ class StepFile(Generic[Form]):
         return self.load(self.path(image_id))
 
     def read_if_valid(self, image_id: str) -> Form | None:
-        """Return what the step wrote of an image; None where it wrote nothing, or the file is broken."""
+        """Return the step's result for an image; None where there is no valid file."""
         try:
             return self.read(image_id)
         except RdmaImagesError:

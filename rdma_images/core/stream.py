@@ -1,4 +1,4 @@
-"""Streams as files: what docker-py hands out in pieces, a tar too large to be remembered, the frames of zstd."""
+"""Streams as files: chunks of docker-py, large tar archives, frames of zstd."""
 
 import io
 import tarfile
@@ -34,7 +34,7 @@ class ChunkReader(io.RawIOBase):
 
 
 def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive that is read from start to end, each forgotten once the next is asked for.
+    """Yield the members of a tar that is read once, without keeping them in memory.
 
     Raises tarfile.ReadError for a name that leads out of the tree, which no file system holds, for a size below zero,
     which leads back, and where more comes after what tarfile takes for the end: another reader may not.
@@ -53,7 +53,7 @@ def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 class ZstdFrames(io.RawIOBase):
-    """The content of all frames of `blob`. A frame that says how long its content is can be skipped.
+    """The decompressed content of all frames of `blob`, with cheap skipping of whole frames.
 
     Reading raises zstandard.ZstdError where it is damaged; EOFError where it ends too early.
     """
@@ -91,7 +91,7 @@ class ZstdFrames(io.RawIOBase):
         return len(decompressed)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Skip forward to `offset`, at most to the end; return the position. Raises UnsupportedOperation backwards."""
+        """Skip forward to `offset`, at most to the end, and return the position."""
         if whence != io.SEEK_SET or offset < self._position:
             raise io.UnsupportedOperation("zstd is read forwards")
         while (remaining := offset - self._position) and (self._frame or self._begin(remaining)):
@@ -100,7 +100,7 @@ class ZstdFrames(io.RawIOBase):
         return self._position
 
     def _begin(self, skipped: int) -> bool:
-        """Begin the next frame, or pass it where its content is among the next `skipped` bytes; False at the end."""
+        """Begin the next frame, or skip it if it lies in `skipped` bytes; False at the end."""
         self._blob.seek(self._next)
         start = self._blob.read(MAX_HEADER_BYTES)
         if not start:

@@ -1,4 +1,4 @@
-"""Jinja2 as every template of the project is filled in: no variable undefined, no lines left over from tags."""
+"""Jinja2 with the options of all templates of this project."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,10 +23,10 @@ class _Options(TypedDict):
 
 
 class _Compiled(jinja2.FileSystemBytecodeCache):
-    """Templates as Jinja has compiled them, kept between runs: to compile those of all targets takes 0.07 s."""
+    """Cache of compiled templates between runs; compiling those of all targets takes 0.07 s."""
 
     def get_cache_key(self, name: str, filename: str | None = None) -> str:  # noqa: ARG002 - jinja2 gives both
-        """Leave out the file's folder: each checkout would leave copies of its own, which nothing removes."""
+        """Return the key without the file's folder, so that checkouts share entries."""
         return super().get_cache_key(name)
 
     def load_bytecode(self, bucket: Bucket) -> None:
@@ -66,7 +66,7 @@ def _compiled(options: _Options) -> _Compiled | None:
 
 @contextmanager
 def template_errors(name: str) -> Iterator[None]:
-    """Turn what is wrong with the templates of `name` ("target efa-pytorch") into RdmaImagesError."""
+    """Raise errors in the templates of `name` ("target efa-pytorch") as RdmaImagesError."""
     try:
         yield
     except jinja2.TemplateSyntaxError as error:

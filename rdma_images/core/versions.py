@@ -1,4 +1,4 @@
-"""Versions of unlike makers, compared as versions: 1.22.0amzn4.0, 1.9.1-aws, 60.amzn0, 13.0.2, 2.26.2.post1."""
+"""Compare versions of any maker: 1.22.0amzn4.0, 1.9.1-aws, 60.amzn0, 2.26.2.post1."""
 
 import re
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def sort_key(version: str) -> Key:
 
 
 def _rank(word: str) -> tuple[int, int, str]:
-    """Return one word of a suffix: before the end of a version when it names a prerelease, after it otherwise."""
+    """Return the rank of a suffix's word: negative for a pre-release, positive otherwise."""
     if word.isdigit():
         return 2, int(word), ""
     if word == "dev":  # before a, b and rc, too (PEP 440)

@@ -1,4 +1,4 @@
-"""Strict YAML: every scalar a string until a model says otherwise, duplicates refused, errors with file and line."""
+"""Strict YAML: scalars stay text, duplicates are refused, errors name file and line."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class UnreadableError(Exception):
 
 
 class Loader(Composer, yaml.CBaseLoader):
-    """libyaml's parser under PyYAML's composer: libyaml's own calls itself for each level, until the stack ends."""
+    """PyYAML's composer on libyaml's parser, limited in depth and number of values."""
 
     def __init__(self, text: str, deepest: int = MAX_DEPTH) -> None:
         yaml.CBaseLoader.__init__(self, text)
@@ -46,7 +46,7 @@ class Loader(Composer, yaml.CBaseLoader):
         self._deepest = deepest
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node. Raises UnreadableError instead of going too deep, or on after MAX_VALUES."""
+        """Return the next node. Raises UnreadableError beyond the limits."""
         self._level, self._count = self._level + 1, self._count + 1
         if self._level > self._deepest or self._count > MAX_VALUES:
             event = self.peek_event()
@@ -66,7 +66,7 @@ TOO_MANY = f"more than {MAX_VALUES:,} values, each alias counted as what it stan
 
 
 class Strict(BaseModel):
-    """Base of every model read from a file: unknown keys are errors, values never change. Keys are in kebab-case."""
+    """Base of models read from files: frozen, keys in kebab-case, unknown keys refused."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -78,16 +78,13 @@ class Strict(BaseModel):
 
 
 class Document(Strict):
-    """A whole file: knows in which line each of its values was written, and finds what a single value cannot show."""
+    """A whole file: knows the line of each value, and checks values against each other."""
 
     _name: str = PrivateAttr(default="")
     _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
 
     def problems(self) -> "Iterator[tuple[YamlPath, str]]":
-        """Yield (path, sentence) for each contradiction between values that are valid on their own.
-
-        None by default.
-        """
+        """Yield (path, sentence) for each contradiction between values; none by default."""
         yield from ()
 
     def where(self, *steps: str | int) -> str:
@@ -96,7 +93,7 @@ class Document(Strict):
         return f"{name}:{line}"
 
     def line(self, *steps: str | int) -> int:
-        """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
+        """Return the line, from 1, of the value at `steps`, or of the nearest one around it."""
         return self._location(steps)[1]
 
     def _location(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
@@ -163,7 +160,7 @@ def _loads(texts: Mapping[str, str], model: type[Model], only: tuple[str, str] |
 
 
 def _extended(base: Any, addition: Any) -> Any:
-    """Return `base` with `addition` over it: mappings together, new keys first, and anything else replaced."""
+    """Return `base` merged with `addition`: mappings key by key, all else replaced."""
     if not (isinstance(base, dict) and isinstance(addition, dict)):
         return addition
     added = {key: value for key, value in addition.items() if key not in base}
@@ -180,20 +177,20 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[YamlPath, int]]:
 
 @dataclass(frozen=True)
 class ForeignDocument:
-    """A document that somebody else wrote: mappings, lists, and every scalar as the text that stands there."""
+    """A document of any form: mappings, lists, and scalars as the text that is written."""
 
     name: str
     data: object
     lines: Mapping[YamlPath, int]
 
     def line(self, *steps: str | int) -> int:
-        """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
+        """Return the line, from 1, of the value at `steps`, or of the nearest one around it."""
         nearest = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self.lines), ())
         return self.lines.get(nearest, 1)
 
 
 def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDocument]:
-    """Return the documents of a YAML text of any form, of at most `deepest` levels; `name` is what errors call it.
+    """Return the documents of a YAML text of any form; `name` is what errors call it.
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
     """
@@ -227,7 +224,7 @@ def _readable(text: str, name: str) -> Iterator[str]:
 
 
 def _plain(node: yaml.Node, path: YamlPath, lines: dict[YamlPath, int], deepest: int = MAX_DEPTH) -> Any:
-    """Return the node as dict, list, str or None; fills `lines` with the line of every path. Raises UnreadableError."""
+    """Return a node as dict, list, str or None, and fill `lines` with the line of each path."""
     lines[path] = node.start_mark.line + 1
     if len(path) > deepest:
         raise UnreadableError(lines[path], too_deep(deepest))
@@ -293,7 +290,7 @@ def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, 
 
 
 def expectation(error: Any) -> str:
-    """Return what the value of a pydantic error must be, in words of YAML; "" for errors of other kinds."""
+    """Return what a value must be, from pydantic's error; "" for other kinds of errors."""
     match error["type"]:
         case "literal_error":
             return str(error["ctx"]["expected"])
@@ -314,7 +311,7 @@ def _where(position: tuple[str, int]) -> str:
 
 
 def _position(loc: YamlPath, lines: Mapping[YamlPath, tuple[str, int]]) -> YamlPath:
-    """Return the position in the file that an error is about: unions and validators add steps that are not in it."""
+    """Return the path in the file, without the steps that unions and validators add."""
     steps: YamlPath = ()
     for step in loc:
         if (*steps, step) in lines:
@@ -341,7 +338,7 @@ def _model_keys(model: type[BaseModel], steps: YamlPath) -> list[str]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models inside dict[str, Model], list[Model], Model | None, and unions of them."""
+    """Return the models inside dict[str, Model], list[Model], Model | None, and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models(inner)]

@@ -1,4 +1,4 @@
-"""Read uv's report of packages that conflict: which package needs which torch, and which torch to choose."""
+"""Read uv's report of conflicting packages: which one needs which torch."""
 
 import re
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Conflict(yaml_file.Strict):
 
 
 class PackageConflictError(RdmaImagesError):
-    """The package index has no wheels that go together. Carries the conflict, to be explained for an image."""
+    """The package index has no wheels that go together; carries the conflict."""
 
     def __init__(self, request: LockRequest, conflict: Conflict) -> None:
         self.conflict = conflict
@@ -58,7 +58,7 @@ def parse_complaint(complaint: str, day: date | None = None) -> Conflict:
 
 
 def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
-    """Return why an image's packages cannot go together, and the nearest torch with which they can.
+    """Return why an image's packages conflict, and the nearest torch that works.
 
     Where uv names no torch that a package needs, its own words in one line.
     """

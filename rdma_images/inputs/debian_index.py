@@ -1,4 +1,4 @@
-"""The packages of a base's Debian archive, by its index: an unknown one is refused before anything is built.
+"""The packages of a base's Debian archive, to refuse unknown ones before a build.
 
 The index says only what to tell the user early; what is installed is verified by apt in the image.
 """
@@ -27,7 +27,7 @@ FIELDS = re.compile(r"^(Package|Version|Provides): (.*)$", re.MULTILINE)
 
 
 def require_packages(images: Iterable[Image], facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> None:
-    """Raise RefusedError for a target's Debian package that the archives of its base do not have.
+    """Raise RefusedError for a Debian package that the base's archives lack.
 
     An archive that does not answer, or has no index in this form, refuses nothing.
     """
@@ -64,7 +64,7 @@ def _require_image_packages(image: Image, versions: dict[str, set[str]]) -> None
 
 
 def _similar(name: str, packages: Iterable[str]) -> list[str]:
-    """Return at most three packages whose names begin with `name`, or differ from it in about a letter of eight."""
+    """Return at most three packages with this prefix or a similar name."""
     by_prefix = sorted((package for package in packages if package.startswith(name)), key=len)
     return list(dict.fromkeys([*by_prefix, *get_close_matches(name, packages, n=3, cutoff=0.85)]))[:3]
 

@@ -43,7 +43,7 @@ class DebianPackage(yaml_file.Strict):
 
 
 class DebianLock(yaml_file.Strict):
-    """locks/debian/<base>.json. `packages` has those that validated images on this base have from the archive."""
+    """locks/debian/<base>.json; `packages` are those of validated images on this base."""
 
     snapshot: str = Field(pattern=r"^\d{8}T\d{6}Z$")
     archive: str  # digest over all signed release files, as a bootstrapped base has it
@@ -63,7 +63,7 @@ def path(base: str) -> Path:
 
 
 def read_lock(base: str) -> DebianLock | None:
-    """Return the lock of a base; None where it has none, and is made from the archive of the day."""
+    """Return the lock of a base; None for a base made from the archive of the day."""
     file = path(base)
     if file.is_relative_to(paths.PROJECT / "locks"):  # what the project brings serves where the user's has none
         file = paths.find_data(str(file.relative_to(paths.PROJECT)))
@@ -71,13 +71,13 @@ def read_lock(base: str) -> DebianLock | None:
 
 
 def last_bootstrapped(base: str, platform: str) -> bootstrap.BootstrapRecord | None:
-    """Return the base as it was bootstrapped last, from the locked state of the archive where there is a lock."""
+    """Return the base as bootstrapped last, from the locked archive if there is a lock."""
     locked = read_lock(base)
     return bootstrap.last_bootstrapped(base, platform, locked.archive if locked else "")
 
 
 def bootstrapped(base: str, platform: str, mirrors: Mirrors, progress: Progress = silent) -> Path:
-    """Return the tar of a base, made from the locked state of the archive where there is a lock."""
+    """Return the tar of a base, made from the locked archive if there is a lock."""
     locked = read_lock(base)
     snapshot = bootstrap.ArchiveSnapshot(_archives(base, locked.snapshot, mirrors), locked.archive) if locked else None
     return bootstrap.base(base, progress, platform=platform, snapshot=snapshot)
@@ -132,7 +132,7 @@ def lock(
     upgrade: bool = False,
     progress: Progress = silent,
 ) -> DebianLock:
-    """Write and return the lock of a base: the snapshot of now, or with a lock and without `upgrade` the same again.
+    """Write and return the lock of a base: of today's snapshot, or the same one again.
 
     Args:
         base: Its name, "debian13".
@@ -174,7 +174,7 @@ def hashes(base: str) -> dict[tuple[str, str, str], str]:
 
 
 def _archives(base: str, snapshot: str, mirrors: Mirrors) -> host_apt.Debian:
-    """Return the archives of a snapshot. Raises RefusedError where no mirror names the service."""
+    """Return the archives of a snapshot. Raises RefusedError where no mirror has them."""
     suite = bootstrap.SUITES[base].codename
 
     def archive(name: str) -> host_apt.Archive:

@@ -31,7 +31,7 @@ class _IncompleteError(Exception):
 
 @dataclass(frozen=True)
 class DownloadSettings:
-    """A download's settings beside its address. Messages call it `name`; setting `stop` ends it."""
+    """What a download needs beside its address; `name` is used in messages."""
 
     name: str
     mirrors: Mirrors
@@ -95,7 +95,7 @@ def _copy(source: Path, file: Path, settings: DownloadSettings) -> None:
 
 
 def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy: http.RetryPolicy) -> None:
-    """Try once, resuming at the end of the partial file. After an error the file keeps what was received."""
+    """Download once, resuming the partial file; after an error the file stays."""
     offset = file.stat().st_size if file.exists() else 0
     etag_file = file.with_name(file.name + ".etag")
     headers = {"Range": f"bytes={offset}-"} if offset else {}
@@ -119,7 +119,7 @@ def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy:
 
 
 def _write_body(response: requests.Response, file: Path, offset: int, settings: DownloadSettings) -> None:
-    """Write the body after the first `offset` bytes. Raise _IncompleteError where it is shorter than announced."""
+    """Write the body from byte `offset` on. Raises _IncompleteError where it ends early."""
     length = response.headers.get("Content-Length", "")
     total = offset + int(length) if length.isdigit() else None
     total_part = f" of {format_megabytes(total)}" if total else ""
@@ -140,7 +140,7 @@ def _write_body(response: requests.Response, file: Path, offset: int, settings: 
 
 
 def _chunks(response: requests.Response) -> Iterator[bytes]:
-    """Yield the body in chunks. Raise _IncompleteError where the connection breaks or times out."""
+    """Yield the body in chunks. Raises _IncompleteError where the connection breaks."""
     try:
         yield from response.iter_content(CHUNK)
     except (requests.RequestException, HTTPError) as error:

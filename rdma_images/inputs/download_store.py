@@ -1,4 +1,4 @@
-"""Verified downloads, kept by their content: <state>/downloads/sha256/<digest>/<file name>."""
+"""Verified downloads by content: <state>/downloads/sha256/<digest>/<file name>."""
 
 import hashlib
 from pathlib import Path
@@ -9,7 +9,7 @@ from rdma_images.core.source import Source
 
 
 class DownloadRecord(yaml_file.Strict):
-    """The verified file of a source, and the pin that it was verified against; `size` in bytes."""
+    """The verified file of a source, its size in bytes, and the pin it fits."""
 
     pin: str
     sha256: str
@@ -23,7 +23,7 @@ def root() -> Path:
 
 
 def cached_file(source: Source) -> Path | None:
-    """Return the file of a source that was verified against the pin it has now; None where it is to be downloaded.
+    """Return the verified file of a source; None where it is to be downloaded.
 
     Looks at names and size only, see `intact`.
     """
@@ -41,7 +41,7 @@ def intact(file: Path) -> bool:
 
 
 def save(source: Source, verified: Path, name: str) -> Path:
-    """Move a verified file to its place, write down that it is the source's, and return where it is."""
+    """Move a verified file into the store, and return its path there."""
     value = digest(verified, "sha256")
     file = root() / "sha256" / value / name
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def digest(file: Path, algorithm: str) -> str:
 
 
 def file_name(address: str) -> str:
-    """Return the name that a download keeps: the end of its address's path. Raise RefusedError where there is none."""
+    """Return the file name at the end of an address. Raises RefusedError for none."""
     name = address.split("?", 1)[0].rstrip("/").rsplit("/", 1)[-1]
     if not name or name.startswith("."):
         raise RefusedError(f"{address} names no file\nwrite an address that ends with the file's name")

@@ -1,4 +1,4 @@
-"""Downloads: verified on this machine before a build uses them, and kept for every later build."""
+"""Download and verify the sources of a build; later builds use the same files."""
 
 import re
 import shutil
@@ -56,7 +56,7 @@ def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progre
 
 
 def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent) -> str:
-    """Return the "sha256:…" of a source that the facts do not pin, for `invoke lock`; keeps no file.
+    """Return the "sha256:…" of a source without a published checksum, for `invoke lock`.
 
     Raises TarballError for a file that cannot be built: it must not be pinned.
     """
@@ -130,7 +130,7 @@ def _verify(source: Source, address: str, file: Path, settings: DownloadSettings
 
 
 def _partial_folder(source: Source) -> Path:
-    """Return the folder of a partial download. It stays where the connection is lost, for the next run to resume."""
+    """Return the folder of a partial download, which a later run resumes."""
     folder = download_store.root() / "partial" / source.id
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -141,7 +141,7 @@ class TarballError(RdmaImagesError):
 
 
 def check_tarball(source: Source, file: Path, address: str) -> None:
-    """Raise TarballError, naming the problem, unless `file` is a release tarball of the source's version.
+    """Raise TarballError unless `file` is a release tarball of the source's version.
 
     `address` is where it was downloaded. Components without a `configure` are not checked.
     """
@@ -174,7 +174,7 @@ def _find_problem(version: str, file: Path) -> str | None:
 
 
 def _version_problem(version: str, configure: bytes) -> str | None:
-    """Return the problem of a configure with another version, or none; None where the version is right."""
+    """Return what is wrong with the version in a configure script; None for nothing."""
     match = _VERSION.search(configure)
     declared = match[1].decode("utf-8", "replace") if match else ""
     if not declared:

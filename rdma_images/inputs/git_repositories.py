@@ -1,4 +1,4 @@
-"""Fetch commits of git repositories with git, which applies its own settings and keys, and those of mirrors.yaml."""
+"""Fetch commits of git repositories with git, its own settings and our logins."""
 
 import base64
 import os
@@ -22,7 +22,7 @@ def folder(package: LocalPackage) -> Path:
 
 
 def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) -> Path:
-    """Return the folder with the files of a commit and of its submodules, without the .git folders.
+    """Return the folder with the files of a commit and its submodules.
 
     Raises:
         RdmaImagesError: git cannot fetch it.

@@ -1,4 +1,4 @@
-"""The exact wheels of an image, in a file under locks/python/: names, versions, hashes, sizes; no address, no date."""
+"""The exact wheels of an image, in locks/python/: names, versions, hashes and sizes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -82,14 +82,14 @@ def lock_path(request: LockRequest, folder: Path | None = None) -> Path:
 
 
 def _readable_lock(file: Path) -> Path:
-    """Return the file to read: what the project brings serves where the user's own locks/ has none."""
+    """Return the user's lock file, or the one that the wheel brought."""
     return (
         paths.find_data(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
     )
 
 
 def exists(request: LockRequest) -> bool:
-    """Return whether the lock file of a request exists; its content may be for another request."""
+    """Return whether a request has a lock file, whatever its content."""
     return files.exists(_readable_lock(lock_path(request)))
 
 
@@ -123,7 +123,7 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
 
 
 def _content(file: Path) -> Lock:
-    """Return what a lock file has. Most images of a matrix share theirs, so it is read again only when it changed."""
+    """Return the content of a lock file, cached until the file changes."""
     with files.as_file_error(file):
         status = file.stat()
     return _read_content(file, (status.st_ino, status.st_mtime_ns, status.st_size))
@@ -135,7 +135,10 @@ def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
 
 
 def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Resolve what the image requires, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
+    """Resolve the wheels of an image, and write and return its lock.
+
+    Raises RdmaImagesError, see resolve.resolve.
+    """
     request = lock_request(image)
     if not request.requirements:
         return Lock(request=request, wheels=())
@@ -147,7 +150,7 @@ def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Pa
 
 
 def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
-    """Return the target's own packages as locked, beside their newest releases. Raises RefusedError."""
+    """Return the target's own packages as locked, beside their newest releases."""
     if not image.python_packages:
         return ()
     from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
@@ -158,12 +161,18 @@ def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -
 
 
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
-    """Return the lock of the compiler for an image; no wheels where nothing is compiled. Raise like `load`."""
+    """Return the lock of an image's compiler, empty where nothing is compiled.
+
+    Raises as `load`.
+    """
     return read_lock(toolkit_request(image), folder)
 
 
 def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Resolve the compiler for an image, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
+    """Resolve the compiler of an image, and write and return its lock.
+
+    Raises RdmaImagesError, see resolve.resolve.
+    """
     request = toolkit_request(image)
     resolved = _resolve(request, mirror_settings)
     atomic.write(lock_path(request, folder), resolved.text())
@@ -199,7 +208,7 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 
 
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
-    """Return the builder's tools for one platform. Raises NotLockedError and RefusedError like `load`."""
+    """Return the lock of the builder's tools for one platform. Raises as `load`."""
     file = _readable_lock(tools_path(platform, folder))
     if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
@@ -210,7 +219,7 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
 
 
 def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None) -> Lock:
-    """Return a lock of BUILD_TOOLS and of the uv that is installed here: what resolved is what installs."""
+    """Lock BUILD_TOOLS and the uv that is installed here: what resolved also installs."""
     # uv's wheel is for every python 3, too.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
     request = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
@@ -225,7 +234,7 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
 
 
 def _resolve(request: LockRequest, mirror_settings: Mirrors | None, indexes: Sequence[PackageIndex] = ()) -> Lock:
-    """Return the answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
+    """Return the answer of the package index that builds use, too."""
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import resolve
 
@@ -233,7 +242,7 @@ def _resolve(request: LockRequest, mirror_settings: Mirrors | None, indexes: Seq
 
 
 def _resolve_for(image: Image, request: LockRequest, mirror_settings: Mirrors | None) -> Lock:
-    """Resolve; where the wheels do not go together, raise with the nearest torch that works in the image."""
+    """Resolve an image's wheels; a conflict is raised with the nearest torch that works."""
     from rdma_images.inputs import conflicts
 
     try:
@@ -244,7 +253,7 @@ def _resolve_for(image: Image, request: LockRequest, mirror_settings: Mirrors | 
 
 
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
-    """Raise unless every source package is installed, and the NCCL of the wheels is the planned one."""
+    """Raise unless the lock has the planned torch and NCCL and all source packages."""
     installed = {canonicalize_name(wheel.name) for wheel in lock.wheels}
     if unused := [name for name in image.source_packages if canonicalize_name(name) not in installed]:
         raise RefusedError(
@@ -271,7 +280,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
 
 
 def _require_origins(lock: Lock, image: Image, folder: Path | None) -> None:
-    """Raise unless each package is from the index that is named for it, and has a hash that its files allow."""
+    """Raise unless each package is of its index and has an allowed hash."""
     index_by_package = {package: index.name for index in image.indexes for package in index.packages}
     for wheel in lock.wheels:
         if not wheel.origin and (expected := index_by_package.get(wheel.name, "")) != wheel.index:

@@ -1,4 +1,4 @@
-"""Mirrors: the addresses that replace those of the sources, from mirrors.yaml and the environment, and their logins."""
+"""Mirrors and logins: addresses that replace those of sources, from file and environment."""
 
 import os
 import re
@@ -72,7 +72,7 @@ class Mirrors:
     logins: Mapping[str, Login] = field(default_factory=dict)  # by host, with the port where it is not the scheme's own
 
     def address(self, source: Source) -> str | None:
-        """Return the address in place of the source's own, by its id, its component or its kind; None for none."""
+        """Return the mirror of a source, by its id, component or kind; None for none."""
         for name in (source.id, source.component, source.kind):
             if entry := self.addresses.get(variable_suffix(name)):
                 return resolve_entry(entry[0], source)
@@ -87,7 +87,7 @@ class Mirrors:
         return replace(self, logins={**self.logins, host(address): login})
 
     def with_login(self, address: str) -> str:
-        """Return the address with its host's login in it, for clients that take a login no other way. Never show it."""
+        """Return the address with its host's login in it, never to be shown."""
         if not (login := self.login(address)):
             return address
         parts = urlsplit(address)
@@ -96,7 +96,7 @@ class Mirrors:
         )
 
     def check(self, components: Iterable[str]) -> None:
-        """Raise RefusedError for an entry that names no source; `components` are all component names."""
+        """Raise RefusedError for an entry that names no source or component."""
         names = list(dict.fromkeys([*KINDS, *components]))
         for name, (_, where) in self.addresses.items():
             if not any(
@@ -107,7 +107,7 @@ class Mirrors:
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:
-    """Return the mirrors of the environment, then of mirrors.yaml (or `path`, or $RDMA_IMAGES_MIRRORS).
+    """Return the mirrors of mirrors.yaml (or `path`) and of the environment, which wins.
 
     Its variables are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError with
     file and line, or the variable, for what cannot be read or used.
@@ -143,12 +143,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
 
 
 def variable_suffix(name: str) -> str:
-    """Return a source's name as the end of an environment variable: "efa-installer-1.50.0" is EFA_INSTALLER_1_50_0."""
+    """Return a source's name as in variables: EFA_INSTALLER_1_50_0."""
     return re.sub(r"[^A-Z0-9]+", "_", name.upper())
 
 
 def resolve_entry(address: str, source: Source) -> str:
-    """Return the address of one source by its entry. An entry that ends with "/" is a prefix of the upstream's name.
+    """Return the address of a source by an entry, which may be a prefix that ends with "/".
 
     That name is the file's for a download, and the repository with its tag for a base. For archives and indexes an
     entry is always the whole address.
@@ -173,13 +173,13 @@ def sibling_address(address: str, upstream: str, sibling: str) -> str:
 
 
 def host(address: str) -> str:
-    """Return the host of an address, or of an image's reference, with the port where one is written."""
+    """Return the host, and the port where written, of an address or image reference."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     return parts.netloc.rpartition("@")[2]
 
 
 def _check_address(address: str, where: str) -> None:
-    """Raise RefusedError for an invalid address, or one with a query, in which a secret would be shown with it.
+    """Raise RefusedError for an invalid address, or one with a query or fragment.
 
     The error does not repeat the address: a login may be in it.
     """
@@ -199,7 +199,7 @@ def _check_address(address: str, where: str) -> None:
 
 
 def split_login(address: str) -> tuple[str, Login | None]:
-    """Return an address without the login in it, and the login or None, so that no message and no file repeats it."""
+    """Return an address without its login, and the login or None."""
     is_bare = "://" not in address and not address.startswith(("/", "./", "../", "~"))
     parts = urlsplit(f"//{address}" if is_bare else address)
     if not parts.netloc or parts.username is None:
@@ -209,7 +209,7 @@ def split_login(address: str) -> tuple[str, Login | None]:
 
 
 def trusted_bundle(bundle: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the bundle to trust: the one chosen, the environment's, the system's, else the one certifi ships.
+    """Return the CA bundle: the one named, the environment's, the system's, or certifi's.
 
     `named_in` says where `bundle` was written. Raises RefusedError for a bundle that is named and has no certificate.
     """

@@ -19,7 +19,7 @@ _WRONG_COMPANION = "do not use the file: its server or mirror must have the vend
 
 
 def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -> None:
-    """Raise SignatureError unless `signature` (detached) over `file` was made by the key with `fingerprint`.
+    """Raise SignatureError unless the pinned key made the detached `signature` of `file`.
 
     `key` holds the certificate (armoured or not), `name` is what the error calls the file. A subkey of the pinned
     certificate may sign. GnuPG's gpgv verifies where it is installed, else Sequoia.
@@ -49,7 +49,7 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
 
 
 def _gpgv(file: Path, signature: Path, trusted: Cert) -> str:
-    """Return why GnuPG does not accept a signature; "" when it does. It knows no key but the trusted one."""
+    """Return why GnuPG, knowing only the trusted key, rejects a signature; "" if it accepts."""
     with tempfile.TemporaryDirectory() as home:
         ring = Path(home) / "trusted.gpg"
         ring.write_bytes(bytes(trusted))

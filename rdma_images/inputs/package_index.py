@@ -1,4 +1,4 @@
-"""Find the package index that this machine's clients are configured for; no address is written down here."""
+"""Find the package index for which this machine's clients are configured."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ Environ = tuple[tuple[str, str], ...]
 
 
 def index_address(environ: Mapping[str, str] | None = None) -> str:
-    """Return the index that uv would use here: its environment, its configuration, then pip's, then uv's default.
+    """Return the index that uv uses here: its own setting, else pip's, else its default.
 
     pip is asked too, since a mirror is more often set in pip.conf than in uv.toml; pip's extra indexes are not used.
     """
@@ -31,7 +31,7 @@ def index_address(environ: Mapping[str, str] | None = None) -> str:
 
 
 def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without uv's own variables, but with its cache where the user put it."""
+    """Return the environment without uv's variables, except its cache."""
     return {name: value for name, value in environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
 
 
@@ -42,7 +42,7 @@ def _cache_key(environ: Mapping[str, str]) -> Environ:
 
 @cache
 def _uv_index(environ: Environ, *options: str) -> str:
-    """Return the index that uv would write as --index-url; an empty input needs no network. Raise RdmaImagesError.
+    """Return the index that uv would write as --index-url, without network.
 
     This Python is named because uv would start every other one on PATH to choose: 0.3 s in place of 0.02.
     """
@@ -89,7 +89,7 @@ def _pip_index(environ: Mapping[str, str]) -> str | None:
 
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:
-    """Return the files of pip's documentation, "Configuration", each before those that replace its values."""
+    """Return pip's configuration files, each before those that override it."""
     configured = environ.get("PIP_CONFIG_FILE", "")
     if configured == os.devnull:
         return []

@@ -1,4 +1,4 @@
-"""Problems of a planned image's Python packages, by the locks and the index's last answers; without network."""
+"""Problems of an image's Python packages that locks and earlier answers show."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -33,7 +33,7 @@ def problem(image: Image, facts: Facts) -> str | None:
 
 
 def note(image: Image, facts: Facts) -> str | None:
-    """Return with which other torch the packages of an image without a lock are locked, None for nothing to say."""
+    """Return with which other torch an image's packages are locked; None for nothing."""
     torch = image.components.get("pytorch")
     request = lock.lock_request(image)
     if not torch or not image.python_packages or lock.exists(request):

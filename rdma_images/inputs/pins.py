@@ -1,4 +1,4 @@
-"""Digests that no vendor publishes beside the file: read once by `invoke lock`, kept in locks/, compared ever after."""
+"""Digests that no vendor publishes: read once by `invoke lock`, compared ever after."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ class PinsFile(yaml_file.Strict):
 
 
 def bases() -> dict[str, str]:
-    """Return the digests of pulled bases, by their full reference ("docker.io/library/ubuntu:24.04")."""
+    """Return the digests of pulled bases by reference ("docker.io/library/ubuntu:24.04")."""
     return _read_pins(paths.LOCKS / "bases.yaml")
 
 
@@ -36,7 +36,7 @@ def downloads() -> dict[str, str]:
 
 
 def save(name: str, new_pins: dict[str, str]) -> None:
-    """Add digests to a file ("bases.yaml"), in the order of their names; the same digests give the same text."""
+    """Add digests to a file ("bases.yaml"), sorted by name."""
     file = paths.LOCKS / name
     pins = dict(sorted((_read_pins(file) | new_pins).items()))
     atomic.write(file, HEADER + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))

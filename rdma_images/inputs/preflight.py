@@ -1,4 +1,4 @@
-"""The check before a build that each source answers, itself or by a mirror, in a few seconds at most."""
+"""Check within seconds, before a build, that each source or its mirror answers."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ class UnreachableSourcesError(RefusedError):
 
 
 def require_names(sources: Iterable[Source], mirror_settings: Mirrors) -> None:
-    """Raise RefusedError for a mirror that names no source, neither one of `sources` nor one of another image."""
+    """Raise RefusedError for a mirror that names no source of any image."""
     mirror_settings.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
 
 
@@ -92,7 +92,7 @@ def require(supplies: Sequence[Supply]) -> None:
 
 
 def pull_reasons(images: Iterable[Image], facts: Facts, mirror_settings: Mirrors) -> list[str]:
-    """Return a line for each base that is pulled since this user cannot bootstrap it; without network."""
+    """Return, without network, why bases are pulled that others bootstrap."""
     bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
     lines = []
     for source in bases.values():
@@ -108,7 +108,7 @@ def is_locked(source: Source, mirror_settings: Mirrors) -> bool:
 
 
 def has_stand_in(source: Source) -> bool:
-    """Return whether a rehearsal can replace this source: a base by another base, all else by what BuildKit makes."""
+    """Return whether a rehearsal can replace this source."""
     if source.kind == "base":
         base = source.extra.get("stand-in")
         return base is not None and bootstrap.is_possible(base, source.extra["platform"])
@@ -150,7 +150,7 @@ def _route(source: Source, mirror_settings: Mirrors) -> Route:
 
 
 def _base_route(source: Source, mirror: str | None) -> Route:
-    """Return the route of a base: its mirror's, else bootstrapping where this host can, else its own registry's."""
+    """Return the route of a base: its mirror, bootstrapping, or its own registry."""
     if "in-engine" in source.extra:
         return "cache", IMAGE_SCHEME + source.extra["in-engine"]
     name = source.extra.get("bootstrap", "")
@@ -246,25 +246,25 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
 
 
 def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
-    """Return the answer for a base that is, or will be, bootstrapped on this host; its archive is another source."""
+    """Return the answer for a base that is bootstrapped on this host."""
     base = debian_lock.last_bootstrapped(name, image_platform)
     return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 
 def _explain_pull(supply: Supply) -> Supply:
-    """Return the supply of a base, with the reason where it is pulled because it cannot be bootstrapped here."""
+    """Return a base's supply, with the reason if it cannot be bootstrapped here."""
     reason = _pull_reason(supply.source) if supply.via == "upstream" else None
     return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {reason}") if reason else supply
 
 
 def _pull_reason(source: Source) -> str | None:
-    """Return why a base that others bootstrap cannot be bootstrapped here, or None where it can or never is."""
+    """Return why a base cannot be bootstrapped here; None where it can or never is."""
     name = source.extra.get("bootstrap", "")
     return bootstrap.obstacle(name, source.extra["platform"]) if name else None
 
 
 def _replacement_group(source: Source) -> str:
-    """Return the id that a key and the repository that it signs share: such sources are replaced together."""
+    """Return the id that a key and the repository it signs share."""
     return source.extra.get("pair", source.id)
 
 

@@ -56,7 +56,7 @@ def image(reference: str, mirrors: Mirrors) -> Reachability:
 
 
 def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
-    """Return the digest that a full reference leads to in its registry; None where there is no such image.
+    """Return the digest of a full reference in its registry; None for no such image.
 
     Raises RdmaImagesError when the registry does not answer, or wants another login.
     """

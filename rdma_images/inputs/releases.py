@@ -1,4 +1,4 @@
-"""The releases of the packages that a target asks for, on the package index: whether a lock took what people mean.
+"""Compare locked packages with their releases, and refuse placeholders and old ones.
 
 Only wheels are taken, and a resolver goes back until it finds one: of deepspeed, whose releases are sources, to
 0.3.1.dev3 of 2020. The index tells every release with its files and, where it knows it, the day of each upload.
@@ -32,7 +32,7 @@ OLD_DAYS = 730  # behind the newest release: what nobody means who names no vers
 
 @dataclass(frozen=True)
 class PackageRelease:
-    """A package of a target as it was locked, beside its newest release on the index; "" for what is not known."""
+    """A locked package beside its newest release; "" for what is not known."""
 
     name: str
     version: str
@@ -49,7 +49,7 @@ class PackageRelease:
 
     @property
     def is_placeholder(self) -> bool:
-        """Return whether it reserves a name: version 0.0.0, or next to nothing beside a newest source release."""
+        """Return whether the locked release only reserves the package's name."""
         release = Version(self.version).release
         if not any(release):
             return True
@@ -129,7 +129,7 @@ def compare_releases(name: str, version: str, size: int, index_files: Iterable[d
 
 
 def _last_upload(files: Iterable[dict[str, Any]]) -> datetime | None:
-    """Return when the last of a release's files was uploaded, in UTC; None where the index does not tell."""
+    """Return the time, in UTC, of a release's last upload; None where unknown."""
     times = []
     for file in files:
         with suppress(ValueError):
@@ -138,7 +138,7 @@ def _last_upload(files: Iterable[dict[str, Any]]) -> datetime | None:
 
 
 def _versions(index_files: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, dict[str, Any]]]:
-    """Yield each file that is not yanked with its version; what has no name of a release is left out."""
+    """Yield each usable file of the index with its version, without yanked ones."""
     for file in index_files:
         name = file["filename"]
         try:
@@ -150,7 +150,7 @@ def _versions(index_files: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, 
 
 
 def listed_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
-    """Return the index's files of a package; of an index without JSON their names alone; none where it fails."""
+    """Return the index's files of a package; none where it does not answer."""
     try:
         with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as response:
             if "html" in response.headers.get("Content-Type", ""):

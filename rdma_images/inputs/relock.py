@@ -1,4 +1,4 @@
-"""`invoke lock`: write down every digest that a build compares, for whatever can be reached from here."""
+"""`invoke lock`: write the digests that builds compare, of all that can be reached."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,7 @@ class LockOutcome:
 def relock(
     images: Iterable[Image], facts: Facts, mirror_settings: Mirrors, upgrade: bool = False, progress: Progress = silent
 ) -> tuple[LockOutcome, ...]:
-    """Lock wheels, pulled bases and unpinned downloads of images, and the builder's tools; return each outcome.
+    """Lock wheels, pulled bases, downloads and the builder's tools; return each outcome.
 
     A lock that fits stays as it is unless `upgrade`. What cannot be reached fails by itself and stops nothing else.
     Raises RefusedError for a mirror that names no source.
@@ -76,7 +76,7 @@ def relock_debian(
     upgrade: bool = False,
     progress: Progress = silent,
 ) -> tuple[LockOutcome, ...]:
-    """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
+    """Lock Debian's archive for bases; `installed` has package names by base."""
     outcomes = []
     for base, names in installed.items():
         earlier_lock = debian_lock.read_lock(base)
@@ -92,7 +92,7 @@ def relock_debian(
 
 
 def release_table(images: Iterable[Image], mirror_settings: Mirrors) -> Table | None:
-    """Return the targets' own packages: the locked version, the newest release and its warning.
+    """Return a table of the targets' own packages: locked, newest, warning.
 
     Returns:
         None for none.

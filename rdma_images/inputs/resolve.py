@@ -51,7 +51,7 @@ METADATA = re.compile(r"[^/]+/PKG-INFO")
 
 
 def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()) -> Lock:
-    """Return the wheels that satisfy `request`, one file a package, from the package index at `index`.
+    """Return the wheels that satisfy `request`, one file a package.
 
     A package that one of `indexes` names is taken from there, and from no other index, whoever requires it.
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
@@ -124,7 +124,7 @@ def accepted_tags(request: LockRequest) -> list[Tag]:
 
 
 def pylock_file_name(wheel: dict[str, Any]) -> str:
-    """Return the wheel's file name in a pylock entry, which has it as `name`, or at the end of its `url` or `path`."""
+    """Return the file name of a wheel's entry in a pylock."""
     if name := wheel.get("name"):
         return str(name)
     return wheel_file_name(wheel.get("url") or wheel["path"])
@@ -221,7 +221,7 @@ def _pylock(
     unbuilt: Sequence[str] = (),
     metadata: Mapping[tuple[str, str], Sequence[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return uv's resolution of `request`: the packages of a pylock.toml, each with its fitting wheels.
+    """Return the packages of uv's pylock.toml for `request`, each with its fitting wheels.
 
     Args:
         request: The question.
@@ -336,7 +336,7 @@ def _refuse_undeclared_import(complaint: str) -> None:
 
 
 def best_wheel(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
-    """Return the wheel of a package that an installer would take: best tag, then highest build number."""
+    """Return the wheel that an installer takes: best tag, then highest build number."""
 
     def preference(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
         """Return a wheel's rank, the higher the better."""
@@ -354,7 +354,7 @@ def best_wheel(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]
 
 
 def wheel_size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
-    """Return the size of a wheel in bytes: from the index where it has it, else from a HEAD request to its address."""
+    """Return a wheel's size in bytes, from the index or by a HEAD request."""
     if "size" in wheel:
         return int(wheel["size"])
     address = wheel.get("url") or wheel["path"]
@@ -371,7 +371,7 @@ def wheel_size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
 
 
 def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple[str, ...]:
-    """Return what the source of a release requires, as the machine on which it was made wrote it down.
+    """Return the requirements that the source of a release states.
 
     Raises:
         RdmaImagesError: The index has no such source, or it says nothing.
@@ -400,7 +400,7 @@ def _source_addresses(name: str, version: str, addresses: Iterable[str]) -> Iter
 
 
 def read_requirements(archive: io.BytesIO) -> tuple[str, ...]:
-    """Return the requirements in a source's PKG-INFO, or of older setuptools in the list beside it."""
+    """Return the requirements in a source's PKG-INFO, or in setuptools' list."""
     with tarfile.open(fileobj=archive, mode="r:gz") as source:
         texts = {
             member.name: (source.extractfile(member) or io.BytesIO()).read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The torch, and where no torch does, the base, with which all of a target's packages go together.
+"""Find the torch, else also the base, with which all packages of a target have wheels.
 
 The default row comes first, then the newest torch on its base, then on other bases. What a choice was forced by is what
 the package index answered to the row that it replaces.
@@ -99,7 +99,7 @@ def _problem(matrix: Matrix, name: str) -> _Problem:
 
 
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the bases, each with the torches to ask for at once: what is nearest to the default row comes first.
+    """Yield bases with the torches to try on each, nearest to the default row first.
 
     Of bases with the same Python one is enough. A base with a CUDA toolkit is nobody's choice but the user's.
     """
@@ -127,7 +127,10 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 def _newest_solvable(
     problem: _Problem, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
 ) -> str:
-    """Return the newest of those torches with which all packages have wheels. Raises PackageConflictError for none."""
+    """Return the newest torch for which all wheels exist.
+
+    Raises PackageConflictError for none.
+    """
     oldest, *_, newest = sorted([*torches, *torches], key=Version)
     unavailable = [version for version in facts.torch.releases if version not in torches]
     excluded = "".join(

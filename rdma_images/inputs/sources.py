@@ -1,4 +1,4 @@
-"""Everything that an image is made of and that comes over a network, by its own address, before any mirror."""
+"""All sources of an image that come over a network, by their own addresses."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -38,7 +38,7 @@ UBUNTU_KEYRING = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 
 
 def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
-    """Return every source of an image: its bases, apt archives, the package index and the downloads of its components.
+    """Return all sources of an image: bases, apt archives, package index and downloads.
 
     Debian's archive and the package index are the ones this machine is configured with.
     """
@@ -62,7 +62,7 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
 
 
 def locked_archive(image_sources: Iterable[Source]) -> Source | None:
-    """Return the archive that an image installs packages from, where it is locked; None where it is not."""
+    """Return the locked archive of the image's packages; None where it is not locked."""
     locked = (source for source in image_sources if "snapshot" in source.extra and source.extra["role"] == "base")
     return next(locked, None)
 
@@ -78,12 +78,12 @@ def source_of_base(image: Image, facts: Facts) -> Source:
 
 
 def _effective_base(image: Image) -> str:
-    """Return the base that the image really stands on: its own, or in a rehearsal that one's stand-in."""
+    """Return the base on which the image stands: its own, or its stand-in."""
     return image.details(BaseDetails).stand_in or image.axes["base"]
 
 
 def _base(role: str, name: str, base: Base, platform: str, effective_base: str) -> Source:
-    """Return the base as a build context; bootstrapped where that can be done, else pulled by its locked digest.
+    """Return the source of a base: bootstrapped if possible, else pulled by its digest.
 
     `effective_base` is the base that the image really stands on.
     """
@@ -106,7 +106,7 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
 
 
 def _archives(role: str, name: str, base: Base) -> Iterator[Source]:
-    """Yield the apt archives that a stage on this base installs from, with no address where only the base names it."""
+    """Yield the apt archives of a base; without address where only the base names it."""
     if base.kind == "bootstrap" and (locked := debian_lock.read_lock(name)):
         yield from debian_lock.sources(role, name, locked)
     elif base.distribution == "debian":
@@ -145,7 +145,7 @@ def index_source() -> Source:
 
 
 def index_for(mirror_settings: Mirrors) -> tuple[str, Mirrors]:
-    """Return the package index of this run, and mirrors that have its login where this machine's settings have it."""
+    """Return this run's package index, and mirrors with this machine's login for it."""
     if address := mirror_settings.address(index_source()):
         return address, mirror_settings
     address, login = split_login(package_index.index_address())
@@ -153,7 +153,7 @@ def index_for(mirror_settings: Mirrors) -> tuple[str, Mirrors]:
 
 
 def _component_sources(image: Image, facts: Facts) -> Iterator[Source]:
-    """Yield the sources of the components, those that the facts do not pin with the pin of the lock."""
+    """Yield the sources of the components, with pins of the facts or the lock."""
     for component in components.ALL:
         if component.name in image.components:
             for source in component.sources(image, facts):

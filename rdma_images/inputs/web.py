@@ -1,4 +1,4 @@
-"""Send one HTTP(S) request with the configured CA bundle and logins, and describe a failure; file addresses, too."""
+"""Send HTTP requests with the configured CA bundle and logins; read file addresses."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     retry_policy: http.RetryPolicy | None = None,
 ) -> Iterator[requests.Response]:
-    """Send a request, again as `retry_policy` says, and provide the response with its body still to be read.
+    """Send a request and provide the response, its body unread.
 
     A login goes to the host that it is written for, and to none that this one redirects to.
 

@@ -1,4 +1,4 @@
-"""One wheel of a lock from the package index, verified: where the index has it, and the file itself."""
+"""Find the file of a locked wheel on the package index, download and verify it."""
 
 import shutil
 from dataclasses import replace
@@ -65,7 +65,7 @@ def remove_wheel(wheel: Wheel) -> None:
 
 
 def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
-    """Return where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
+    """Return the address of a wheel's file. Raises RdmaImagesError where there is none."""
     for address in file_addresses(wheel.name, index, mirrors):
         if wheel_file_name(address) == wheel.file:
             return address.partition("#")[0]
@@ -76,7 +76,7 @@ def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
 
 
 def file_addresses(name: str, index: str, mirrors: Mirrors) -> list[str]:
-    """Return the addresses of all files that an index has of a package. Raises RdmaImagesError where it fails."""
+    """Return the addresses of all files of a package. Raises RdmaImagesError on failure."""
     page = _page(name, index)
     if folder := web.local_path(page):
         links = _html_links((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []

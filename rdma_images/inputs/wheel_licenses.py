@@ -41,7 +41,7 @@ def wheel_licenses(lock: Lock) -> Mapping[str, str]:
 
 
 def label(image: Image, lock: Lock | None) -> str:
-    """Return what the label org.opencontainers.image.licenses says: the wheels' licences, and whose the rest is."""
+    """Return the image's licence label: the wheels' licences, and a reference for the rest."""
     from rdma_images.core import spdx  # here, because a build with nothing to do need not wait for the list of licences
 
     if image.onto:
@@ -52,7 +52,7 @@ def label(image: Image, lock: Lock | None) -> str:
 
 
 def license_problem(image: Image, target: Target, lock: Lock) -> str | None:
-    """Return which wheels are under a licence that the target denies; None where none is, or none is denied."""
+    """Return which wheels have a licence that the target denies; None for none."""
     from rdma_images.core import spdx
 
     denied = frozenset(target.licenses.deny) if target.licenses else frozenset()

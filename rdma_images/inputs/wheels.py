@@ -48,7 +48,7 @@ class Wheel(yaml_file.Strict):
 
     @property
     def title(self) -> str:
-        """Return name and version; of a project or commit, whose build says the version, where it is."""
+        """Return name and version; for a project or commit, its origin."""
         return f"{self.name} {self.version or f'from {self.origin}'}"
 
     @property
@@ -88,7 +88,7 @@ class LockRequest(yaml_file.Strict):
 
     @property
     def key(self) -> str:
-        """Return the lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". A digest replaces what is too long."""
+        """Return the lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64"."""
         matches = [_VERSIONED.fullmatch(line) for line in (*self.requirements, *self.overrides)]
         versions = "-".join(f"{match[1]}-{match[2]}" for match in matches if match)
         compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
@@ -111,7 +111,7 @@ class Lock(yaml_file.Strict):
 
     @property
     def sources(self) -> tuple[Wheel, ...]:
-        """Return the packages built first or beside matrix.yaml: they are installed above the wheels of an index."""
+        """Return the packages built first or kept beside matrix.yaml, installed last."""
         return tuple(wheel for wheel in self.wheels if wheel.is_source or wheel.origin)
 
     @property
@@ -120,7 +120,7 @@ class Lock(yaml_file.Strict):
         return sum(wheel.size for wheel in self.wheels)
 
     def text(self) -> str:
-        """Return the lock file: the same lock has the same text, one wheel a line so that a change reads well."""
+        """Return the lock file's text, one wheel a line; equal locks have equal texts."""
         unsaid = {name for name in ("constraints", "sources") if not getattr(self.request, name)}
         request_text = json.dumps(self.request.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(

@@ -1,1 +1,1 @@
-"""From wheels to layers: OCI blobs made once from the wheel files, for every image, base and engine."""
+"""Make image layers from wheel files, once for every image, base and engine."""

@@ -1,4 +1,4 @@
-"""Files as one layer of an image: a tar whose bytes depend on nothing but them, compressed and hashed on the way."""
+"""Write files as a compressed image layer whose bytes depend on nothing else."""
 
 import hashlib
 import tarfile
@@ -121,7 +121,7 @@ class LayerWriter:
         self._write(header)
 
     def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
-        """Write the content of the member whose header was written last, padded; `sha256` is its digest, if known."""
+        """Write the content of the last header's member, padded; `sha256` where known."""
         for compressed in self._compressor.content(member, map(self._hashed, pieces), sha256):
             self._put(compressed)
         self._write(bytes(-member.size % tarfile.BLOCKSIZE))
@@ -151,7 +151,7 @@ class LayerWriter:
 
 
 def _new_folders(path: str, folders: set[str]) -> list[str]:
-    """Add the folders around `path` to `folders`, and return those that are new, the outermost first."""
+    """Add the folders around `path` to `folders`; return the new ones, outermost first."""
     created = []
     for folder in PurePosixPath(path).parents:
         name = str(folder)

@@ -1,4 +1,4 @@
-"""The digests of wheels' layers in locks/layers.yaml: by them a layer is found in any registry, and checked.
+"""locks/layers.yaml: digests by which layers are found in registries and checked.
 
 `invoke lock --layers` writes them. Without its digest, a layer is not compared when it is made, and found in a registry
 by its tag alone.
@@ -27,7 +27,7 @@ Digest = Annotated[str, AfterValidator(check_digest)]
 
 
 class LockedBlob(yaml_file.Strict):
-    """The layer of a runtime image, or what a devel image has beside it; `size` in bytes, compressed."""
+    """A layer of runtime images, or what devel images add to it; `size` compressed."""
 
     digest: Digest
     diff_id: Digest
@@ -36,7 +36,7 @@ class LockedBlob(yaml_file.Strict):
 
 
 class LockedLayer(yaml_file.Strict):
-    """A layer. `wheels` and `coder` are for the reader: the recipe's key, under which it is, has both in it."""
+    """A locked layer; `wheels` and `coder` tell a reader what its key stands for."""
 
     wheels: str  # the file of the wheel, or how many there are
     coder: str  # "zstd 1.5.7 level 2"
@@ -67,7 +67,7 @@ class Digests:
         )
 
     def check(self, recipe: Recipe, layer: StoredLayer) -> StoredLayer:
-        """Return the layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
+        """Return the layer. Raises RdmaImagesError where it differs from the lock."""
         for part in ("runtime", "devel"):
             expected, actual = self.blob(recipe, part), layer.blob(part)
             if expected and expected != actual:
@@ -84,7 +84,7 @@ NO_DIGESTS = Digests()
 
 
 def read_digests() -> Digests:
-    """Return what is locked: in the user's own locks/, and in those that the wheel brought. Raises RefusedError."""
+    """Return the locked layers of the wheel and of the user. Raises RefusedError."""
     return Digests({key: entry for folder in folders() for key, entry in _read(folder / NAME).items()})
 
 
@@ -97,7 +97,7 @@ def folders() -> tuple[Path, ...]:
 
 
 def save(layers: Mapping[Recipe, StoredLayer], needed_keys: Collection[str]) -> None:
-    """Write the digests of layers to the lock, and remove those of their compressions that nothing needs.
+    """Write the digests of layers to the lock, and remove those that nothing needs.
 
     `needed_keys` are the keys of the recipes of all locks.
     """

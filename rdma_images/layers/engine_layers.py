@@ -1,4 +1,4 @@
-"""The wheels' layers that an engine has already, so that they are neither made for it nor sent to it again."""
+"""The wheel layers that an engine has already, which need not be sent to it."""
 
 import json
 from collections.abc import Iterable

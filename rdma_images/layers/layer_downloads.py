@@ -1,4 +1,4 @@
-"""Download layers of a registry as files, which the private engine takes without copying or hashing them."""
+"""Download layers as files that the private engine takes without copying."""
 
 import shutil
 import threading
@@ -55,7 +55,7 @@ class DownloadSource:
     layers: Mapping[str, Future[LayerFile]]
 
     def layer_future(self, recipe: Recipe) -> Future[LayerFile]:
-        """Return a layer, as soon as its bytes are on this machine, or the RdmaImagesError why they are not."""
+        """Return the future of a layer, or of the RdmaImagesError why it is missing."""
         return self.layers[recipe.key]
 
 
@@ -68,7 +68,7 @@ def fetching(
     stop: threading.Event,
     progress: Progress = silent,
 ) -> Iterator[DownloadSource]:
-    """Download the layers of an image in a registry, the lowest first; their files are gone after the block.
+    """Download the layers of an image for the block, lowest first.
 
     Not downloaded are those that the engine has and those that this machine made. Setting `stop` ends the downloads,
     and an error in the block sets it. Raises RdmaImagesError for a full disk. For one build at a time.

@@ -1,4 +1,4 @@
-"""An image that only has layers, the first stage of a Dockerfile: its config, its manifest, its name."""
+"""An image of layers alone, the first stage of a Dockerfile: config, manifest, name."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ class LayerImage:
 
 
 def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: Compression) -> LayerImage:
-    """Return the image of `layers`, each with its title for the history; the same layers are the same image."""
+    """Return the image of `layers`, pairs of title and blob; equal layers, equal image."""
     system, _, architecture = platform.partition("/")
     config = canonical(
         {
@@ -54,5 +54,5 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
 
 
 def layers_key(recipes: Sequence[Recipe]) -> str:
-    """Return what names the image of these layers before any of them is there: 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits that name the image of these layers."""
     return hashlib.sha256(json.dumps([recipe.key for recipe in recipes]).encode()).hexdigest()[:16]

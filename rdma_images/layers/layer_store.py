@@ -1,4 +1,4 @@
-"""Finished layers, by recipe: <state>/layers/<key>/, complete or absent. The least recently used is removed first."""
+"""Finished layers by recipe, in <state>/layers/<key>/; the least used go first."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ IN_USE_SECONDS = 3600.0  # seconds: what was used since then may be in the middl
 
 @dataclass(frozen=True)
 class StoredLayer:
-    """A stored layer: the files that programs load, and those that a devel image has beside them, which may be none."""
+    """A stored layer: the part of runtime images, and what devel images add."""
 
     key: str
     runtime: Blob
@@ -72,7 +72,7 @@ def find(recipe: Recipe) -> StoredLayer | None:
 
 
 def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progress = silent) -> StoredLayer:
-    """Return the layer of a recipe; where it was not made here, `build` fills a folder with its files first.
+    """Return the layer of a recipe, made by `build` where it is missing.
 
     One process makes it, and others wait for it. What a killed one left is gone.
     """
@@ -101,7 +101,7 @@ def size_limit() -> int:
 
 
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
-    """Remove the layers used longest ago while all take more than `limit` bytes, and return the keys of those.
+    """Remove the least recently used layers beyond `limit` bytes; return their keys.
 
     What was used within the last hour stays. A file that the private engine has as well takes no space of its own. A
     layer that is half or more such files stays, too: it would be made again, and little would be free.
@@ -124,7 +124,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
 
 
 def _stored_layers() -> Iterator[tuple[Path, float, int, int]]:
-    """Yield each layer's folder, the time of its last use, the bytes that its removal frees, and those of its blobs."""
+    """Yield each layer's folder, last use, bytes that removal frees, bytes of blobs."""
     for record_path in root().glob(f"[0-9a-f]*/{RECORD_FILE}"):
         blobs = [file.stat() for file in record_path.parent.iterdir() if file.name in ("runtime", "devel")]
         size = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)

@@ -1,4 +1,4 @@
-"""Load layers into an engine, each as soon as it is made: it is unpacked there while those above are still made."""
+"""Load layers into an engine, each as soon as it is ready, which unpacks them meanwhile."""
 
 import json
 import tarfile
@@ -91,7 +91,7 @@ class LayerSource(Protocol):
     """Provides layers."""
 
     def layer_future(self, recipe: Recipe) -> PendingLayer:
-        """Return a layer, as soon as its bytes are on this machine, or the RdmaImagesError why they are not."""
+        """Return the future of a layer, or of the RdmaImagesError why it is missing."""
 
 
 def load_image(
@@ -171,7 +171,7 @@ def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tu
 
 
 def check_collisions(layers: Sequence[StoredLayer]) -> None:
-    """Raise WheelError for a path that two layers bring with different contents: the upper one would hide the other."""
+    """Raise WheelError for a path of which two layers have different contents."""
     by_path: dict[str, tuple[str, str]] = {}
     for layer in layers:
         for path, (digest, wheel) in layer.paths().items():
@@ -181,7 +181,7 @@ def check_collisions(layers: Sequence[StoredLayer]) -> None:
 
 
 def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
-    """Load an image with `docker load`; the engine has all its layers but `blobs`: digest -> file."""
+    """Load an image with `docker load`; `blobs` has the files the engine lacks, by digest."""
     client = docker.DockerClient(base_url=engine.host, timeout=SECONDS)
     try:
         # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.

@@ -1,4 +1,4 @@
-"""`invoke lock --layers`: the digests of wheels' layers into locks/layers.yaml; what was not made here is made."""
+"""`invoke lock --layers`: make the layers of locked wheels, and lock their digests."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ from rdma_images.render.bake import Compression
 def lock(
     images: Iterable[Image], mirrors: Mirrors, compression: Compression, progress: Progress = silent
 ) -> LockOutcome:
-    """Write down the digests of the layers of images' wheels, and return the outcome for the file.
+    """Lock the digests of the layers of images' wheels, and return the outcome.
 
     A layer that the file has stays as it is; one that was made here before is taken, any other is made. Raises
     RdmaImagesError for what cannot be made.
@@ -46,7 +46,7 @@ def lock(
 
 
 def _has_layers(image: Image) -> bool:
-    """Return whether the image's wheels are layers: on a base with a CUDA toolkit, stages install them."""
+    """Return whether wheels become layers; a base with a CUDA toolkit installs them."""
     return image.details(BaseDetails).cuda is None
 
 

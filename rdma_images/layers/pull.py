@@ -1,4 +1,4 @@
-"""Layers into the private engine, which pulls them from this process and finds their files in its store already.
+"""Layers for the private engine, which pulls them from this process as hard links.
 
 containerd takes a file that has the name and size of a blob for that blob: nothing is sent, copied or hashed again,
 and the layers are unpacked as any image's. Where a file cannot be linked there, the engine reads it from here.
@@ -27,7 +27,7 @@ POLL = 0.01  # seconds after which the registry sees that it is to end
 
 
 def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
-    """Pull an image as `ref` into the private engine, which lacks only the layers `blobs` (digest -> file).
+    """Pull an image as `ref` into the private engine, which lacks only `blobs`.
 
     Raises RdmaImagesError where it does not take them.
     """
@@ -46,11 +46,11 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
 
 
 class EngineRefusedError(RdmaImagesError):
-    """The engine does not take layers: its disk is full, or it lacks a blob that it was thought to have."""
+    """The engine does not take layers, by a full disk or a missing blob."""
 
 
 def refused(engine: Engine, reason: str) -> EngineRefusedError:
-    """Return the error for an engine that does not take layers; what to do depends on its own words."""
+    """Return the error for an engine that does not take layers, with a fix by its words."""
     if "no space left" in reason:
         fix = f"its disk is full: `{COMMAND} engine.status` says what can be freed; then build again"
     else:
@@ -59,14 +59,14 @@ def refused(engine: Engine, reason: str) -> EngineRefusedError:
 
 
 def unlink_blob(file: Path, digest: str) -> None:
-    """Remove the link to a file that is not what its digest says: containerd would take it for the blob again."""
+    """Remove the engine's link to a damaged file, which containerd would trust."""
     with suppress(OSError):
         if (link := blob_file(digest)).samefile(file):
             link.unlink()
 
 
 def _link(file: Path, target: Path) -> None:
-    """Give a file a second name, unless it has it, or that name would be in another file system."""
+    """Give a file a second name where possible; not across file systems."""
     with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(file, target)
@@ -74,7 +74,7 @@ def _link(file: Path, target: Path) -> None:
 
 @contextmanager
 def _registry(image: LayerImage, blobs: Mapping[str, Path]) -> Iterator[str]:
-    """Serve this one image, by whatever name, from the loopback interface, and yield the registry's host and port."""
+    """Serve one image on the loopback interface, and yield host and port."""
 
     class Handler(_Handler):
         manifest = image.manifest.raw

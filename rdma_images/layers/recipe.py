@@ -1,4 +1,4 @@
-"""The inputs that decide a layer's bytes, and their digest, by which a layer is found before it is made."""
+"""The recipe of a layer: all that decides its bytes, and the digest that names it."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ def layer_recipe(layer: WheelLayer, compression: Compression) -> Recipe:
 
 
 def compressor(compression: Compression) -> str:
-    """Return the compression with the version of its library and its level, which decide a blob's bytes."""
+    """Return compression, library version and level, which decide a blob's bytes."""
     versions = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "gzip": zlib.ZLIB_RUNTIME_VERSION}
     return f"{compression} {versions[compression]} level {LEVELS[compression]}"
 

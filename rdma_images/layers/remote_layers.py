@@ -1,4 +1,4 @@
-"""Layers in a registry: those that it has are not downloaded as wheels, made or sent; builders pull them from it.
+"""Layers in a registry, which are neither made here nor sent again.
 
 A layer whose digest is locked is found by it, whoever sent it. Any other is under a tag with its recipe's key.
 An image of layers is under a tag with the key of them all.
@@ -146,7 +146,7 @@ def _manifest(repository: Repository, tag: str) -> Manifest | None:
 
 
 def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob]:
-    """Return the layers of an image. Raises MalformedError where manifest or config has another number of them."""
+    """Return the layers of an image. Raises MalformedError for another number of them."""
     layers = manifest.layers()
     diff_ids = config_diff_ids(repository.config(manifest))
     if not len(layers) == len(diff_ids) == number:

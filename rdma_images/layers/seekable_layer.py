@@ -1,4 +1,4 @@
-"""A tar as frames of zstd with a table of contents, so that a node can read one file of a layer without the others.
+"""A tar as zstd frames with a table of contents, for nodes that read single files.
 
 Its form is zstd:chunked as containerd's stargz-snapshotter reads it (its repository has the form of the footer in
 estargz/zstdchunked, that of the table in docs/estargz.md). Other readers skip the table: zstd has frames for that.
@@ -39,7 +39,7 @@ NO_PREFETCH: Mapping[str, object] = {"name": ".no.prefetch.landmark", "type": "r
 
 
 class FrameCompressor:
-    """Compresses a tar: each file's content in frames of its own, and what lies between them in others."""
+    """Compress a tar, the content of each file in frames of its own."""
 
     def __init__(self, level: int) -> None:
         self._compressor = zstandard.ZstdCompressor(level=level)
@@ -63,12 +63,12 @@ class FrameCompressor:
         self._rows.append(row | {name: value for name, value in optional.items() if value})
 
     def compress(self, data: bytes) -> bytes:
-        """Take headers or padding, compressed together before the next content; return the bytes that are complete."""
+        """Take headers or padding for the next frame; return the complete bytes."""
         self._between += data
         return b""
 
     def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> Iterator[bytes]:
-        """Yield the compressed content of the member noted last; no piece lies in two multiples of PIECE.
+        """Yield the compressed content of the member that was noted last.
 
         `sha256` is the content's, in hexadecimal, where it is known.
         """
@@ -97,7 +97,7 @@ class FrameCompressor:
                 begin = position
 
     def finish(self) -> bytes:
-        """Return the end: what was not compressed yet, the table, and the footer that says where the table is."""
+        """Return the last frame, the table of contents and its footer."""
         remainder = self._flush_between()
         table = json.dumps({"version": 1, "entries": self._rows}, separators=(",", ":")).encode()
         self.toc = f"sha256:{hashlib.sha256(table).hexdigest()}"
@@ -118,7 +118,7 @@ class FrameCompressor:
 
 @dataclass(frozen=True)
 class ContentsTable:
-    """The table of contents in a layer: its digest, and a row for each file and each further piece of one."""
+    """A layer's table of contents: its digest, and a row for each piece of a file."""
 
     digest: str  # "sha256:…"
     rows: tuple[dict[str, Any], ...]
@@ -130,7 +130,7 @@ class ContentsTable:
 
 
 def read_table(layer: IO[bytes]) -> ContentsTable:
-    """Return the table of contents at the end of a layer. Raises ValueError where it has none that can be read."""
+    """Return the table at a layer's end. Raises ValueError where none can be read."""
     try:
         footer_offset = layer.seek(-FOOTER.size, io.SEEK_END)
         offset, packed, size, kind, magic = FOOTER.unpack(layer.read(FOOTER.size))

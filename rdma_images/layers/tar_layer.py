@@ -1,4 +1,4 @@
-"""A layer that another program made, once more as frames with a table: its tar stays as it is, byte by byte."""
+"""Compress a foreign layer's tar, unchanged, into frames with a table of contents."""
 
 import io
 import math
@@ -21,7 +21,7 @@ class TarError(RdmaImagesError):
 
 
 def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
-    """Compress a layer's tar, unchanged, into frames of zstd with a table of its files; return the blob.
+    """Compress a layer's tar into zstd frames with a table; return the blob.
 
     Raises TarError for a damaged tar, and for one that no table can describe.
     """
@@ -49,7 +49,7 @@ def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
 
 
 def _check_member(member: tarfile.TarInfo, names: set[str]) -> None:
-    """Add a member's name to those before it; raise TarError for a member that a table cannot describe."""
+    """Add a member's name to `names`. Raises TarError for one a table cannot hold."""
     name, link = (posixpath.normpath(path.lstrip("/")) for path in (member.name, member.linkname))
     if member.type not in seekable_layer.TYPES or member.issparse():
         raise TarError(f"the layer has {member.name} of the type {member.type.decode(errors='replace')!r}{_NO_TABLE}")
@@ -72,7 +72,7 @@ def _time_in_table(member: tarfile.TarInfo) -> str:
 
 
 def _range(file: IO[bytes], begin: int, stop: int) -> Iterator[bytes]:
-    """Yield a part of a file in pieces of CHUNK bytes, the last one perhaps shorter. Raises EOFError."""
+    """Yield a part of a file in pieces of CHUNK bytes. Raises EOFError."""
     while begin < stop:
         file.seek(begin)
         chunk = file.read(min(CHUNK, stop - begin))

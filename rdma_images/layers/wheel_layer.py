@@ -1,4 +1,4 @@
-"""Make one layer of an image from its wheels, in a process of its own, which therefore imports little."""
+"""Make a wheel's layer, in a process of its own, which therefore imports little."""
 
 import json
 import multiprocessing
@@ -38,12 +38,15 @@ def matcher(patterns: str) -> IsDevel:
 
 
 def process_pool(count: int) -> ProcessPoolExecutor:
-    """Return a pool of processes for `make_layer`, which end with this process, however it ends."""
+    """Return a pool for `make_layer`, whose processes end with this one."""
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _exit_with_build)
 
 
 def make_layer(task: LayerTask) -> None:
-    """Make one layer; runs in a process of its own. Raises WheelError for a bad wheel, FileError for a full disk."""
+    """Make one layer, in a process of its own.
+
+    Raises WheelError for a bad wheel, FileError for a full disk.
+    """
     trees = [tree(wheel, size, matcher(task.patterns)) for wheel, size in task.wheels]
     runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
     with files.as_file_error(task.folder):
@@ -52,7 +55,7 @@ def make_layer(task: LayerTask) -> None:
 
 
 def merged(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
-    """Return the entries of several wheels in the order of their paths, a file that several bring once.
+    """Return the entries of several wheels by path, a common file once.
 
     Raises WheelError for one that two bring with different contents.
     """
@@ -85,7 +88,7 @@ def describe(folder: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping
 
 
 def _exit_with_build() -> None:
-    """Let Ctrl-C end this process without a traceback, and the end of its parent, after which no work comes."""
+    """End this process with its parent, and on Ctrl-C without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent

@@ -29,7 +29,7 @@ SPACE_FACTOR = 2  # bytes on the disk for a byte of a wheel: the wheel, and its 
 
 
 class LayerMaker:
-    """Make layers in the background; `layer_future` returns the future of each. Use it as a context manager.
+    """Make layers in the background while the next wheels download; a context manager.
 
     Setting `stop` ends the downloads.
     """
@@ -76,11 +76,11 @@ class LayerMaker:
             layer_store.trim()
 
     def layer_future(self, recipe: Recipe) -> Future[StoredLayer]:
-        """Return the future of a layer, which raises RdmaImagesError for one that fails or is not the locked one."""
+        """Return the future of a layer, which raises RdmaImagesError on failure."""
         return self._ready[recipe.key]
 
     def _begin(self, missing: Sequence[Recipe]) -> None:
-        """Start to make the missing layers, the topmost first: the largest would leave a process idle at the end."""
+        """Start to make the missing layers, the topmost, which is largest, first."""
         size = sum(recipe.size for recipe in missing)
         disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {format_megabytes(size)} to download")

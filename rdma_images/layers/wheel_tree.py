@@ -1,4 +1,4 @@
-"""The files that an installer would write for a wheel, as entries of a tree: nothing is unpacked.
+"""The files that an installer would write for a wheel, without unpacking it.
 
 PyPA's `installer` decides where each file of the wheel goes; contents stay in the wheel until they are copied.
 """
@@ -71,7 +71,7 @@ class LayerMember:
 
 @dataclass(frozen=True)
 class WheelTree:
-    """A wheel's files: what a program loads, and what a devel image has beside it, each in the order of paths."""
+    """A wheel's files by path: those of runtime images, and what devel images add."""
 
     runtime: tuple[LayerMember, ...]
     devel: tuple[LayerMember, ...]
@@ -160,7 +160,7 @@ class _Destination(WheelDestination):
     def finalize_installation(
         self, scheme: Scheme, record_file_path: str, records: Iterable[tuple[Scheme, RecordEntry]]
     ) -> None:
-        """Note the place and the rows of RECORD, whose content `listing` makes once all entries are known."""
+        """Note where RECORD is, and its rows; `listing` makes its content later."""
         self.rows = [row for _, row in records]
         self.record = record_file_path
         self._add(scheme, record_file_path, self._new_entry(b"", executable=False))
@@ -182,7 +182,7 @@ class _Destination(WheelDestination):
         return RecordEntry(name, Hash(entry.algorithm, value), entry.size)
 
     def _path_below_root(self, scheme: Scheme, path: str) -> str:
-        """Return where a file lies below the root. Raises WheelError for one that would lie elsewhere."""
+        """Return a file's path below the root. Raises WheelError outside of it."""
         _check_path(path, self.wheel)
         folder = FOLDERS[scheme]
         if scheme == "headers":
@@ -233,7 +233,7 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
 
 
 def _split(destination: _Destination, is_devel: IsDevel) -> WheelTree:
-    """Return the tree of the runtime image and of what a devel image adds, each with a RECORD that fits it."""
+    """Return the runtime and devel trees, each with its own RECORD."""
     devel_paths = {name for name in destination.entries if is_devel(name)}
     kept_entries = [
         entry for name, entry in destination.entries.items() if name not in devel_paths and name != destination.record

@@ -157,7 +157,7 @@ def additions(target: TargetAdditions, workdir: str | None = None) -> Additions 
 
 
 def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return why an image's variables or entry point would disable its fabric; empty if they do not."""
+    """Return why an image's variables or entry point would disable its fabric."""
     if image.additions is None:
         return ()
     broken_by_variables = [*_broken_rules(image, image.additions.environment, "env", facts)]
@@ -193,7 +193,7 @@ def _overrides(image: Image, variables: Mapping[str, str | None], where: str, fa
 
 
 def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[tuple[str, BrokenRule]]:
-    """Yield the variables that facts/environment.yaml calls harmful: validators report the same image as an error."""
+    """Yield the variables that facts/environment.yaml calls harmful, as broken rules."""
     facts = facts_file.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
     for row in facts.variables.values():

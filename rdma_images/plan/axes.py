@@ -28,7 +28,7 @@ def named(name: str) -> Axis:
 
 @cache
 def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
-    """Return every value of `axis`, oldest first; the name of the axis that may decide it comes last."""
+    """Return the values of `axis`, oldest first, then the axis that may decide it."""
     return (*axis.values(facts), *([axis.decided_by] if axis.decided_by else []))
 
 

@@ -1,4 +1,4 @@
-"""A combination that may or may not work: a target with every axis chosen and every component resolved."""
+"""A combination that may work: a target with every axis chosen and every version known."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A combination that rules judge. `versions` has every component's version, the properties and the fabric."""
+    """A combination for rules to judge; `versions` has components, properties and fabric."""
 
     target: str
     fabric: Fabric
@@ -36,7 +36,7 @@ class Candidate:
 
     @cached_property
     def components(self) -> dict[str, Component]:
-        """Return the components by name, each with what decided its version. Made on demand: most are only checked."""
+        """Return the components by name, each with what decided its version."""
         versions = {name: version for name, version in self.versions.items() if name not in (*PROPERTIES, "fabric")}
         return {name: Component(name, version, self._decided_by(name)) for name, version in versions.items()}
 
@@ -49,7 +49,7 @@ class Candidate:
 
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
-    """Return the default row of `target` with `changes`; every value must be known (axes.check)."""
+    """Return the default row of `target` with `changes`, whose values axes.check knows."""
     changes = dict(changes or {})
     default_axes, row = target.complete(), target.complete(changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider not in row)
@@ -68,7 +68,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
 
 
 def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
-    """Return the versions of the components that are axes: as written, or as what decides them implies."""
+    """Return the versions on the axes: as written, or as the deciding axis implies."""
     versions: dict[str, str] = {}
     for axis in axes.AXES:
         if axis.name not in axis_values or axis.default or axis.name in undecided:
@@ -82,7 +82,7 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
 
 
 def _bundled_version(row: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the versions of the components that are no axis: bundled with another one, where the facts know them."""
+    """Yield the known versions of components that others bring."""
     for name, bundled in BUNDLED.items():
         if version := bundled.version(row, fabric, facts):
             yield name, version

@@ -1,4 +1,4 @@
-"""The variables that an entry point's scripts set for the programs they start, read before anything is built.
+"""Read which variables an entry point's scripts set, before anything is built.
 
 Only lines that always run are read: what a condition, a loop or a function guards is left to validation, which starts
 the entry point.
@@ -22,7 +22,7 @@ MAX_SCRIPT_BYTES = 1 << 20  # bytes of a script
 
 
 def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield what the entry point's scripts set: file and line, the variable, and its value; None for one that is unset.
+    """Yield file and line, variable and value that the scripts set; None where unset.
 
     A variable that is not in `exported` reaches other programs only where a line exports it.
     """
@@ -71,7 +71,7 @@ def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[
 
 
 def _assignments(text: str, verb: str | None, exported: Collection[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield the variables that a line gives to programs: exported ones, and those before a command."""
+    """Yield the variables that a line exports or sets for one command."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError:  # a quote that a later line closes

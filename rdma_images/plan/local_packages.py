@@ -1,4 +1,4 @@
-"""Python packages that no index has: wheels and project folders beside matrix.yaml, and commits of git repositories."""
+"""Python packages of no index: wheels and projects beside matrix.yaml, git commits."""
 
 import hashlib
 import os
@@ -58,7 +58,7 @@ def is_address(text: str) -> bool:
 
 
 def pin(text: str, folder: Path, where: str) -> str:
-    """Return a requirement with an address, pinned by what decides its lock; any other one unchanged.
+    """Return a requirement with an address pinned by digest; any other one unchanged.
 
     Args:
         text: "./wheels/x.whl", "./project[extra]", or "name @ git+https://host/repository@COMMIT".
@@ -88,7 +88,7 @@ def pin(text: str, folder: Path, where: str) -> str:
 
 
 def parse(url: str | None) -> LocalPackage | None:
-    """Return the package of a requirement's address as `pin` writes it; None for a package of an index."""
+    """Return the package of an address that `pin` wrote; None for a package of an index."""
     if not url:
         return None
     if match := COMMIT.fullmatch(url):

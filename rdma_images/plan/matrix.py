@@ -1,4 +1,4 @@
-"""The model of matrix.yaml: targets, their default rows, and the values of the whole matrix."""
+"""The model of matrix.yaml: targets, default rows, and the values of the whole matrix."""
 
 import math
 import re
@@ -119,12 +119,12 @@ class Target(TargetAdditions):
     exclude: tuple[Exclude, ...] = Field(default=(), description="Combinations of `values` that are not built.")
 
     def complete(self, changes: Mapping[str, str] | None = None) -> Row:
-        """Return the default row with `changes`, and every axis that follows from it or from the packages."""
+        """Return the default row with `changes` and all axes that follow from them."""
         compiled = {nccl_tests.GPU: gpus.ALL} if self.source_packages else {}
         return axes.complete(compiled | self.default | dict(changes or {}))
 
     def rows(self) -> list[Row]:
-        """Return the whole matrix: the default row with every combination of `values`, the default row first."""
+        """Return the rows of the whole matrix, the default row first."""
         names = list(self.values)
         combined = (dict(zip(names, combination, strict=True)) for combination in product(*self.values.values()))
         rows = [self.default | change for change in combined]
@@ -165,7 +165,7 @@ class Matrix(Document):
                 yield ("indexes", name, *steps), sentence
 
     def target(self, name: str) -> Target:
-        """Return the target of that name. Raises RefusedError with similar names for an unknown one."""
+        """Return the target of that name. Raises RefusedError for an unknown one."""
         if name not in self.targets:
             raise RefusedError(f"no target {name!r}\n{suggestion(name, self.targets)}")
         return self.targets[name]
@@ -190,7 +190,7 @@ class Matrix(Document):
 
 
 def load(path: Path = paths.MATRIX) -> Matrix:
-    """Return matrix.yaml. Raises RefusedError with file and line for what is unknown, unused, or written twice."""
+    """Return matrix.yaml. Raises RefusedError, with file and line, where it is invalid."""
     if not files.exists(path):
         fix = (
             "change to the folder that has it, or start one with `rdma-images init`"
@@ -279,7 +279,7 @@ def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -
 def _repeated(
     steps: YamlPath, texts: Sequence[str], key: Callable[[str], object] = str
 ) -> Iterator[tuple[YamlPath, str]]:
-    """Yield what is in a list twice; `key` returns the same value for two spellings of one thing."""
+    """Yield what a list has twice; `key` is equal for two spellings of one thing."""
     first_paths: dict[object, str] = {}
     for number, text in enumerate(texts):
         identity = key(text)
@@ -309,7 +309,7 @@ def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
 
 
 class PackageRequirement(NamedTuple):
-    """One of a target's python-packages: its name in the normal form, the machines it is for, and its address."""
+    """One of python-packages: its normalized name, marker and address."""
 
     name: str
     marker: str = ""

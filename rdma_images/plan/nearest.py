@@ -26,7 +26,7 @@ def nearest(
     broken_rules: tuple[BrokenRule, ...],
     fixed: Collection[str] = (),
 ) -> Changes | None:
-    """Return the fewest axes to change, with their values, so that a refused combination works.
+    """Return the smallest change of axes with which a refused combination works.
 
     One change is nearer than two, keeping what was asked for (`requested`) nearer than giving it up, a value that was
     seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
@@ -89,7 +89,7 @@ def _culprits(refused: Candidate, broken: BrokenRule) -> set[str]:
 
 
 def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
-    """Yield every choice of one value for each axis of each set, the cheapest first; `steps` are sorted.
+    """Yield all choices of one value for each axis of each set, the cheapest first.
 
     Choices are made on demand: each that is yielded adds those one step further along an axis.
     """

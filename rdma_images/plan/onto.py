@@ -1,4 +1,4 @@
-"""Plan what is added to an existing image, so that its NCCL uses the fabric, and what is replaced in it or refused."""
+"""Plan how a fabric is added to an existing image, and refuse images where it cannot."""
 
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def target_onto(target: Target, ref: str) -> Target:
 
 
 def measured_target(target: Target, base: ExistingImage, changes: Mapping[str, str], facts: Facts) -> Target:
-    """Return the target with the versions that the image decides. Raises RefusedError for `changes` of these."""
+    """Return the target with the image's versions. Raises RefusedError for `changes` of them."""
     row = {"base": _base_name(base, facts), "cuda": base.cuda, "nccl": base.nccl, "platform": base.platform}
     for axis, value in changes.items():
         if axis in IMAGE_AXES:
@@ -57,7 +57,7 @@ def measured_target(target: Target, base: ExistingImage, changes: Mapping[str, s
 
 
 def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return why the fabric cannot be added to an image, whatever the versions; empty where it may."""
+    """Return why no version of the fabric can be added to an image."""
     problems = _problems(base, target, facts)
     return tuple(
         BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source) for name, reason, fix, source in problems
@@ -109,7 +109,7 @@ def applies_to_existing_image(broken: BrokenRule) -> bool:
 
 
 def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:
-    """Return a candidate as its tag names it: with the Python and torch of the image, or without them."""
+    """Return a candidate with the Python and torch of the image, for its tag."""
     measured = {"python": ".".join(base.python.split(".")[:2]), "pytorch": base.pytorch}
     measured_versions = {name: version for name, version in planned.versions.items() if name != "python"}
     return replace(
@@ -154,7 +154,7 @@ def _is_system(folder: str) -> bool:
 
 
 def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables that replace the image's own, without those that the plan sets in every image."""
+    """Return the variables that replace the image's own."""
     current = base.environment
     programs = [folder for part in image.components.values() for folder in part.details.programs]
     path = current.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").split(":")

@@ -1,4 +1,4 @@
-"""Measurements of images to which a fabric is added: a file each in the state folder, by digest."""
+"""Measurements of images to which a fabric is added, in the state folder, by digest."""
 
 import re
 from pathlib import Path
@@ -40,7 +40,7 @@ def find(ref: str) -> ExistingImage | None:
 
 
 def read_record(ref: str, target: str) -> ExistingImage:
-    """Return what was measured in the image `ref`. Raises RefusedError where it was not measured on this machine."""
+    """Return the measurements of the image `ref`. Raises RefusedError for none here."""
     if record := find(ref):
         return record
     fix = f"run `{COMMAND} plan --target {target}` first"

@@ -20,7 +20,7 @@ PROPERTIES = {"gpu": "fabric", "variant": "runtime", "fallback": "refuse"}
 
 
 def as_json(plan: Plan, overrides: Sequence[str] = (), problems: Sequence[str] = ()) -> str:
-    """Return the plan for programs: {"images": […], "refusals": […], "overrides": […], "problems": […]}.
+    """Return the plan as JSON: images, refusals, overrides and problems.
 
     Args:
         overrides: The user's own files that replace the tool's.

@@ -1,4 +1,4 @@
-"""The plan: images with every version picked, and refusals with their reasons. Downloads nothing."""
+"""The plan: images with all versions picked, refusals with reasons. Downloads nothing."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ def plan(
     all_rows: bool = False,
     changes: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Return the default row of each of `targets` (by default all), or with `all_rows` their whole matrix.
+    """Return the plan of the default rows, or with `all_rows` of the whole matrix.
 
     `changes` (axis: value) replace what the rows say; without named targets they reach those targets that have the
     axes. Raises RefusedError for a target, axis or value that is not known.
@@ -110,7 +110,7 @@ def written(image: Image) -> dict[str, object]:
 
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
-    """Return the targets that have every axis of `changes`. Raises RefusedError where no target has them all."""
+    """Return the targets that have every axis of `changes`. Raises RefusedError for none."""
     able = [name for name, target in matrix.targets.items() if changes.keys() <= target.complete().keys()]
     if not able:
         raise RefusedError(
@@ -179,7 +179,7 @@ def _image(
 
 
 def tag(planned: Candidate) -> str:
-    """Return the tag of `candidate`: every version in one order, so that two images never share a tag.
+    """Return the tag of a candidate: all versions in one order, unique for each image.
 
     As in 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13; properties that are not the default come last.
     Raises RefusedError.

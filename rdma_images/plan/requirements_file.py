@@ -1,4 +1,4 @@
-"""Requirements files as pip has them (pip.pypa.io, "Requirements File Format"), for a target's Python packages."""
+"""Requirements files in pip's format, and uv.lock, for a target's Python packages."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ MAX_DEPTH = 10  # files that include one another
 
 @dataclass
 class Requirements:
-    """The content of requirements files: packages to install, and limits for packages that others bring."""
+    """The content of requirements files: packages, constraints, and allowed hashes."""
 
     packages: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def _add(
 
 
 def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
-    """Yield what the project beside a uv.lock requires, as locked there, with the hashes; not the project itself."""
+    """Yield what the project of a uv.lock requires, with the locked hashes."""
     from uv import find_uv_bin  # here, because most targets have no such file
 
     if not files.exists(file):

@@ -1,4 +1,4 @@
-"""The settings with which an image runs: its own variables, and what it needs of the host and the job."""
+"""The settings with which an image runs: its variables, and needs of host and job."""
 
 from collections.abc import Iterator, Mapping
 
@@ -25,7 +25,7 @@ def environment(
 
 
 def settings(fabric: Fabric, facts: Facts) -> Iterator[RunSetting]:
-    """Yield what an image of a fabric needs from its host, and the variables that its jobs may need."""
+    """Yield what the fabric needs from the host, and variables that jobs may need."""
     running = facts.running
     for row in running.settings.values():
         if row.fabric in (None, fabric):
@@ -48,7 +48,7 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
 
 
 def run_without_fabric(image: Image, facts: Facts) -> str | None:
-    """Return what makes a run start without the fabric, over TCP; None for an image that does anyway."""
+    """Return what lets a run start without the fabric; None where nothing is needed."""
     no_insistence = facts.running.insist["nothing"]
     instead = {NETWORK: no_insistence.network, PROVIDER: no_insistence.provider}
     return " ".join(f"--env={name}={instead[name]}" for name in image.environment if name in instead) or None

@@ -15,7 +15,7 @@ from rdma_images.plan.candidate import Candidate
 
 
 class SourcePackage(Row):
-    """The needs of a package's build: variables, "{architectures}" in them being "80;90", and GiB for each compiler."""
+    """The needs of a package's build; "{architectures}" in variables becomes "80;90"."""
 
     variables: dict[str, str] = Field(default_factory=dict)
     cuda: bool = False  # whether it cannot be built without a compiler of CUDA
@@ -64,7 +64,7 @@ def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -
 
 
 def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return which source packages need a compiler of the image's CUDA, where neither a wheel nor the base has one."""
+    """Return the source packages that need a CUDA compiler where there is none."""
     if not image.source_packages:
         return ()
     table = facts.table(SourcePackages)

@@ -1,4 +1,4 @@
-"""Check that the templates that images name exist: when a plan is shown, and before a build."""
+"""Check that the templates of a target exist, before a plan is shown or built."""
 
 import re
 
@@ -13,7 +13,7 @@ ONTO_PREFIX = "onto"  # how the names of templates begin that are for --onto
 
 
 def template_problem(image: Image) -> str | None:
-    """Return which template an image's target lacks, its own or a stage's; None where none is missing."""
+    """Return which template a target or stage lacks; None where all exist."""
     path = paths.find_data(f"dockerfiles/targets/{image.template}.j2")
     if not path.is_file():
         fix = f"write it, or correct `template`: {suggestion(image.template, _names('targets'))}"

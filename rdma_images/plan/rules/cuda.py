@@ -1,4 +1,4 @@
-"""CUDA: torch's wheels bring it, the base's is of the same major, and it compiles for the image's GPUs."""
+"""CUDA: torch's wheels bring it, the base's has the same major, and it knows the GPUs."""
 
 from rdma_images.components import efa_installer, gpus
 from rdma_images.core import versions
@@ -58,7 +58,7 @@ def _no_compiler(user: str, candidate: Candidate, facts: Facts) -> Reason | None
 
 @rule("cuda-driver", "cuda")
 def driver_known(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Require that the oldest driver for the CUDA major is known, so that the image can state it."""
+    """Require that the minimum driver of the CUDA major is known."""
     major = versions.major(candidate["cuda"])
     if str(major) in facts.cuda.majors:
         return None

@@ -1,4 +1,4 @@
-"""The fabric of an image: one alone, with what eRDMA, the EFA installer and aws-ofi-nccl need and what breaks them."""
+"""The fabric: what eRDMA, the EFA installer and aws-ofi-nccl need, and what breaks them."""
 
 from rdma_images.core import versions
 from rdma_images.facts import Facts
@@ -72,7 +72,7 @@ def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("installer-plugin", "efa-installer", "base", "platform")
 def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Require that the installer brings the plugin on this base and platform, where it is asked to."""
+    """Require that the installer brings the plugin on this base, if it has to."""
     if candidate.axes.get("aws-ofi-nccl") != "efa-installer":
         return None
     installer, platform = candidate["efa-installer"], candidate["platform"]
@@ -160,7 +160,7 @@ def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown
 
 @rule("plugin-cuda", "aws-ofi-nccl", "cuda")
 def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
-    """Report as unknown a plugin older than the first whose notes name fixes for the CUDA major."""
+    """Report as unknown a plugin older than the first with fixes for the CUDA major."""
     major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
     for fixes in facts.plugin.cuda_fixes:
         if major >= fixes.major and not versions.at_least(plugin, fixes.plugin):

@@ -1,4 +1,4 @@
-"""The form of a rule: a small function that compares some versions, and says why they cannot work together."""
+"""The form of a rule: a function that compares some versions of a combination."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ Test = Callable[[Candidate, Facts], Reason | Unknown | None]
 
 @dataclass(frozen=True)
 class PlanRule:
-    """A rule applies to a candidate that has all of `relates`; those are the versions that a refusal shows.
+    """A rule for candidates that have all of `relates`, whose versions a refusal shows.
 
     One that relates none is about which components there are, whatever their versions.
     """
@@ -39,17 +39,17 @@ class PlanRule:
     test: Test
 
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
-        """Return why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
+        """Return why `candidate` breaks this rule; None where it does not."""
         result = self._result(candidate, facts)
         return result if isinstance(result, Reason) else None
 
     def unknown(self, candidate: Candidate, facts: Facts) -> Unknown | None:
-        """Return what the facts lack to apply this rule to `candidate`; None when they have it all."""
+        """Return what the facts lack to judge `candidate`; None for nothing."""
         result = self._result(candidate, facts)
         return result if isinstance(result, Unknown) else None
 
     def broken_rule(self, candidate: Candidate, facts: Facts) -> BrokenRule | None:
-        """Return how `candidate` breaks this rule, with the versions that it relates; None when it does not."""
+        """Return this rule as broken by `candidate`; None where it is not."""
         reason = self.reason(candidate, facts)
         if reason is None:
             return None
@@ -69,7 +69,7 @@ def rule(identity: str, *relates: str) -> Callable[[Test], PlanRule]:
 
 
 def known_fault(component: str, candidate: Candidate, facts: Facts, other_component: str = "nccl") -> Reason | None:
-    """Return the known fault of the candidate's version of `component` beside its version of `other_component`."""
+    """Return the known fault of a component's version beside that of `other_component`."""
     versions = {name: candidate[name] for name in (component, other_component)}
     rows = [row for row in facts.faults.faults if row.component == component and row.refuses]
     rows = [row for row in rows if other_component in row.beside or (other_component == "nccl" and not row.beside)]

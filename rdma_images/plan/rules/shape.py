@@ -1,4 +1,4 @@
-"""Rules that come before any version: a target has its own axes only, and all that these need."""
+"""Rules about the axes themselves: a target has its own axes, and all that these need."""
 
 from collections.abc import Iterator
 
