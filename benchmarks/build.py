@@ -1,4 +1,4 @@
-"""Builds compared, ours with the baseline of build_baseline.py, on this machine and in the same engine.
+"""Compare our builds with the baseline, on this machine and in the same engine.
 
 python benchmarks/build.py [--only cold,next,pull,kept,resident,floor,six,nothing] [--ways baseline,ours] [--runs N]
                            [--folder FOLDER] [--wheels triton,...] [--containerd PROGRAMS]
@@ -87,7 +87,7 @@ def arguments() -> argparse.Namespace:
 
 
 def prepare(room: BuildLab, wheels: list[str] | None) -> None:
-    """Lock the wheels and make the bases beforehand: both ways need them alike, and nobody's time is to have them."""
+    """Lock the wheels and make the bases, which both ways need, before measuring."""
     images = [(TARGET, torch, ()) for torch in (OLD, NEW)] + [(target, torch, (BASE,)) for target, torch in SIX]
     for target, torch, axes in images:
         changes = [word for pair in (f"pytorch={torch}", *axes) for word in ("--set", pair)]
@@ -102,7 +102,7 @@ def prepare(room: BuildLab, wheels: list[str] | None) -> None:
 
 
 def builds(room: BuildLab, options: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
-    """Measure a cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
+    """Measure cold build, next torch and pull, one way after the other, `runs` times."""
     for name in (name for measure in options.only for name in ROWS.get(measure, ())):
         results.start(name, UNITS.get(name, "s"), options.ways, run)
     for node in build_pull.nodes(options.containerd) if "pull" in options.only else ():
@@ -126,7 +126,7 @@ def builds(room: BuildLab, options: argparse.Namespace, results: Results, run: B
 
 
 def six(room: BuildLab, options: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
-    """Measure the bytes of a registry that has all of SIX, and of the engine's disk after building them.
+    """Measure the bytes of SIX in a registry, and on the engine's disk.
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
     """
@@ -194,7 +194,7 @@ def measure_next(room: BuildLab, way: Way, number: int, before: dict[str, int], 
 
 
 def measure_pull(room: BuildLab, way: Way, torch: str, programs: Path | None, results: Results) -> None:
-    """Push an image to a registry on this machine, empty the engine, and pull it; then as other nodes pull."""
+    """Push an image, empty the engine, and pull it; then pull as other nodes do."""
     with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
         ref = f"{host}/benchmark/{way}:new"
         layers = len(room.layers(built(room, torch)))
@@ -217,7 +217,7 @@ def measure_reused_layers(room: BuildLab, results: Results) -> None:
 
 
 def measure_resident(room: BuildLab, results: Results) -> None:
-    """Build in an empty engine with no layer on the machine, from the layers that another build sent to a registry."""
+    """Build in an empty engine from layers that another build sent to a registry."""
     with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
         build = [*command("ours", OLD), "--cache-layers", f"{host}/benchmark/layers"]
         room.empty(layers=False)
@@ -230,7 +230,7 @@ def measure_resident(room: BuildLab, results: Results) -> None:
 
 
 def measure_up_to_date(repetitions: int, results: Results, run: BenchmarkRun) -> None:
-    """Measure the whole matrix again, with everything built: in the user's own engine, where it is."""
+    """Measure the whole matrix with everything built, in the user's own engine."""
     row = results.start("nothing to do", "s", ["ours"], run)
     again = [*INVOKE, "build", "--all", "--rehearse"]
     subprocess.run(again, cwd=paths.PROJECT, check=True)
@@ -262,7 +262,7 @@ def note(results: Results, way: Way, run: TimedRun, values: dict[str, float]) ->
 
 
 def this_run(wheels: list[str] | None) -> BenchmarkRun:
-    """Return when this run began, at which commit, on what, and with which large wheels, where not with all."""
+    """Return this run's time, commit, machine and, if not all, large wheels."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=paths.PROJECT, capture_output=True, text=True, check=True
     ).stdout.strip()

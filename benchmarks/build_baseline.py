@@ -1,4 +1,4 @@
-"""The baseline: the same base, fabric and wheels as one of our images, put together the way that most guides tell.
+"""Build the baseline: base, fabric and wheels of ours, put together as most guides do.
 
 One Dockerfile, `pip install` in a RUN, layers of gzip, nothing shared between images.
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def dockerfile(ours: BuildSpec) -> str:
-    """Our Dockerfile with pip's one RUN in the place of the wheels' layers; the fabric's stages are the same text."""
+    """Return our Dockerfile with one RUN of pip in place of the wheels' layers."""
     text = ours.dockerfile.read_text(encoding="utf-8")
     stages = {name: stage for stage in re.split(r"(?m)^(?=FROM )", text) if (name := _name(stage))}
     apt = stages["with-python"].split("\n", 1)[1].split(" <<'SH'")[0]
@@ -75,7 +75,7 @@ def dockerfile(ours: BuildSpec) -> str:
 
 
 def _name(stage: str) -> str:
-    """Return the name that a stage's first line gives it; empty for what comes before the first stage."""
+    """Return the name of a stage; empty before the first stage."""
     match = re.match(r"FROM .* AS (\S+)\n", stage)
     return match[1] if match else ""
 

@@ -1,4 +1,4 @@
-"""What the bytes alone cost on this machine: the same wheels without BuildKit, by the plainest fast tools there are.
+"""Measure what the bytes alone cost: the same wheels by plain fast tools.
 
 No image comes of it. It bounds what any way of building can reach: the wheels have to be unpacked, compressed for a
 registry, and unpacked again where the image is to run.
@@ -19,7 +19,7 @@ LEVEL = 3  # as our layers
 
 
 def floor(requirements: str, python: str, platform: str, folder: Path) -> dict[str, float]:
-    """Return the seconds of each step, one after the other, each on all cores where its tool can."""
+    """Return the seconds of each step, on all cores where its tool can use them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     wheels, blob, unpacked = folder / "wheels", folder / "wheels.tar.zst", folder / "unpacked"

@@ -1,4 +1,4 @@
-"""A laboratory for measuring builds: an engine of its own that can be emptied, and a copy of this project."""
+"""A laboratory for builds: an engine that can be emptied, and a copy of this project."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class BuildLab:
         return self.folder / "project"
 
     def time(self, name: str, command: Sequence[str | Path]) -> TimedRun:
-        """Run `command` in the project; its output goes to <name>.log. Ends the benchmark where it fails."""
+        """Time `command` in the project, logged to <name>.log. Exits where it fails."""
         log = self.folder / f"{name}.log"
         begun = time.monotonic()
         with log.open("w", encoding="utf-8") as out, processor() as spent:
@@ -72,7 +72,7 @@ class BuildLab:
         return self.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
 
     def empty(self, layers: bool = True) -> None:
-        """Leave no image and no cache in the engine, which is this laboratory's own, nor `layers` that were made."""
+        """Remove all images and caches of the engine, and the `layers` that were made."""
         if layers:
             shutil.rmtree(layer_store.root(), ignore_errors=True)
         if images := self.docker("image", "ls", "--quiet").split():
@@ -115,7 +115,7 @@ def _last(pattern: re.Pattern[str], log: str) -> float:
 
 @contextmanager
 def lab(folder: Path) -> Iterator[BuildLab]:
-    """Provide a laboratory under `folder`, whose engine ends with it; bases that were made there before are used."""
+    """Provide a laboratory under `folder`, with bases that were made there before."""
     state = folder / "state"
     os.environ["RDMA_IMAGES_STATE"] = str(state)
     shutil.rmtree(folder / "project", ignore_errors=True)

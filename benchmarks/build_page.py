@@ -1,4 +1,4 @@
-"""docs/explanation/performance.md and its chart, from what docs/explanation/performance.json has."""
+"""Write docs/explanation/performance.md and its chart from performance.json."""
 
 import string
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ def write(results: Results) -> None:
 
 
 def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) -> tuple[str, str]:
-    """Return what was measured of a goal, and "yes" or "no"; nothing is reached by figures of two runs."""
+    """Return what was measured of a goal, and whether it was reached, by one run."""
     try:
         verdict = goal.measure(results)
     except MixedRunsError as error:
@@ -70,7 +70,7 @@ def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) 
 
 
 def bound(results: Results, steps: list[str]) -> dict[str, float] | None:
-    """Return the seconds of the steps that no build can leave out, and both cold builds beside them.
+    """Return the seconds of indispensable steps, and both cold builds beside them.
 
     None where something of it was not measured, or not in one run.
     """
@@ -88,7 +88,7 @@ def bound(results: Results, steps: list[str]) -> dict[str, float] | None:
 
 
 def processor_time(results: Results) -> dict[str, float] | None:
-    """Return the processor time of our cold build, the engine's share, and what it would take at the least.
+    """Return the cold build's processor time, the engine's share, and the minimum.
 
     None where something of it was not measured, or not in one run.
     """
@@ -117,7 +117,7 @@ def _comparable(row: ResultRow) -> bool:
 
 
 def figure_text(row: ResultRow, way: str) -> str:
-    """Return a way's median and its spread, "93 s (90 to 101)"; a dash where it was not measured."""
+    """Return a way's median and spread, "93 s (90 to 101)"; a dash for none."""
     values = row.values.get(way)
     if not values:
         return "—"

@@ -1,4 +1,4 @@
-"""Pulls as a Kubernetes node makes them: by containerd 2.2 or later, and by SOCI's snapshotter in its parallel mode."""
+"""Pulls as Kubernetes nodes make them: containerd 2.2, and SOCI's parallel mode."""
 
 import shutil
 import subprocess
@@ -79,7 +79,7 @@ def nodes(programs: Path | None) -> tuple[PullingNode, ...]:
 
 
 def pull(node: PullingNode, programs: Path, folder: Path, ref: str, layers: int) -> float:
-    """Return the seconds of a pull into a containerd with nothing in it, under `folder`, which is removed.
+    """Return the seconds of a pull into an empty containerd under `folder`.
 
     Ends the benchmark where not all layers are there afterwards: containerd 2.3 can lose an error of a parallel pull.
     """

@@ -1,4 +1,4 @@
-"""What was measured, kept in docs/explanation/performance.json: a run of some measurements leaves the others.
+"""The results in docs/explanation/performance.json, of several runs.
 
 Every figure names the run that it is of, and a ratio of figures of two runs is refused: they may be of two machines, or
 of two hours of a shared one.
@@ -83,7 +83,7 @@ class ResultRow:
 
     @property
     def ratio(self) -> float | None:
-        """Return how many times less ours is; None where one way was not measured. Raises MixedRunsError."""
+        """Return baseline over ours; None for a missing one. Raises MixedRunsError."""
         return ratio(self.figure("baseline"), self.figure("ours"))
 
 

@@ -52,7 +52,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _timed(command: list[str], folder: str) -> tuple[float, float, float]:
-    """Return the seconds that a command takes, those of the processor for it and its children, and the load."""
+    """Return wall seconds, processor seconds with children, and load of a command."""
     used, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, capture_output=True, check=True)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)

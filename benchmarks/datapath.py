@@ -1,4 +1,4 @@
-"""How long the validation of a data path takes: an image read, two machines started, each exchange. Prints medians.
+"""Time the validation of a data path: reading, starting, each exchange. Print medians.
 
 python benchmarks/datapath.py rdma-images/efa-pytorch:<tag> …     images of the engine
 

@@ -1,4 +1,4 @@
-"""How soon an empty node runs `import torch`: containerd with stargz-snapshotter, SOCI's, and a whole pull, in turn.
+"""Time `import torch` on an empty node: with stargz-snapshotter, SOCI, a whole pull.
 
 As root: python benchmarks/lazy_pull.py HOST:PORT/NAME:TAG --namespaces NODE --interface DEVICE --programs FOLDER
 
@@ -74,7 +74,7 @@ class Node:
 
     @contextmanager
     def daemon(self, socket: str, program: str, *arguments: object) -> Iterator[int]:
-        """Run a program until the end of the context; yields its process id once it listens on `socket`."""
+        """Run a program for the block, and yield its process id once `socket` exists."""
         environ = os.environ | {"PATH": f"{self.programs}:{os.environ['PATH']}"}
         with (self.folder / f"{program}.log").open("wb") as log:
             command = self.command(program, *arguments)
@@ -103,7 +103,7 @@ def processor_seconds(processes: list[int]) -> float:
 
 
 def measure(node: Node, images: Sequence[str], way: str, reads_rest: bool) -> None:
-    """Pull and run the images on an empty node; print a row for each. With `rest`, wait for all their bytes."""
+    """Pull and run the images on an empty node, printing rows; may wait for all bytes."""
     host, folder = images[0].partition("/")[0], node.folder
     (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, snapshotter=SNAPSHOTTERS[way]))
     (folder / "stargz.toml").write_text(STARGZ.format(host=host))
@@ -129,7 +129,7 @@ def measure(node: Node, images: Sequence[str], way: str, reads_rest: bool) -> No
 def pull_and_run(
     node: Node, ctr: Sequence[str], image: str, processes: list[int], way: str, reads_rest: bool
 ) -> dict[str, object]:
-    """Return for each event the seconds, bytes and daemons' processor seconds since the pull began."""
+    """Return seconds, bytes and daemons' processor seconds at each event of a pull."""
     snapshotter = f"--snapshotter={SNAPSHOTTERS[way]}"
     pull = ["rpull"] if way == "lazy" else ["pull", snapshotter]
     begin, base, row = time.monotonic(), node.received(), dict[str, object]()

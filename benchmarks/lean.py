@@ -1,4 +1,4 @@
-"""What a runtime image leaves out, by pattern of dockerfiles/devel-files.txt and by wheel, in files and bytes.
+"""List what a runtime image leaves out, by pattern and wheel, in files and bytes.
 
 python benchmarks/lean.py IMAGE   (a devel image in the engine: there the wheels' RECORDs are whole)
 """
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def files(image: str) -> list[tuple[str, str, int]]:
-    """Wheel, path below site-packages and bytes of every file that the wheels of an image brought, by their RECORDs."""
+    """Return wheel, path and bytes of every file in the RECORDs of an image's wheels."""
     running = engine.ensure()
     read = 'cd /opt/venv/site-packages && for r in *.dist-info/RECORD; do sed "s|^|${r%%.dist-info*},|" $r; done'
     command = ["docker", "run", "--rm", "--network", "host", image, "sh", "-c", read]

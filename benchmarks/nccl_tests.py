@@ -1,4 +1,4 @@
-"""What compiling nccl-tests costs: processor seconds and memory of each file for each GPU architecture.
+"""Measure what compiling nccl-tests costs, by file and GPU architecture.
 
     python benchmarks/nccl_tests.py nccl-tests-2.19.6.tar.gz sm_80 sm_90 --backends PROXY EFA_GDA
 
@@ -49,7 +49,7 @@ def measured(command: Sequence[str | Path], folder: Path, file: str, for_: str) 
 
 
 def installed(folder: Path, cuda: str, nccl: str) -> tuple[Path, Path]:
-    """Install the compiler for CUDA `cuda` and NCCL `nccl` under `folder`: the toolkit and the folder of NCCL."""
+    """Install CUDA's compiler and NCCL under `folder`; return both folders."""
     wheels = [*toolkit_requirements(cuda, facts.load()), f"nvidia-nccl-cu{cuda.partition('.')[0]}=={nccl}"]
     if not folder.exists():
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", folder, *wheels], check=True)
@@ -83,7 +83,7 @@ def costs(options: argparse.Namespace) -> list[Cost]:
 
 
 def table(cost_rows: Sequence[Cost], architectures: Sequence[str]) -> str:
-    """Processor seconds as a Markdown table: a row a file, a column an architecture, and the host's part."""
+    """Return processor seconds as Markdown: a row a file, a column an architecture."""
     by_key = {(cost.file, cost.for_): cost for cost in cost_rows}
     columns = {
         name: {file: by_key[file, name].seconds for file, for_ in by_key if for_ == name} for name in architectures

@@ -1,4 +1,4 @@
-"""How long planning takes: the whole process, its parts, and a thousand rows planned and rendered. Prints medians.
+"""Time planning: the process, its parts, and a thousand rows. Print medians.
 
 Processor time, not wall time, so that a busy machine matters less. Compiled bytecode is kept, as for any user, also
 where the environment says PYTHONDONTWRITEBYTECODE.
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def thousand(all_facts: Facts, ours: Matrix) -> Matrix:
-    """Return the matrix of efa-pytorch, grown to every base and torch, and as many installers as give ROWS rows."""
+    """Return the matrix of efa-pytorch, grown to about ROWS rows."""
     bases, torches = tuple(all_facts.bases.bases), tuple(all_facts.torch.releases)
     installers = tuple(all_facts.efa.releases)[: -(-ROWS // (len(bases) * len(torches)))]
     values = {"base": bases, "pytorch": torches, "efa-installer": installers}
@@ -56,7 +56,7 @@ def thousand(all_facts: Facts, ours: Matrix) -> Matrix:
 
 
 def rendered(planned: Plan, all_facts: Facts, ours: Matrix) -> None:
-    """Render every image's Dockerfile, all with the wheels of the default row: locking is no part of this."""
+    """Render all Dockerfiles with the default row's wheels: locking is not measured."""
     default = planner.plan(ours, all_facts, ["efa-pytorch"]).images[0]
     wheels, toolkit, tools = lock.load(default), lock.load_toolkit(default), lock.tools()
     for image in planned.images:
@@ -77,7 +77,7 @@ def empty_task() -> None:
 
 
 def measured(work: Callable[[], object]) -> list[float]:
-    """Return the seconds of processor time of each run but the first, which compiles what is not compiled yet."""
+    """Return the processor seconds of each run but the first, which compiles bytecode."""
     work()
     seconds = []
     for _ in range(RUNS):

@@ -1,4 +1,4 @@
-"""What a measured command cost in processor time, which bounds how fast it can get with this many cores."""
+"""Measure a command's processor time, which limits its speed on this many cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

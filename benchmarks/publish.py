@@ -1,4 +1,4 @@
-"""How fast publishing is: a full push, a push of a changed torch, a run with nothing to do, and docker's own push.
+"""Time publishing: full, with a changed torch, with nothing to do, and `docker push`.
 
 python benchmarks/publish.py [MEBIBYTES]
 
@@ -141,7 +141,7 @@ def numbered(target: str, number: int) -> Image:
 
 
 def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
-    """Return the image `digest` as if it had been built and validated as the target's default row."""
+    """Return the image `digest` as built and validated as the target's default row."""
     image = numbered(target, number)
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"

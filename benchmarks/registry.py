@@ -1,4 +1,4 @@
-"""Debian's docker-registry on the loopback interface, for the benchmarks that need somewhere to push to."""
+"""Debian's docker-registry on the loopback interface, for benchmarks that push."""
 
 import json
 import shutil

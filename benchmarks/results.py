@@ -1,4 +1,4 @@
-"""How long the verdict of a job takes: 512 ranks whose logs have 100 kB each, and one log of 200 MB. Prints seconds.
+"""Time the verdict of a job: 512 logs of 100 kB, and one of 200 MB. Print seconds.
 
 Wall time and processor time of the whole process, and its peak of memory. The logs have the lines of real ones: those
 of NCCL's start, channels to 97 peers and inside the node, rings and trees, which are most of a large job's log, and

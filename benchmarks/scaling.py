@@ -1,4 +1,4 @@
-"""What a registry cache is worth to a second machine: the same shard there, with the cache and without it.
+"""Measure what a registry cache saves a second machine, with a synthetic image.
 
 python benchmarks/scaling.py [MEBIBYTES]
 
@@ -75,7 +75,7 @@ def write_context(folder: Path, base: Path, mebibytes: int) -> None:
 
 @contextmanager
 def engine() -> Iterator[Engine]:
-    """Provide a private engine with an empty state folder, gone afterwards. What it is made of is fetched once."""
+    """Provide a private engine with an empty state folder, removed afterwards."""
     before = os.environ.get("RDMA_IMAGES_STATE")
     os.environ["RDMA_IMAGES_STATE"] = folder = tempfile.mkdtemp(prefix="rdma-bench-")
     try:

@@ -1,4 +1,4 @@
-"""What a registry cache is worth to a second machine for the product's own build.
+"""Measure what a registry cache saves a second machine, with the product's build.
 
 python benchmarks/scaling_product.py [TARGET]
 
@@ -47,7 +47,7 @@ def machine(bases: Path) -> Iterator[None]:
 
 
 def build(clone: Path, target: str, option: str) -> tuple[float, int, int]:
-    """Return the seconds of `invoke build`, and of BuildKit's steps all and those from a cache."""
+    """Return the seconds of `invoke build`, BuildKit's steps, and those from a cache."""
     shutil.rmtree(clone / "build", ignore_errors=True)
     command = [sys.executable, "-m", "invoke", "build", "--target", target, "--rehearse", "--no-validate", option]
     begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How long validation takes, against container-structure-test on the same checks of the same image.
+"""Time validation against container-structure-test, with the same checks.
 
 python benchmarks/validate.py REF [--checks 50] [--runs 3] [--tool PATH]
 

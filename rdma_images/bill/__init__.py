@@ -1,1 +1,1 @@
-"""The bill of materials of an image: its packages, what they bring along, and under which licences."""
+"""The bill of materials of an image: packages, bundled libraries, licences."""

@@ -24,7 +24,7 @@ _LARGEST = 16 << 20  # bytes of one text; the longest of torch's has 0.6 MB
 
 
 def pack(engine: Engine, digest: str, parts: Sequence[BillPart]) -> bytes:
-    """Return the texts of `parts` and Debian's common licences as a tar archive, compressed by gzip; b"" of none.
+    """Return the licence texts of `parts` as a tar.gz; b"" without any.
 
     The same image gives the same bytes. No program of the image runs.
 
@@ -78,7 +78,7 @@ def _read_texts(engine: Engine, digest: str, text_paths: set[str]) -> dict[str, 
 def _files(
     client: docker.APIClient, container: str, paths: set[str], is_text: Callable[[str], bool]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the regular files at or below `paths` that are texts; a link at a path is followed once."""
+    """Yield the texts at or below `paths`; a link at a path is followed once."""
     for path in sorted(paths):
         try:
             content, status = client.get_archive(container, path, chunk_size=CHUNK)

@@ -1,4 +1,4 @@
-"""The licences of packages as SPDX expressions, from wheels' metadata and Debian's copyright files.
+"""Licences of packages as SPDX expressions, from wheels and Debian's copyright files.
 
 What has no SPDX name gets a LicenseRef that says where the text is; what names no licence gets an empty expression.
 """
@@ -70,7 +70,7 @@ _WORDS = 8  # of a name with an exception; what has more is the text of a licenc
 
 
 def wheel_license(contents: WheelContents) -> str:
-    """Return the SPDX expression of a wheel: its License-Expression, its License, or its classifiers, in this order."""
+    """Return a wheel's SPDX expression, by its expression, licence or classifiers."""
     if contents.license and (expression := normalize(contents.license)):
         return expression
     field = " ".join(contents.license_field.split()).lower()
@@ -83,7 +83,7 @@ def wheel_license(contents: WheelContents) -> str:
 
 
 def debian_license(contents: DebianContents) -> str:
-    """Return the SPDX expression of a Debian package: all licences that its copyright file names."""
+    """Return a Debian package's SPDX expression: all licences of its copyright file."""
     return conjunction(_debian(name) for name in contents.licenses)
 
 

@@ -1,4 +1,4 @@
-"""The parts of an image, whatever form a bill of materials has: what each is, whose, and what it depends on."""
+"""The parts of an image for any bill of materials: origin, licence, dependencies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class BillPart:
-    """A package, a library inside one, or the download that something was compiled or installed from."""
+    """A package, a library inside one, or the download of something installed."""
 
     ref: str  # its package URL, or for a bundled library that of its wheel with the path behind it
     name: str
@@ -39,7 +39,7 @@ class BillPart:
 
 
 def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
-    """Return the parts that `report` has measured; with `image`, also hashes from its lock, and its downloads.
+    """Return the parts measured by `report`, with `image` also hashes and downloads.
 
     The image's `labels` say which Python packages are not the public index's: their addresses do not name it.
     Raises RdmaImagesError where the report has measured no packages: an empty list would be a false one.

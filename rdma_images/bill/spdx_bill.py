@@ -1,4 +1,4 @@
-"""The bill of materials as SPDX 2.3. Source: spdx.github.io/spdx-spec/v2.3, sections 6 to 11."""
+"""The bill of materials as SPDX 2.3: spdx.github.io/spdx-spec/v2.3, sections 6 to 11."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The user's own files in an image: those of a target as one tar, and the folder as a build context of own stages.
+"""The user's own files in an image: as one tar, and as a build context of own stages.
 
 The same files make the same tar, whatever their times and wherever they are.
 """
@@ -53,7 +53,7 @@ def pack(image: Image) -> str | None:
 
 
 def context_digest(dockerfile: str) -> str | None:
-    """Return the digest of the folder's files; None for a Dockerfile that takes none of them by `CONTEXT`.
+    """Return the digest of the folder's files; None where no stage takes any.
 
     Raises:
         RefusedError: the files are larger than `MAX_BYTES`.
@@ -62,7 +62,7 @@ def context_digest(dockerfile: str) -> str | None:
 
 
 def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
-    """Return the digest of the files of a folder of the project, without those that `.dockerignore` or `ignored` name.
+    """Return the digest of a folder's files, without the ignored ones.
 
     Raises:
         RefusedError: the files are larger than `MAX_BYTES`.
@@ -104,7 +104,7 @@ def contexts(dockerfile: str) -> dict[str, str]:
 
 
 def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:
-    """Yield the files below `entry` with their paths in the image, in a fixed order; a folder before its content."""
+    """Yield the files below `entry` with their paths in the image, sorted, folders first."""
     root = paths.PROJECT / entry.path
     if not root.is_symlink() and not root.exists():
         raise RefusedError(f"{root}: no such file or folder\ncorrect `files` of matrix.yaml, or write it")

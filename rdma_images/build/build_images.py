@@ -22,7 +22,7 @@ REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>
 def build(
     specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
 ) -> tuple[Build, ...]:
-    """Build those images of `specs` that are not up to date in the engine; returns the builds of all, in order.
+    """Build the images of `specs` that are not up to date; return all builds, in order.
 
     Raises UnreachableError with the table of all sources where one does not answer, RefusedError where images would
     overwrite one another's caches, and RdmaImagesError where a download differs from its pin, the disk is too small or
@@ -56,7 +56,7 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
 
 
 def up_to_date_builds(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
-    """Return the images that need not be built, by id: built before from the same inputs, and still in the engine."""
+    """Return, by id, the builds in the engine that have the same inputs."""
     recorded_builds = {
         spec.image.id: recorded
         for spec in specs
@@ -89,7 +89,7 @@ def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
 
 
 def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
-    """Return name -> id of the images that the engine has; with the containerd store, the manifest's digest."""
+    """Return the engine's images by name: with the containerd store, manifest digests."""
     if not names:
         return {}
     with ThreadPoolExecutor(

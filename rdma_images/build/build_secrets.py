@@ -1,4 +1,4 @@
-"""Mirrors, logins and the CA bundle as BuildKit's secrets: a build needs them, and no image may have them."""
+"""Mirrors, logins and the CA bundle as BuildKit secrets, which no image keeps."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def provide_secrets(
     references: Mapping[str, str] | None = None,
     indexes: Iterable[PackageIndex] = (),
 ) -> Iterator[dict[str, Path]]:
-    """Yield the files of a build's secrets by id, which only this user can read and that end with the block.
+    """Yield the files of a build's secrets by id, readable by this user, for the block.
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
     `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.
@@ -63,7 +63,7 @@ def provide_secrets(
 
 @contextmanager
 def _secrets_folder() -> Iterator[Path]:
-    """Provide a folder that only this user can enter, for the block; remove those that killed builds left.
+    """Provide a private folder for the block, and remove those of killed builds.
 
     Each is locked by its build (flock), so the kernel says which builds are no more.
     """
@@ -118,7 +118,7 @@ def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable
 
 
 def _uv_config(index: str, extra_indexes: Sequence[str]) -> str:
-    """Return uv.toml. Wheels are installed by their hashes, so that the order of the indexes does not matter."""
+    """Return uv.toml; the order of indexes does not matter, since wheels have hashes."""
     if not index:
         return ""
     index_tables = "".join(f'[[index]]\nurl = "{index_url}"\n' for index_url in extra_indexes)
@@ -135,7 +135,7 @@ def _check_size(bundle: Path) -> None:
 
 
 def _line(supply: Supply) -> str:
-    """Return an archive in apt's one-line format, sources.list(5), which apt expects in a file without an ending."""
+    """Return an archive as a line of sources.list(5)."""
     extra = supply.source.extra
     options = f"signed-by={extra['signed-by']}" + (" check-valid-until=no" if "snapshot" in extra else "")
     lines = (f"deb [{options}] {supply.address} {suite}" for suite in extra["suites"].split())
@@ -143,7 +143,7 @@ def _line(supply: Supply) -> str:
 
 
 def _apt_config(has_sources: bool) -> str:
-    """Return apt.conf(5): the CA bundle, logins, retries, and with `has_sources` this tool's sources for the base's.
+    """Return apt.conf(5): CA bundle, logins, retries and, if wanted, our sources.
 
     dpkg waits for the disk at every file, so that a machine which loses its power has whole packages; of a step that
     loses it nothing is kept.
@@ -160,7 +160,7 @@ def _apt_config(has_sources: bool) -> str:
 
 
 def _apt_auth(archives: Iterable[Supply], logins: Mapping[str, Login]) -> str:
-    """Return apt_auth.conf(5): with the scheme, without which apt sends no login over plain http."""
+    """Return apt_auth.conf(5), with schemes: else apt sends no login over plain http."""
     lines = []
     for address in sorted({s.address for s in archives}):
         if login := logins.get(host(address)):

@@ -1,4 +1,4 @@
-"""An image to build, with everything that decides its bytes. Making one asks no network, once all is locked."""
+"""An image to build, with everything that decides its bytes."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from rdma_images.selection.project import Project
 
 @dataclass(frozen=True)
 class BuildSpec:
-    """An image and its inputs: `bases` to bootstrap, by name and platform; `other_inputs` is the digest of the rest."""
+    """An image and its inputs: bases, packages, and `other_inputs`, a digest of the rest."""
 
     image: Image
     lock: Lock
@@ -39,7 +39,7 @@ class BuildSpec:
 
     @property
     def inputs(self) -> str:
-        """Return the digest of all inputs: with equal ones nothing is built again. A build may make a base first."""
+        """Return the digest of all inputs; an image of equal ones is not built again."""
         bases = {bootstrap.key(*base_key): debian_lock.last_bootstrapped(*base_key) for base_key in self.bases}
         return input_digest(
             {"others": self.other_inputs, "bases": {name: base.tar for name, base in bases.items() if base}}
@@ -47,7 +47,7 @@ class BuildSpec:
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """Return all that the image downloads. For a build alone: asking uv and pip for their index takes 0.5 s."""
+        """Return all downloads of the image; asking uv and pip for the index takes 0.5 s."""
         return sources.sources(self.image, self.facts)
 
     @property
@@ -103,7 +103,7 @@ def build_spec(
 
 
 def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of matrix.yaml and of the locks that an image is built from, those that are there."""
+    """Return the SHA-256 of matrix.yaml and of the image's existing locks."""
     requests = (lock.lock_request(image), lock.toolkit_request(image))
     locks = [*map(lock.lock_path, requests), *map(debian_lock.path, bases)]
     names = [f"locks/{path.parent.name}/{path.name}" for path in locks]
@@ -123,7 +123,7 @@ def _read_or_lock(
     rehearse: bool,
     progress: Progress,
 ) -> Lock:
-    """Return a lock of the project; a rehearsal that finds none has its own below build/, for it ships nothing.
+    """Return a lock, resolved if missing; a rehearsal's own lock is below build/.
 
     Args:
         load_locked: Takes the folder of locks, None for the project's.

@@ -1,4 +1,4 @@
-"""Find the image to run: the one that was built of a target, or any of the engine by its name."""
+"""Find the image to run: the one built of a target, or any of the engine by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[RunSettin
 
 
 def _built_refs(target: str) -> list[str]:
-    """Return the names in the engine of what was built of a target, by the files that builds wrote."""
+    """Return the names of a target's built images, from their build.json."""
     builds = (BUILD.read_if_valid(folder.name) for folder in files.list_folder(paths.IMAGES))
     return [build.ref for build in builds if build and build.ref.startswith(f"{REPOSITORY}/{target}:")]
 

@@ -1,4 +1,4 @@
-"""The build contexts of one build: each is a pulled base, a bootstrapped base, a download or a stand-in."""
+"""Build contexts: pulled or bootstrapped bases, downloads, stand-ins."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rdma_images.render.bake import HelperTarget, bootstrap_helper
 
 @dataclass
 class Contexts:
-    """The contexts and helper targets of one bake file; images that need the same helper target share it."""
+    """The contexts of one bake file; images share the helper targets they need."""
 
     facts: Facts
     download: Callable[[Source], Path]  # where the verified download of a source is, in a folder of its own

@@ -1,4 +1,4 @@
-"""Build images that are not up to date: what they need, one bake call for all, and each one's build.json."""
+"""Run a build: download, make contexts, bake all images at once, write build.json."""
 
 import re
 import time
@@ -49,7 +49,7 @@ def build(
     progress: Progress,
     lock: locking.HeldLock,
 ) -> dict[str, Build]:
-    """Check that every source answers, download, bake, and write build.json; return the builds by image id.
+    """Download, bake and write build.json; return the builds by image id.
 
     `lock` is let go while packages are compiled: other builds need not wait for that.
 
@@ -76,7 +76,7 @@ def build_layout(
     revision: labels.Revision,
     progress: Progress = silent,
 ) -> None:
-    """Build an image into the folder `options.layout`: no image of the engine changes, and no build.json is written.
+    """Build an image into the folder `options.layout`, without the engine or build.json.
 
     Raises as `build_images.build` does.
     """
@@ -93,7 +93,7 @@ def _bake(
     progress: Progress,
     lock: locking.HeldLock,
 ) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts]:
-    """Download what the images need and bake them; return each image's supplies by its id, and the wheels' layers."""
+    """Download and bake; return the supplies by image id, and the wheels' layers."""
     supplies = _require_inputs(specs, project, engine, options, progress)
     contexts = _download(supplies, project, progress)
     targets = _targets(specs, supplies, contexts, project, revision, progress)
@@ -122,7 +122,7 @@ def _bake(
 def _require_inputs(
     specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
 ) -> dict[str, tuple[Supply, ...]]:
-    """Check that the engine can build the images and that every source answers; return each image's supplies by its id.
+    """Check engine, sources and disk space; return the supplies by image id.
 
     Raises RefusedError or RdmaImagesError for the first condition that does not hold; nothing is downloaded but the
     images that a fabric is added to.
@@ -168,7 +168,7 @@ def _secret_files(
 def _unlocked_to_compile(
     specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]], lock: locking.HeldLock
 ) -> Iterator[None]:
-    """Let other builds have the lock for the block, and keep the wheels' layers, where a package is to be compiled."""
+    """Release the build lock for the block where a package has to be compiled."""
     if source_wheels.are_complete(specs, rehearsed):
         yield
     else:
@@ -177,7 +177,10 @@ def _unlocked_to_compile(
 
 
 def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Options, progress: Progress) -> None:
-    """Bring the images that a fabric is added to into the engine. Raises RefusedError for another builder."""
+    """Bring the images of `--onto` into the engine.
+
+    Raises RefusedError for another builder.
+    """
     for spec in specs:
         if spec.image.onto and options.builder:
             raise RefusedError(
@@ -189,7 +192,7 @@ def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Optio
 
 
 def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
-    """Return the ids of the sources that stand-ins replace in an image, and in the one that it is added to.
+    """Return the ids of sources that stand-ins replace, also in an image below.
 
     A stand-in of another version for the same source is in the place of that one's.
     """
@@ -200,7 +203,7 @@ def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...
 
 
 def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
-    """Write build/bake.json for `specs`, to read or to build by hand, and return its path; downloads nothing."""
+    """Write build/bake.json for `specs` without downloads, and return its path."""
 
     def base_tar(base: str, platform: str) -> Path:
         base_record = debian_lock.last_bootstrapped(base, platform)
@@ -253,7 +256,7 @@ def _targets(
 
 
 def builder_versions(engine: Engine, builder: str | None) -> dict[str, str]:
-    """Return the versions of the programs that built. The engine's BuildKit is Docker's; buildx knows a builder's."""
+    """Return the versions of the programs that built, with BuildKit for a builder."""
     versions_of_tool = {TOOL: version(TOOL)}
     if not builder:
         return {**versions_of_tool, "buildx": engine.buildx, "docker": engine.version}
@@ -305,7 +308,7 @@ def _record_and_remove_replaced(
 
 
 def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
-    """Return when the engine's disk has enough free space for building `specs`, or cannot be looked at from here.
+    """Raise RdmaImagesError where the engine's disk lacks space for building `specs`.
 
     `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
@@ -328,7 +331,7 @@ def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
 
 
 def _engine_data_folder(engine: Engine) -> Path | None:
-    """Return the engine's data folder, or None where its disk is another machine's or this user may not look at it."""
+    """Return the engine's data folder; None where this user cannot see it."""
     if not engine.host.startswith("unix://"):
         return None
     if engine.kind == "private":

@@ -1,4 +1,4 @@
-"""The files of Python packages that no index has, as build contexts: a wheel, a project folder, or a commit."""
+"""Python packages of no index as build contexts: wheels, project folders, commits."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def digests(image: Image, lock: Lock) -> dict[str, str]:
 
 
 def contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = silent) -> dict[str, str]:
-    """Return a folder with the files of each of those packages, by its context's name; commits are fetched.
+    """Return a folder with each package's files, by context name; commits are fetched.
 
     Raises:
         RdmaImagesError: git cannot fetch a commit.
@@ -55,7 +55,7 @@ def contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = si
 
 
 def _packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
-    """Return the image's packages that no index has, and that a marker does not leave out, by name."""
+    """Return the image's installed packages that no index has, by name."""
     local = {wheel.name for wheel in lock.wheels if wheel.origin}
     requirements = {canonicalize_name(line.name): line for line in map(Requirement, image.python_packages)}
     parsed = {str(name): parse(line.url) for name, line in requirements.items() if name in local}

@@ -74,7 +74,7 @@ def options(
     cache_to: Sequence[str] | None,
     layers: "Repository | None" = None,
 ) -> Options:
-    """Return the options of the command line, checked. Raises RefusedError for an unknown compression."""
+    """Return the checked options. Raises RefusedError for an unknown compression."""
     parsed_compression = bake.parse_compression(compression)
     return Options(
         rehearse, builder or None, parsed_compression, tuple(cache_from or ()), tuple(cache_to or ()), layers
@@ -83,7 +83,7 @@ def options(
 
 @dataclass(frozen=True)
 class BakeCommand:
-    """Runs `docker buildx bake` in an engine. Its methods raise RdmaImagesError where a build fails."""
+    """Run `docker buildx bake` in an engine. Raises RdmaImagesError where it fails."""
 
     engine: Engine
     options: Options
@@ -137,7 +137,7 @@ class BakeCommand:
     def _command(
         self, file: Mapping[str, Any], outputs: Mapping[str, str]
     ) -> Iterator[tuple[list[str], dict[str, str]]]:
-        """Provide the command that bakes `file`, and its environment; its files exist inside the block."""
+        """Provide the bake command and its environment; its files last for the block."""
         with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
             files = {"bake.json": file, "run.json": bake.run_file(file, self.secret_files, outputs)}
             if self.engine.build_network == "host" and not self.options.builder:
@@ -160,7 +160,7 @@ def _run(
     environment: Mapping[str, str],
     ids: Sequence[str],
 ) -> None:
-    """Run a command as `show` does, again where another run may pass. Raises RdmaImagesError where it fails."""
+    """Run a command, again after passing failures. Raises RdmaImagesError where it fails."""
     for _ in range(ATTEMPTS):
         code, lines = show(engine, command, environment)
         if not code or not any(map(PASSING.search, lines)):
@@ -170,7 +170,7 @@ def _run(
 
 
 def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command in plain progress, write its lines to standard error, and return its exit code and the lines."""
+    """Run a command in plain progress; return its exit code and its lines."""
     process = docker_command.start(
         engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
     )
@@ -184,7 +184,7 @@ def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str
 
 
 def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command that draws its progress on this terminal, and return its exit code and its last lines.
+    """Run a command that draws on this terminal; return exit code and last lines.
 
     It draws on a terminal between, whose bytes are passed on: a failed step's own lines are the last.
     """
@@ -212,7 +212,7 @@ def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:
 
 
 def build_error(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
-    """Return the error of a build, with what the failed step said itself: its first complaint is the cause."""
+    """Return the error of a build, with the first complaint of the failed step."""
     failure = f"BuildKit could not build {', '.join(ids)}"
     if full := next((match[1] for line in lines if (match := _FULL.match(line))), ""):
         fix = f"free disk space; {paths.COMMAND} engine.status shows what can be removed, and how"

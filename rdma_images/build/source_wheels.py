@@ -1,4 +1,4 @@
-"""Wheels that were compiled from source, kept in the state folder: what is compiled once is compiled for all images."""
+"""Wheels compiled from source, kept in the state folder for all images."""
 
 import contextlib
 import hashlib
@@ -43,7 +43,7 @@ def provide_contexts(
     progress: Progress = silent,
     repository: Repository | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Return the folders of the wheels from source, by the image's id and the stage that each stands for.
+    """Return the folders of wheels from source, by image id and stage.
 
     Args:
         specs: The images.
@@ -77,7 +77,7 @@ def are_complete(specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[st
 
 
 def compiled_packages(spec: BuildSpec, rehearsed: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of an image's packages from source whose wheels this machine has, compiled before."""
+    """Return the image's source packages whose wheels this machine has."""
     return tuple(wheel.name for wheel in _from_source(spec) if _has_wheel(root() / wheel_key(spec, wheel, rehearsed)))
 
 
@@ -117,7 +117,7 @@ def _get_or_compile(
     progress: Progress,
     repository: Repository | None,
 ) -> Path:
-    """Return the folder with the wheel of a source, compiled where neither this machine nor the registry has it."""
+    """Return the folder of a source's wheel: local, from the registry, or compiled."""
     folder = root() / wheel_key(spec, source, rehearsed)
     with contextlib.ExitStack() as stack:
         if not _has_wheel(folder):  # asked again with the locks: another build may have compiled it meanwhile
@@ -138,7 +138,7 @@ def _compile(
     progress: Progress,
     repository: Repository | None,
 ) -> Path:
-    """Fetch or compile a wheel into a new folder, which is there once it is whole; its lock is held."""
+    """Fetch or compile a wheel into a new folder, while its lock is held."""
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     _remove_leftovers()
@@ -177,7 +177,7 @@ def _remove_leftovers() -> None:
 
 
 def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -> bool:
-    """Return whether the registry had the wheel; one that lets nobody read is passed over, as for wheels' layers."""
+    """Return whether the registry had the wheel; one that denies reading has none."""
     try:
         return fetch_from_registry(key, repository, folder, progress)
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
@@ -186,7 +186,7 @@ def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -
 
 
 def _send(folder: Path, repository: Repository, progress: Progress) -> None:
-    """Send a wheel to the registry; one that does not take it ends no build, for which the wheel is there."""
+    """Send a wheel to the registry, and only report one that does not take it."""
     try:
         send_to_registry(folder.name, repository, folder, progress)
     except registry_errors.PublishError as error:
@@ -215,7 +215,7 @@ def _stage(dockerfile: str, name: str) -> str:
 
 
 def _trim() -> None:
-    """Remove the wheels whose last use is longest ago, while all take more than LIMIT; not those in the making."""
+    """Remove the least recently used wheels beyond LIMIT, except unfinished ones."""
     with locking.hold("source-wheels-trim", "removing compiled wheels that are not used"):
         complete = (folder for folder in files.list_folder(root()) if not folder.name.startswith("."))
         folders = sorted(complete, key=lambda folder: folder.stat().st_mtime)

@@ -1,4 +1,4 @@
-"""Stand-ins replace unreachable sources in a rehearsal: folders under dockerfiles/stand-ins/, built like any stage."""
+"""Stand-ins for unreachable sources in a rehearsal, from dockerfiles/stand-ins/."""
 
 from collections.abc import Iterable
 from hashlib import sha256
@@ -17,7 +17,7 @@ LAID_OVER = "stand-in"  # the build context of what is laid over a base
 
 
 def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTarget:
-    """Return the target that makes the stand-in for `source`; `base` is the bake target of the image's base."""
+    """Return the target that makes a source's stand-in on the bake target `base`."""
     return HelperTarget(
         name=bake_name(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
         folder=_folder(source.component),
@@ -64,7 +64,7 @@ def _folder(name: str) -> Path:
 
 
 def build_arguments(image: Image, facts: Facts) -> dict[str, str]:
-    """Return build arguments: versions and facts of the components. A Dockerfile uses those that it declares."""
+    """Return versions and facts of the components as build arguments."""
     arguments = dict(facts.bases.bases[image.axes["base"]].environment)
     for name, part in image.components.items():
         arguments[_argument(name)] = part.version

@@ -1,4 +1,4 @@
-"""Load the layers of the images' wheels into the engine while BuildKit builds all that is not a wheel."""
+"""Bring wheel layers to the builder while BuildKit builds the rest."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class WheelContexts:
 
 
 def are_usable(engine: Engine, options: Options) -> bool:
-    """Return whether layers can be passed on: by a registry, or to an engine that keeps them as they are and builds."""
+    """Return whether layers can be handed over, by a registry or to the engine."""
     return options.layers is not None or _is_loadable(engine, options)
 
 
@@ -72,7 +72,7 @@ def provide_contexts(
     build_system_layers: Callable[[Sequence[str]], None],
     progress: Progress = silent,
 ) -> WheelContexts:
-    """Bring the wheels' layers of all images to where the build takes them: into the engine, or a registry.
+    """Bring all images' wheel layers to the builder: into the engine, or a registry.
 
     While layers are made or sent, `build_system_layers` builds the rest of the images whose ids it gets. Where
     layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels.
@@ -118,7 +118,7 @@ def provide_contexts(
 
 @dataclass(frozen=True)
 class _Transfer:
-    """Transfers of the images of layers, and the layers to make; the engine gets those in `in_engine`."""
+    """How layer images are brought, and the layers to make first."""
 
     by_layer_set: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]]
     recipes: Sequence[Recipe]
@@ -145,7 +145,7 @@ def _plan_pull(
     engine: Engine,
     progress: Progress,
 ) -> _Transfer:
-    """Plan to complete a registry, and to pull from there into the engine what it lacks; None for no engine."""
+    """Plan to complete a registry, and to pull what the engine, if any, lacks."""
     recipes = [recipe for remote in remotes for recipe in remote.missing]
     complete = partial(remote_layers.complete_registry, repository=repository, progress=progress)
     actions: dict[LayerSet, Callable[[LayerMaker], LoadedImage]] = {
@@ -169,7 +169,7 @@ def _run_in_parallel(
     making: LayerMaker,
     build_system_layers: Callable[[], None] | None,
 ) -> dict[LayerSet, LoadedImage]:
-    """Run `work` for each image of layers, and `build_system_layers` meanwhile; return the results of `work`."""
+    """Run `work` for each layer image, and meanwhile build the system layers."""
     # The pool outside: what waits for a layer ends once the maker has.
     with ThreadPoolExecutor(1) as pool, making as maker:
         running = pool.submit(lambda: {layer_set: action(maker) for layer_set, action in work.items()})
@@ -186,7 +186,7 @@ def _is_loadable(engine: Engine, options: Options) -> bool:
 def _pull_image(
     _layer_set: LayerSet, complete: Callable[[LayerMaker], LoadedImage], maker: LayerMaker, engine: Engine
 ) -> LoadedImage:
-    """Complete an image of layers in its registry and pull it: BuildKit would do that after all other steps."""
+    """Complete a layer image in its registry, and pull it early, before BuildKit would."""
     loaded_image = complete(maker)
     docker_command.output(engine, "pull", "--quiet", loaded_image.ref)
     return loaded_image
@@ -201,7 +201,7 @@ def _download_layers(
     engine_layers: EngineLayers,
     progress: Progress,
 ) -> LoadedImage:
-    """Complete an image of layers in its registry and load it from files, which the private engine takes faster."""
+    """Complete a layer image in its registry, and load it from files, which is faster."""
     with fetching(layer_set, complete(maker), repository, engine_layers, maker.stop, progress) as source:
         return load.load_image(layer_set, source, engine, engine_layers, progress)
 

@@ -1,4 +1,4 @@
-"""Fetch GitHub's identity token of this job into files that Alibaba Cloud's and Azure's SDKs read.
+"""Fetch a GitHub job's identity token into files for Alibaba Cloud's and Azure's SDKs.
 
 `python -m rdma_images.ci.identity COMMAND …`, in a job that may ask for it (`id-token: write`). A cloud takes part
 whose variables are set; without any, the command just runs. The token is good for five minutes and the SDKs exchange it
@@ -54,7 +54,7 @@ CLOUDS = (
 
 
 def run_with_tokens(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH) -> int:
-    """Run `command` with the files of every cloud that `environ` has the variables of; return its exit code.
+    """Run `command` with tokens for each configured cloud; return its exit code.
 
     Raises RefusedError where a cloud's variables are incomplete or the job may not ask, RdmaImagesError where GitHub
     does not answer: then the command has not run.

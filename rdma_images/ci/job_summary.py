@@ -1,4 +1,4 @@
-"""The table of a CI run, in the Markdown of job summaries: what was built, validated and published."""
+"""The Markdown table of a CI run: what was built, validated and published."""
 
 from collections.abc import Iterable
 

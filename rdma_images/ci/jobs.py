@@ -1,4 +1,4 @@
-"""Turn the matrix into CI jobs: one for each image, with the machine it needs and the time it may take."""
+"""Turn the matrix into CI jobs, one for each image."""
 
 import json
 import shlex
@@ -70,7 +70,7 @@ def arguments(image: Image, matrix: Matrix) -> str:
 
 
 def wheel_group(image: Image) -> tuple[str, ...]:
-    """Return a key equal for images that share every wheel layer: the same torch, NCCL, Python and platform."""
+    """Return a key that images with the same wheel layers share."""
     deciding_components = (component.name for component in components.ALL if component.decides_wheels)
     return (
         image.platform,
@@ -95,7 +95,7 @@ def _caches(image: Image, all_images: Sequence[Image]) -> list[str]:
 
 
 def as_github(ci_jobs: Sequence[CiJob]) -> str:
-    """Return the jobs as the value of `strategy.matrix`. Raises RefusedError for more than GitHub takes."""
+    """Return the jobs for `strategy.matrix`. Raises RefusedError for too many."""
     if len(ci_jobs) > MAX_JOBS:
         raise RefusedError(
             f"{len(ci_jobs)} images are more than the {MAX_JOBS} jobs of one GitHub matrix\n"

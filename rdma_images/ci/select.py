@@ -1,4 +1,4 @@
-"""Select the images of the matrix that a CI run is about, and find what a build to ship needs from locks/ and lacks."""
+"""Select the images of a CI run, and find what their builds need and is not locked."""
 
 import json
 import re
@@ -59,7 +59,7 @@ class Shard:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return the shard "2/5" as (2, 5). Raises RefusedError for all but i/n with 1 <= i <= n <= MAX_PARTS."""
+    """Return the shard "2/5" as (2, 5). Raises RefusedError for anything else."""
     match = PART.fullmatch(text)
     number, total = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= total <= MAX_PARTS:
@@ -72,7 +72,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def split_images(images: Sequence[Image], count: int) -> tuple[tuple[Image, ...], ...]:
-    """Return `images` in `count` disjoint parts, every image in exactly one; the same input gives the same parts.
+    """Return `images` in `count` disjoint parts, always the same.
 
     Images with the same wheels are a group and stay in one part. Where there are fewer groups than parts, the largest
     groups are halved; each half builds the shared layers again. The heaviest group goes first, to the lightest part.
@@ -186,7 +186,7 @@ if __name__ == "__main__":
 
 
 def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tuple[str, ...]:
-    """Return what is not locked for a build on this machine: sources by id and address, wheels by their lock's key.
+    """Return the sources and wheels that are not locked for a build on this machine.
 
     Asks no network. A lock that is there and is about something else counts as missing.
     """
@@ -204,7 +204,7 @@ def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tu
 
 
 def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> None:
-    """Raise RefusedError, with all that is missing in one sentence, unless everything is locked.
+    """Raise RefusedError, naming all that is missing, unless everything is locked.
 
     Raises it for a mirror that names no source, too.
     """

@@ -1,4 +1,4 @@
-"""Debian, bootstrapped from its signed archive: a root file system, the same bytes for one state of the archive."""
+"""Bootstrap Debian root file systems: equal bytes for an equal state of the archive."""
 
 import functools
 import json
@@ -86,7 +86,7 @@ class BootstrapRecord:
 
 @dataclass(frozen=True)
 class ArchiveSnapshot:
-    """The archives as they were at a moment, and the digest of the signed release files that they must have."""
+    """Archives at one moment, and the digest that their release files must have."""
 
     archives: host_apt.Debian
     archive: str
@@ -98,7 +98,7 @@ def is_possible(name: str, platform: str) -> bool:
 
 
 def obstacle(name: str, platform: str) -> str | None:
-    """Return why this user cannot make the base on this host, as half a sentence, or None where they can.
+    """Return why this user cannot bootstrap the base here; None where they can.
 
     Nothing is fetched for the answer.
     """
@@ -117,7 +117,7 @@ def obstacle(name: str, platform: str) -> str | None:
 
 @functools.cache
 def namespace_obstacle() -> str | None:
-    """Return why this user gets no mount namespace to bootstrap in, as half a sentence, or None where they do."""
+    """Return why this user gets no mount namespace; None where they do."""
     with tempfile.TemporaryFile("w+") as errors:
         try:
             trial = subprocess.Popen(
@@ -161,7 +161,7 @@ def base(
     platform: str = "",
     snapshot: ArchiveSnapshot | None = None,
 ) -> Path:
-    """Return the tar of the root file system of `name` ("debian13"), for this host or a foreign `platform`.
+    """Return the tar of the root file system `name` ("debian13"), made where missing.
 
     An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
     essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
@@ -224,12 +224,12 @@ def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> Bootst
 
 
 def _record(label: str, locked: str) -> Path:
-    """Return the file that describes a base. One of a locked state stays when the archive moves on."""
+    """Return the file that describes a base; one of a locked state is kept."""
     return cache_folder() / f"{label}{f'-{locked[:12]}' if locked else ''}.json"
 
 
 def key(name: str, platform: str) -> str:
-    """Return what a base is called in the state folder: "debian13", and of a foreign platform "debian13-arm64"."""
+    """Return a base's name in the state folder: "debian13", or "debian13-arm64"."""
     return f"{name}-{_architecture(platform)}" if emulation.is_foreign(platform) else name
 
 
@@ -275,7 +275,7 @@ def _options(name: str, platform: str) -> tuple[str, ...]:
 
 
 def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Path, progress: Progress) -> None:
-    """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`.
+    """Run mmdebstrap: write root.tar, and the digest of its release files, into `work`.
 
     `options` are those of one base alone.
     """
@@ -310,7 +310,7 @@ def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Pat
 
 
 def _perl_library(progress: Progress) -> str:
-    """Return PERL5LIB for mmdebstrap: perl's modules, unpacked from packages where the host has perl-base alone."""
+    """Return PERL5LIB for mmdebstrap, with unpacked modules where the host lacks them."""
     if subprocess.run(["perl", *PERL_MODULES, "-e1"], capture_output=True).returncode == 0:
         return os.environ.get("PERL5LIB", "")
     output = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
@@ -322,7 +322,7 @@ def _perl_library(progress: Progress) -> str:
 
 
 def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
-    """Return Debian's default archives, from its package of apt: an image must not name this host's mirror."""
+    """Return Debian's default archives, for images, from its package apt."""
     folder = unpacked.fetch(["apt"], suite, unpacked.cache_path("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"
     texts = [path.read_text(encoding="utf-8") for path in sorted(examples.glob("*sources*"))]

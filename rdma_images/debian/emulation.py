@@ -1,4 +1,4 @@
-"""Programs of another processor on this host: Debian's qemu, known to the kernel through binfmt_misc.
+"""Run programs of another processor: Debian's qemu, registered in binfmt_misc.
 
 A registration holds for the whole machine. So ours has a name of its own, is made only where nothing else takes such
 programs, and `unregister` removes no other.
@@ -98,7 +98,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
 
 
 def unregister() -> bool:
-    """Remove what `ensure` of this state folder registered and mounted; answers whether there was anything."""
+    """Undo what `ensure` of this state folder did; return whether it had done anything."""
     our_formats = _registered_formats()
     for format in our_formats:
         (REGISTRY / format.name).write_text("-1", encoding="ascii")
@@ -154,7 +154,7 @@ def parse(name: str, text: str) -> Format:
 
 
 def registration_line(machine: str, packages: Path) -> bytes:
-    """Return what is written to `register`: programs and shared objects of `machine` go to the qemu in `packages`.
+    """Return the line that registers qemu in `packages` for programs of `machine`.
 
     The kernel opens the emulator now and keeps it (F), so it runs also where no path leads to it: in a container.
     """
@@ -168,7 +168,7 @@ def registration_line(machine: str, packages: Path) -> bytes:
 
 
 def _header(machine: str) -> bytes:
-    """Return how a program for `machine` begins, elf(5): 64 bits, little-endian, version 1, ET_EXEC."""
+    """Return the first bytes of programs for `machine`, elf(5)."""
     return b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HH", 2, ELF_NUMBERS[machine])
 
 

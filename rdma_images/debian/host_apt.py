@@ -14,7 +14,7 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # of the package deb
 
 @dataclass(frozen=True)
 class Archive:
-    """One archive and suite of the host's sources. `signed_by` is a keyring's path, or the key itself."""
+    """One archive and suite of apt; `signed_by` is a keyring's path, or the key itself."""
 
     uri: str
     suite: str
@@ -46,7 +46,7 @@ class Debian:
 
 
 def debian(etc: Path = Path("/etc")) -> Debian:
-    """Return the Debian archives of this host. Raises RdmaImagesError where it is not Debian or its apt names none."""
+    """Return this host's Debian archives. Raises RdmaImagesError where it has none."""
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read_text(etc / "os-release"), re.MULTILINE))
     codename = release.get("VERSION_CODENAME", "")
     if release.get("ID") != "debian" or not codename:
@@ -58,7 +58,7 @@ def debian(etc: Path = Path("/etc")) -> Debian:
 
 
 def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debian:
-    """Return Debian's own of `archives`, read from `folder_name`. Raises RdmaImagesError where none has the suite."""
+    """Return Debian's own of `archives`. Raises RdmaImagesError where none has the suite."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]
     if not main:
@@ -71,7 +71,7 @@ def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debi
 
 
 def read_archives(etc_apt: Path) -> Iterator[Archive]:
-    """Yield every archive of binary packages in sources.list and sources.list.d, in apt's order."""
+    """Yield all archives of sources.list and sources.list.d, in apt's order."""
     yield from list_archives(_read_text(etc_apt / "sources.list").splitlines())
     folder = etc_apt / "sources.list.d"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -108,7 +108,7 @@ def deb822_archives(text: str) -> Iterator[Archive]:
 
 
 def acquire_settings() -> str:
-    """Return the network settings of this host's apt (proxies, certificates, timeouts), as lines of apt.conf.
+    """Return the network settings of this host's apt, as lines of apt.conf.
 
     The rest of its configuration is left out: the host's hooks must not run for packages of another folder.
     """

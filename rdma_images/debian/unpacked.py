@@ -1,4 +1,4 @@
-"""Packages of Debian, any suite, unpacked into a folder: verified by apt, installed nowhere."""
+"""Unpack Debian packages of any suite into folders: verified by apt, not installed."""
 
 import contextlib
 import hashlib
@@ -26,7 +26,7 @@ FULL_DISK = "No space left on device"  # in apt's and tar's words; ENOSPC, errno
 
 @dataclass(frozen=True)
 class Apt:
-    """A private apt: sources, lists and cache under `folder`, the keyring and network settings of the host."""
+    """A private apt under `folder`, with the host's keyring and network settings."""
 
     suite: str
     folder: Path
@@ -37,7 +37,7 @@ class Apt:
         return self.folder / "sources.list.d" / "debian.sources"
 
     def run(self, *arguments: str, cwd: Path | None = None) -> str:
-        """Return the output of an apt program; RdmaImagesError with apt's own errors when it fails."""
+        """Return an apt program's output. Raises RdmaImagesError with apt's own errors."""
         environ = {**os.environ, "APT_CONFIG": str(self.folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
         pipe = subprocess.PIPE
         running = subprocess.Popen(
@@ -83,7 +83,7 @@ def missing_programs() -> list[str]:
 
 
 def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Apt:
-    """Return a private apt for `suite` that keeps itself in `folder`, its lists up to date and verified.
+    """Return a private apt for `suite` in `folder`, its lists updated and verified.
 
     It reads the host's archives, or the `archives` given. Raises RdmaImagesError where an archive is unreachable or
     fails verification.
@@ -102,7 +102,7 @@ def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Ap
 
 
 def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress = silent) -> Path:
-    """Download Debian packages, without their dependencies, unpack them into `folder`, and return it.
+    """Download and unpack packages, without dependencies; return their `folder`.
 
     What is there already is used again. It comes whole or not at all: everything is downloaded and unpacked
     beside `folder`, which it then becomes. Raises RdmaImagesError where the archive does not answer, has no such
@@ -129,7 +129,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
 
 
 def cache_path(*parts: str) -> Path:
-    """Return where the state folder keeps what comes from Debian's archive on the way to something else."""
+    """Return a path below the state folder's cache of Debian's archive."""
     return state_folder().joinpath("debian", *parts)
 
 
@@ -161,7 +161,7 @@ def _unpack(private: Apt, packages: Sequence[str], folder: Path) -> dict[str, st
 
 
 def _configuration(folder: Path) -> str:
-    """Return apt.conf of the private apt. It is read before /etc/apt/apt.conf.d, so it points that elsewhere, too."""
+    """Return apt.conf, which is read first and turns off the host's configuration."""
     directories = {
         "State": folder,
         "State::lists": folder / "lists",

@@ -19,7 +19,7 @@ _api_versions: dict[str, str] = {}  # by host: a client without it asks each tim
 
 
 def ensure(progress: Progress = silent) -> Engine:
-    """Return a usable engine: the user's Docker, else the private one, started where it does not run.
+    """Return a usable engine: the user's Docker, else the private one, started.
 
     Raises RdmaImagesError, which says what is missing and what to do, where there is neither.
     """
@@ -36,7 +36,7 @@ def ensure(progress: Progress = silent) -> Engine:
 
 
 def exists() -> bool:
-    """Return whether there is an engine that may hold images, running or not; nothing is fetched or started.
+    """Return whether an engine may hold images, running or not; starts nothing.
 
     Raises RdmaImagesError where DOCKER_HOST or a context names an engine that cannot be used.
     """
@@ -45,7 +45,7 @@ def exists() -> bool:
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine, and remove all it kept with `purge`. Answers whether there was anything to do."""
+    """End the private engine, with `purge` its data, too; return whether it existed."""
     return private.down(purge, progress)
 
 

@@ -1,4 +1,4 @@
-"""`eval "$(python -m rdma_images.engine)"` gives a shell the docker command and the engine of rdma-images."""
+"""Print shell variables for the engine: `eval "$(python -m rdma_images.engine)"`."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""One container in the terminal's foreground: its `docker run` on this machine, and becoming that command."""
+"""Run one container in the foreground: its `docker run`, and becoming that command."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ class ContainerOptions:
 
 @dataclass(frozen=True)
 class DockerHost:
-    """The resources that an engine's machine can give to a container; `missing` says why not, by the setting's name."""
+    """What an engine's machine can give to containers; `missing` has reasons by setting."""
 
     network: str = ""  # the network where the engine's default one reaches nothing
     init: bool = True  # whether the engine can start its own first process, which passes signals on
@@ -100,7 +100,7 @@ def command_on_host(
 
 
 def describe_omitted(settings: Sequence[RunSetting], host: DockerHost, options: ContainerOptions) -> str:
-    """Return what the image asks for and `host` cannot give, with the reasons; "" where that is nothing."""
+    """Return what `host` cannot give of the image's needs, with reasons; "" for nothing."""
     return ", ".join(
         f"{setting.docker} ({host.missing[setting.name]})"
         for setting in _for_docker(settings)
@@ -128,7 +128,7 @@ def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
 
 
 def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
-    """Return the configuration of the image `ref`: Cmd, Entrypoint, Labels, …; None where the engine has none.
+    """Return the config of the image `ref`; None where the engine does not have it.
 
     Raises RdmaImagesError where the engine does not answer.
     """
@@ -145,12 +145,12 @@ def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
 
 
 def has_terminal() -> bool:
-    """Return whether a terminal types and reads: with a file or a pipe at either end, bytes pass as they are."""
+    """Return whether standard input and output are both a terminal."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def exec_docker(engine: Engine, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by the docker command, so that its exit code and all signals are the container's.
+    """Replace this process by docker: exit code and signals are the container's.
 
     SIGKILL ends the command alone: the container goes on until its own command ends, and is removed then.
     """
@@ -161,7 +161,7 @@ def exec_docker(engine: Engine, arguments: Sequence[str]) -> NoReturn:
 
 
 def _for_docker(settings: Sequence[RunSetting]) -> list[RunSetting]:
-    """Return those settings that `docker run` has an option for; a job's variables are the job's."""
+    """Return the settings with an option of `docker run`, without jobs' variables."""
     return [setting for setting in settings if setting.docker and not setting.name.startswith("variable.")]
 
 

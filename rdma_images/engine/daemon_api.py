@@ -1,4 +1,4 @@
-"""The few questions that must be quick, asked of a daemon's unix socket without loading a client library."""
+"""Quick requests to a daemon's unix socket, without a client library."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 def get(path: Path, path_and_query: str, seconds: float = 2.0) -> Any:
-    """Return the answer of the daemon at the socket `path` to GET `path_and_query` (JSON, or text).
+    """Return the answer (JSON or text) of the daemon at the socket `path` to a GET.
 
     OSError when there is none.
     """
@@ -30,7 +30,7 @@ def get(path: Path, path_and_query: str, seconds: float = 2.0) -> Any:
 
 
 def send(path: Path, method: str, path_and_query: str, seconds: float) -> Any:
-    """Return the answer of the daemon at the socket `path` to a request without a body (JSON, or text).
+    """Return the answer (JSON or text) of the daemon at the socket `path`.
 
     Raises:
         OSError: It does not answer within `seconds`, or refuses.

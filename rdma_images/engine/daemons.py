@@ -32,7 +32,7 @@ def running(layout: Layout) -> dict[str, process.Process]:
 
 
 def start(layout: Layout, path: str) -> None:
-    """Start containerd, then dockerd on it, with `path` as their PATH; each answers before this returns.
+    """Start containerd, then dockerd, with `path` as PATH, and wait until both answer.
 
     Raises RdmaImagesError with the end of its log where one does not.
     """
@@ -54,7 +54,7 @@ def start(layout: Layout, path: str) -> None:
 
 
 def is_answering(layout: Layout) -> bool:
-    """Return whether dockerd answers and names containerd: a killed process is listed until it has ended."""
+    """Return whether dockerd answers and reports a living containerd."""
     try:
         version = daemon_api.get(layout.socket, "/version")
     except OSError:
@@ -63,7 +63,7 @@ def is_answering(layout: Layout) -> bool:
 
 
 def stop(layout: Layout) -> bool:
-    """End all that runs from this engine's programs and unmount what it mounted; answers whether anything ran.
+    """End all processes of this engine and unmount its mounts; return whether any ran.
 
     Raises RdmaImagesError where something stays.
     """
@@ -92,7 +92,7 @@ def stop(layout: Layout) -> bool:
 
 
 def wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: str, log: Path) -> None:
-    """Wait until `ready`. Raises RdmaImagesError with the end of the log where the process ends or takes too long."""
+    """Wait until `ready`. Raises RdmaImagesError with the end of the log."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if not daemon.is_running() or time.monotonic() > deadline:
@@ -110,7 +110,7 @@ def wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: s
 
 
 def _unmount(path: str) -> None:
-    """Unmount `path` from view now, and wholly once nobody uses it. By libc: a small host has no umount(8)."""
+    """Unmount `path` lazily, by libc: a small host has no umount(8)."""
     import ctypes  # here, because few commands unmount anything
 
     ctypes.CDLL(None).umount2(os.fsencode(path), MNT_DETACH)

@@ -28,7 +28,7 @@ DEFAULT_SOCKET = Path("/var/run/docker.sock")
 
 
 def find() -> tuple[Engine | None, str]:
-    """Return the usable Docker of this user, or None and why there is none, as half a sentence.
+    """Return the user's usable Docker, or None and the reason, as half a sentence.
 
     Raises RdmaImagesError where the user chose one (DOCKER_HOST, a context) that cannot be used: nobody else's
     engine is taken instead without a word.
@@ -60,7 +60,7 @@ def too_old(name: str, version: str, minimum: tuple[int, int]) -> str | None:
 
 
 def _chosen_host() -> str | None:
-    """Return the name of what chooses an engine other than the default one; None when nothing does."""
+    """Return what chooses another than the default engine; None for nothing."""
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST"
     if os.environ.get("DOCKER_CONTEXT", "default") != "default":

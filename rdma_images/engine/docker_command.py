@@ -1,4 +1,4 @@
-"""An engine, and the docker command: every start of it is here. The program is looked for on the engine's own PATH.
+"""An engine, and every start of its docker command.
 
 A start takes 0.05 s and more, so that what a build asks about images is asked of the engine's socket where it has one.
 """
@@ -46,7 +46,7 @@ SECONDS = 60.0  # for an answer of the engine; it removes large images in a few
 
 
 def words(*arguments: str) -> list[str]:
-    """Return the command line, for callers that start it themselves, with the environment `engine.environ()`."""
+    """Return the docker command line, for callers that start it with `engine.environ()`."""
     return ["docker", *arguments]
 
 
@@ -60,7 +60,7 @@ def run(
     variables: Mapping[str, str] = NO_VARIABLES,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Return what `docker` with these arguments printed on both streams, and its exit code, whatever that is.
+    """Run `docker` and return its output and exit code, whatever that is.
 
     `engine` is None for the docker client as the user has set it up, `variables` are added to the environment. After
     `timeout` seconds raises subprocess.TimeoutExpired.
@@ -79,7 +79,7 @@ def run(
 
 
 def output(engine: Engine, *arguments: str) -> str:
-    """Return what `docker` with these arguments printed. Raises RdmaImagesError with its complaint where it failed."""
+    """Return what `docker` prints. Raises RdmaImagesError where it fails."""
     result = run(engine, *arguments)
     if result.returncode:
         raise failure(engine, result, *arguments)
@@ -96,7 +96,7 @@ def failure(engine: Engine, result: subprocess.CompletedProcess[str], *arguments
 
 
 def request(engine: Engine, method: str, path_and_query: str) -> Any:
-    """Return what the engine's socket answers. Raises OSError where it has none here, or refuses."""
+    """Return the answer of the engine's socket. Raises OSError where it has none here."""
     kind, _, path = engine.host.partition("://")
     if kind != "unix":
         raise OSError(f"{engine.host} is no socket")
@@ -104,7 +104,7 @@ def request(engine: Engine, method: str, path_and_query: str) -> Any:
 
 
 def remove_images(engine: Engine, *names: str) -> None:
-    """Remove names of images, and the images without any other; what is in use or not there stays as it is."""
+    """Remove names of images, and images without names; those in use stay."""
     for name in names:
         try:
             request(engine, "DELETE", f"/images/{quote(name, '/:@')}")
@@ -165,7 +165,7 @@ def local_name(ref: str) -> str:
 
 
 def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
-    """Return the local name of the image `ref`, which is pulled where the engine does not have it.
+    """Return the local name of the image `ref`, pulled where it is missing.
 
     Raises RdmaImagesError where it cannot be pulled.
     """

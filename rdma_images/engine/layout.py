@@ -14,7 +14,7 @@ SOCKET_LENGTH = 107  # bytes a unix socket's path may have, unix(7)
 
 @dataclass(frozen=True)
 class PackageBundle:
-    """Packages of one suite in one folder. `suite` is None for the host's own; `programs` are what makes it whole."""
+    """Packages of a suite (None: the host's) in one folder; `programs` make it complete."""
 
     folder: Path
     suite: str | None
@@ -30,7 +30,7 @@ class Layout:
 
     @property
     def docker(self) -> PackageBundle:
-        """Return Debian 13's Docker: it runs on Debian 12 as it is (libc 2.34), whose own is too old for us."""
+        """Return Debian 13's Docker, which also runs on Debian 12, whose own is too old."""
         packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
         programs = (
             "usr/sbin/dockerd",
@@ -109,7 +109,7 @@ class Layout:
 
 
 def layout() -> Layout:
-    """Return the layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
+    """Return this state folder's layout. Raises RdmaImagesError for too long a path."""
     engine_layout = Layout(state_folder() / "engine")
     longest = len(str(engine_layout.run / "containerd.sock.ttrpc").encode())
     if longest > SOCKET_LENGTH:
@@ -134,7 +134,7 @@ def write_configuration(folders: Layout) -> None:
 
 
 def _dockerd(folders: Layout) -> dict[str, object]:
-    """Return daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
+    """Return daemon.json, without bridge and iptables, which a host may lack."""
     limit = disk_space.cache_limit(folders.root)
     return {
         "data-root": str(folders.data_folder / "docker"),
@@ -153,7 +153,7 @@ def _dockerd(folders: Layout) -> dict[str, object]:
 
 
 def cache_limit(folders: Layout) -> int:
-    """Return the bytes that the builder's cache may take, as the engine was configured when it started."""
+    """Return the builder's cache limit in bytes, as configured at the engine's start."""
     try:
         daemon = json.loads((folders.root / "daemon.json").read_text(encoding="utf-8"))
         return int(daemon["builder"]["gc"]["policy"][0]["keepStorage"].removesuffix("B"))
@@ -162,7 +162,7 @@ def cache_limit(folders: Layout) -> int:
 
 
 def _containerd(folders: Layout) -> str:
-    """Return containerd's configuration, in version 2 of its format, without the plugin for Kubernetes."""
+    """Return containerd's configuration (version 2), without its Kubernetes plugin."""
     return f"""version = 2
 root = "{folders.data_folder / "containerd"}"
 state = "{folders.run / "containerd"}"

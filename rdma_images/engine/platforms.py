@@ -1,4 +1,4 @@
-"""Check that an engine or builder runs programs of an image's platform, before anything is downloaded."""
+"""Check, before any download, that an engine runs programs of an image's platform."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _LISTED = re.compile(r"^Platforms:\s*(.+)$", re.MULTILINE)
 
 
 def require(platforms: Iterable[str], engine: Engine, builder: str | None = None, progress: Progress = silent) -> None:
-    """Raise RefusedError for a platform whose programs do not run there: a RUN would end with `exec format error`.
+    """Raise RefusedError for a platform whose programs the engine does not run.
 
     The private engine is given an emulator where it lacks one. Someone else's engine or builder is left as it is.
     """
@@ -39,7 +39,7 @@ def emulate(name: str, engine: Engine, progress: Progress = silent) -> None:
 
 
 def _able(engine: Engine, builder: str | None) -> set[str]:
-    """Return the platforms whose programs run on any node, as buildx lists them, such as "linux/arm64".
+    """Return the platforms that buildx lists for the builder, such as "linux/arm64".
 
     Empty where it lists none: the builder does not run yet, or is unknown, which bake then says.
     """

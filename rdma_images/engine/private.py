@@ -1,4 +1,4 @@
-"""The private engine: Docker from Debian's packages, in the user's state folder, on a socket of its own."""
+"""The private engine: Docker from Debian's packages, in the user's state folder."""
 
 import json
 import os
@@ -24,7 +24,7 @@ LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
 
 def obstacle() -> str | None:
-    """Return why a private engine cannot run on this host, as half a sentence; None when it can."""
+    """Return why no private engine can run here, as half a sentence; None if it can."""
     try:
         host_apt.debian()
     except RdmaImagesError as error:
@@ -39,7 +39,7 @@ def obstacle() -> str | None:
 
 
 def fix(problem: str) -> str:
-    """Return what to do where there is no engine and `problem` is the obstacle to a private one."""
+    """Return what to do without an engine, given the obstacle to a private one."""
     docker = "install Docker 24 or later with buildx 0.12 or later"
     if problem != NEEDS_ROOT:
         return f"{docker}, or set DOCKER_HOST"
@@ -52,7 +52,7 @@ def exists() -> bool:
 
 
 def running() -> Engine | None:
-    """Return the private engine; None where it does not run or answer. Takes a few milliseconds."""
+    """Return the private engine within milliseconds; None where it does not answer."""
     folders = layout()
     if len(daemons.running(folders)) < len(daemons.DAEMONS) or not daemons.is_answering(folders):
         return None
@@ -64,7 +64,10 @@ def running() -> Engine | None:
 
 
 def up(progress: Progress = silent) -> Engine:
-    """Return the private engine, started where it does not run. Raises RdmaImagesError where that cannot be."""
+    """Return the private engine, started if necessary.
+
+    Raises RdmaImagesError where it cannot be started.
+    """
     if engine := running():
         return engine
     if problem := obstacle():
@@ -109,7 +112,7 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
 
 
 def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:
-    """Return the engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
+    """Return the engine once its running daemons answer; None where one does not run.
 
     An engine that is slow with somebody's work is waited for, and only `down` ends it.
     """
@@ -139,7 +142,7 @@ def _unpack(folders: Layout, progress: Progress) -> None:
 
 
 def describe(folders: Layout, env: dict[str, str]) -> Engine:
-    """Return the running engine, described by what it answers, and write that description for `running`."""
+    """Return the running engine as it describes itself, and write that for `running`."""
     _output(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:
         info = daemon_api.get(folders.socket, "/info", INFO_SECONDS)
@@ -164,7 +167,7 @@ def describe(folders: Layout, env: dict[str, str]) -> Engine:
 
 
 def _output(env: dict[str, str], *command: str) -> str:
-    """Return the output of a command of the engine. Raises RdmaImagesError where it does not run."""
+    """Return a command's output. Raises RdmaImagesError where it does not run."""
     process = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if process.returncode:
         raise RdmaImagesError(

@@ -1,4 +1,4 @@
-"""Background processes that outlive who started them, and are found again, or found dead, by who comes later."""
+"""Background processes that outlive their starter, recorded so that others find them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from rdma_images.core import atomic
 
 @dataclass(frozen=True)
 class Process:
-    """A process that cannot be mistaken for a later one of the same pid: `started` is in clock ticks since boot."""
+    """A process, told apart from later ones of its pid by its start in clock ticks."""
 
     pid: int
     started: int
@@ -39,7 +39,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
-    """Start `argv` in a session of its own, its output appended to `log`; write it to `record`, and return it."""
+    """Start `argv` in its own session, logging to `log`; return it, noted in `record`."""
     with log.open("ab") as log_file:
         child = subprocess.Popen(  # it outlives us: nobody waits for it here
             argv,

@@ -1,4 +1,4 @@
-"""Remove images that no target asks for any more: the engine's own garbage collection removes no image."""
+"""Remove images that no target needs any more, which no engine does by itself."""
 
 import json
 import re
@@ -33,7 +33,7 @@ class EngineImage:
 
 
 def unused_images(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
-    """Return our images in the engine that have lost their name, or whose id is not among `image_ids`.
+    """Return our images without a name, or whose id is not among `image_ids`.
 
     With them the images of wheels' layers that a failed build left for the next one.
     """
@@ -52,7 +52,7 @@ def unused_images(engine: Engine, image_ids: Collection[str]) -> tuple[EngineIma
 
 
 def in_other_targets(images: Iterable[EngineImage], targets: Collection[str]) -> tuple[EngineImage, ...]:
-    """Return the named images of targets that are not among `targets`: another folder's matrix may have them."""
+    """Return named images of other targets: another folder may need them."""
     return tuple(image for image in images if image.ref and image.target and image.target not in targets)
 
 
@@ -75,7 +75,7 @@ def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False)
 
 
 def _empty_cache(engine: Engine) -> None:
-    """Remove all that the engine's builder keeps; on a full disk, too, where buildx cannot make its own folder."""
+    """Empty the builder's cache by the API, which works on a full disk, too."""
     import docker  # here, because importing it takes 0.2 s
 
     with closing(engines.client(engine)) as client:

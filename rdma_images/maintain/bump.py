@@ -1,4 +1,4 @@
-"""Propose the newest rows that pass every rule, as an edit of matrix.yaml that keeps its comments."""
+"""Propose the newest rows that pass every rule, as an edit of matrix.yaml."""
 
 import difflib
 import re
@@ -29,7 +29,7 @@ class AxisBump:
 
 
 def find_bumps(current: Matrix, facts: Facts) -> tuple[AxisBump, ...]:
-    """Return what could be newer in the default rows, all of a target's changes working together."""
+    """Return what can be newer in default rows, all changes of a target together."""
     bumps: list[AxisBump] = []
     for name, target in current.targets.items():
         newest = _newest_row(name, target, facts)
@@ -38,7 +38,7 @@ def find_bumps(current: Matrix, facts: Facts) -> tuple[AxisBump, ...]:
 
 
 def edit_matrix(text: str, current: Matrix, bumps: tuple[AxisBump, ...]) -> str:
-    """Return `text` of matrix.yaml with the changes wherever a target has the old value: default row, values, excludes.
+    """Return the text of matrix.yaml with new values in place of the old ones.
 
     Where the new value is among a target's values already, only the default row changes.
     Raises RefusedError when the result is no matrix any more.
@@ -67,7 +67,7 @@ class Proposal:
 
 
 def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> Proposal:
-    """Return the edit of the matrix at `path`, and make it with `write`. Raises RefusedError for an unknown value."""
+    """Return the edit of the matrix at `path`, and with `write` make it."""
     current, text = matrix.load(path), path.read_text(encoding="utf-8")
     current.check(facts)
     bumps = find_bumps(current, facts)
@@ -108,7 +108,7 @@ def _newest_row(name: str, target: Target, facts: Facts) -> Row:
 
 
 def _candidate_values(axis: str, current: str, facts: Facts) -> Iterator[str]:
-    """Yield the values of an axis from the newest down to the current one; only that where another axis decides."""
+    """Yield an axis' values from the newest to the current one."""
     if current == axes.BY_NAME[axis].decided_by:
         yield current
         return

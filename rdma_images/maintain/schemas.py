@@ -1,4 +1,4 @@
-"""JSON schemas of the files that users write, for the completion and the checks of their editors."""
+"""JSON schemas of the user's files, for their editors."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
 
 
 class _TextSchema(GenerateJsonSchema):
-    """Schemas of files in which every scalar is read as text: an editor takes `cuda: 13.0` for a number."""
+    """Schemas that accept numbers as text, which editors take `cuda: 13.0` for."""
 
     def str_schema(self, schema: StringSchema) -> JsonSchemaValue:
         return {**super().str_schema(schema), "type": ["string", "number"]}

@@ -1,4 +1,4 @@
-"""An image that passed the gate: its build, report and tags, and what will be attached to it."""
+"""An image that passed the gate, and the artifacts that will be attached to it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -134,13 +134,13 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
 
 
 def _report_edition(approved: ApprovedImage) -> str:
-    """Return what the report says beside its times: the suite, the outcome of each check, the allowed failures."""
+    """Return a digest of the report without its times: suite, outcomes, allowed failures."""
     checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
     return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
 
 
 def _cached_file(approved: ApprovedImage, file: str, create: Callable[[], bytes]) -> bytes:
-    """Return `file` of the image's folder when it is about this digest; else make and write it."""
+    """Return `file` of the image's folder, made and written unless it is about this digest."""
     path = paths.image_folder(approved.image.id) / file
     try:
         content = path.read_bytes()

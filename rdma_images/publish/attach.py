@@ -1,4 +1,4 @@
-"""Attach artifacts to an image without changing it: they name it as their subject, found by referrers or by tag."""
+"""Attach artifacts to an image, which stays as it is: they name it as their subject."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ EDITION = "io.rdma-images.edition"
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something to attach. Two artifacts that say the same are attached once, however often it is tried.
+    """Something to attach; artifacts that say the same are attached only once.
 
     Two say the same when they are the same bytes, or of one `form` and `edition`: the provenance of an image that was
     built twice, say, with other times in it. `created` is ISO 8601, UTC: of the content, not of the attaching.
@@ -50,7 +50,7 @@ IsTrusted = Callable[[Descriptor, Artifact], bool]
 
 
 def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
-    """Return True for every attachment: without a signer there is nothing to check one against."""
+    """Return True, for publications without a signer to check attachments against."""
     return True
 
 
@@ -98,7 +98,7 @@ def _is_equivalent(entry: Descriptor, artifact: Artifact) -> bool:
 
 
 def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    """Return what is attached to the image `digest`, by the referrers API or else by the tag scheme."""
+    """Return the attachments of the image `digest`, by the referrers API or the tag scheme."""
     referrers = repository.referrers(digest)
     return referrers if referrers is not None else _under_tag(repository, fallback_tag(digest))
 
@@ -109,7 +109,7 @@ def newest_first(repository: Repository, digest: str) -> list[Descriptor]:
 
 
 def _attachments_to_extend(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    """Return `attachments`, before some are added: a list that is half noted in the registry is begun again."""
+    """Return `attachments`; a list that a dead push left incomplete is begun again."""
     referrers = repository.referrers(digest)
     if referrers is not None:
         return referrers
@@ -125,7 +125,7 @@ def _under_tag(repository: Repository, reference: str) -> tuple[Descriptor, ...]
 
 
 def read_content(repository: Repository, digest: str) -> bytes:
-    """Return the bytes of the attachment `digest`. Raises MalformedError where it has none, or others than it says."""
+    """Return the bytes of an attachment. Raises MalformedError where they cannot be read."""
     try:
         layers = repository.manifest(digest).layers()
         if not layers:
@@ -140,7 +140,7 @@ def read_content(repository: Repository, digest: str) -> bytes:
 
 
 def fallback_tag(digest: str) -> str:
-    """Return the tag under which registries without referrers list them (distribution specification 1.1)."""
+    """Return the tag for attachments in registries without referrers (specification 1.1)."""
     return digest.replace(":", "-")
 
 

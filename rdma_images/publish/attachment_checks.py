@@ -1,4 +1,4 @@
-"""Check attachments, one check for each form. Anybody with push access may have written one, in any form."""
+"""Check attachments by their forms; anybody with push access may have written one."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -47,7 +47,7 @@ AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[VerifyFinding
 
 
 def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[VerifyFinding]:
-    """Return the findings about the attachment of one form; `content` is None where none is attached."""
+    """Return the findings about an attachment; `content` is None where there is none."""
     if content is None:
         return [VerifyFinding(NAMES[form], False, "none attached")]
     try:

@@ -1,4 +1,4 @@
-"""Images that were built elsewhere and validated here, ready to be published: their evidence names no build."""
+"""Approve images that were built elsewhere and validated here, without provenance."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ NOT_IN_TAGS = re.compile(r"[^a-z0-9._-]+")
 
 
 def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
-    """Return the images `refs` of the engine, each through the gate by its last report; asks no registry.
+    """Return the images `refs` of the engine that pass the gate; asks no registry.
 
     Args:
         refs: As `validate --image` had them.
@@ -68,6 +68,6 @@ def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> 
 
 
 def _name_and_tag(ref: str, digest: str) -> tuple[str, str]:
-    """Return the repository's name and the tag: the image's own, or the first digits of its digest."""
+    """Return the repository's name, and the tag: the image's own, or from its digest."""
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
     return NOT_IN_TAGS.sub("-", name.lower()).strip("-._") or "image", tag or digest.removeprefix("sha256:")[:12]

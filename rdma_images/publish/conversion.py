@@ -1,4 +1,4 @@
-"""An image once more, converted for nodes that read it in part: what converts one, and how it names its original."""
+"""Conversion of an image for nodes that read it in part, and its link to the original."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -57,7 +57,7 @@ class Converter(Protocol):
 
 
 def require_convertible(form: LazyForm, manifest: Manifest) -> None:
-    """Raise RefusedError where a layer of an image has another compression than `form` reads in part."""
+    """Raise RefusedError for layers whose compression `form` cannot read in part."""
     compression = _COMPRESSIONS[form]
     types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith(compression)})
     if types:
@@ -69,7 +69,7 @@ def require_convertible(form: LazyForm, manifest: Manifest) -> None:
 
 
 def index_over(image: Descriptor, original: Manifest, *more_entries: Descriptor) -> Manifest:
-    """Return the index of a converted image: its entry, which names the original, and what belongs to it."""
+    """Return the index of a converted image, whose entry names the original."""
     return client.index(
         [replace(image, annotations={**image.annotations, CONVERTED_FROM: original.digest}), *more_entries]
     )
@@ -88,5 +88,5 @@ def original_tag(tag: str) -> str:
 
 
 def originals(index: Manifest) -> dict[str, str]:
-    """Return the digests of the images that `index` has converted, by those of the converted ones."""
+    """Return the originals' digests by those of the converted images in `index`."""
     return {entry.digest: source for entry in index.members() if (source := entry.annotations.get(CONVERTED_FROM))}

@@ -46,7 +46,7 @@ _LOGIN_VARIABLE = "RDMA_IMAGES_LOGIN"
 
 @dataclass(frozen=True)
 class CosignProgram:
-    """The cosign program. `bundles`: it can write Sigstore bundles (2.6 on), the default from 3 on."""
+    """The cosign program; `bundles` is whether it writes Sigstore bundles (2.6 and later)."""
 
     path: Path
     bundles: bool
@@ -88,7 +88,7 @@ class Cosign:
 
     @contextmanager
     def trust(self, signer: Signer) -> Iterator[Trust | None]:
-        """Yield the trust that covers `signer` itself; None for a keyless one whose identity is unknown."""
+        """Yield the trust in `signer` itself; None for a keyless one of unknown identity."""
         if signer.key == KEYLESS:
             yield ci_identity()
             return
@@ -98,7 +98,7 @@ class Cosign:
             yield Trust(key=file.name)
 
     def has_signed(self, ref: str, trust: Trust) -> bool:
-        """Return whether `ref` carries a signature that `trust` made. Raises PublishError where cosign fails."""
+        """Return whether `trust` has signed `ref`. Raises PublishError where cosign fails."""
         if self._run_or_none("verify", *trust.arguments(), ref) is not None:
             return True
         output = self._run_or_none("verify", *trust.arguments(), ref, in_bundles=True)
@@ -126,7 +126,7 @@ class Cosign:
         return predicate in [signed["predicate"] for signed in self.statements(ref, trust, predicate_type)]
 
     def _run_or_none(self, verb: str, *arguments: str, in_bundles: bool = False) -> str | None:
-        """Return standard output, or None where cosign sees no signature that counts, or reads no bundles."""
+        """Return standard output, or None where cosign finds no valid signature."""
         if in_bundles and not self.program.bundles:
             return None
         try:
@@ -157,7 +157,7 @@ class _NoSignatureError(registry_errors.PublishError):
 
 
 def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishError:
-    """Return cosign's complaint as an error: its line with the error, or what it printed at all but warnings."""
+    """Return cosign's complaint as an error: its line with the error, or all but warnings."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
     other_lines = [line for line in lines if line and not line.startswith(("main.go", "WARNING", "Flag --"))]
@@ -180,7 +180,7 @@ def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishErr
 
 @contextmanager
 def _checked_form(verb: str) -> Iterator[None]:
-    """Raise MalformedError where cosign's answer has another form than that of the versions that are known."""
+    """Raise MalformedError where cosign's answer is in none of the known forms."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
@@ -225,7 +225,7 @@ def _helper_answer(login: Login) -> dict[str, str]:
 
 
 def find_program(progress: Progress = silent) -> CosignProgram:
-    """Return cosign. Raises RdmaImagesError with what to install where there is none, or one before 2.4."""
+    """Return cosign 2.4 or later. Raises RdmaImagesError with what to install."""
     if on_path := shutil.which("cosign"):
         path = Path(on_path)
     elif sys.platform == "linux" and shutil.which("apt-get"):
@@ -237,7 +237,7 @@ def find_program(progress: Progress = silent) -> CosignProgram:
 
 @functools.cache
 def _inspect_program(path: Path) -> CosignProgram:
-    """Return what the cosign at `path` can do, by its own help: distributions build it without its version number."""
+    """Return what the cosign at `path` can do, read from its help instead of its version."""
     # Of cosign 2.4 and 2.6, by the documentation of its tags v2.3.0 to v3.1.2.
     if "--trusted-root" not in _program_output(path, "verify-blob", "--help"):
         version = re.search(r"GitVersion:\s*(\S+)", _program_output(path, "version"))
@@ -249,7 +249,7 @@ def _inspect_program(path: Path) -> CosignProgram:
 
 
 def _program_output(path: Path, *arguments: str) -> str:
-    """Return what a program prints for `arguments`, on either output. Raises RdmaImagesError where it does not run."""
+    """Return both outputs of a program. Raises RdmaImagesError where it does not run."""
     try:
         process = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""A registry to publish to, opened: its kind, one connection, and what registries.yaml asks of images there."""
+"""An opened registry to publish to: its kind, one connection, its settings."""
 
 from dataclasses import dataclass, field
 
@@ -56,7 +56,7 @@ def unsupported_types(manifest: Manifest, compression: AcceptedCompression) -> t
 
 
 def layers_repository(name_or_address: str) -> Repository:
-    """Return the repository of the wheels' layers: by a name in registries.yaml, or as HOST/REPOSITORY.
+    """Return the repository of wheel layers: by a registry's name, or as HOST/REPOSITORY.
 
     Raises RefusedError for what is neither.
     """

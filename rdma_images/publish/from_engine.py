@@ -1,4 +1,4 @@
-"""Read an image's blobs from an engine: its manifest, or a blob that has to be sent once more."""
+"""Read an image's manifest and blobs from an engine."""
 
 import io
 import json
@@ -20,7 +20,7 @@ _SMALL = 1 << 20  # bytes: a manifest is smaller, nearly every layer larger
 
 
 def manifest(engine: Engine, digest: str) -> Manifest:
-    """Return the manifest of the image `digest`. Raises MissingError when the engine does not have it.
+    """Return an image's manifest. Raises MissingError where the engine does not have it.
 
     No call of Docker's API before 1.48 tells it, so the image is saved and all but the manifest is dropped: seconds
     for gigabytes, so callers ask only where they need it.
@@ -34,7 +34,7 @@ def manifest(engine: Engine, digest: str) -> Manifest:
 
 @contextmanager
 def blob(engine: Engine, image: str, digest: str) -> Iterator[IO[bytes]]:
-    """Yield the blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
+    """Yield a blob of an image as a file. Raises MissingError where the engine has none."""
     with tempfile.TemporaryFile() as copy:
         if not _copy_blob(engine, image, digest, copy):
             raise registry_errors.MissingError(f"the engine saves {image} without its {digest}\nbuild it again")
@@ -53,7 +53,7 @@ def _copy_blob(engine: Engine, image: str, digest: str, target_file: IO[bytes]) 
 
 @contextmanager
 def _saved_files(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
-    """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for."""
+    """Yield the files of a saved image; read each before the next is asked for."""
     with archive(engine, digest) as chunks:
         saved = io.BufferedReader(ChunkReader(chunks), CHUNK)
         with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:

@@ -19,12 +19,12 @@ def revision(report: Report) -> str:
 
 
 def platform(report: Report) -> str:
-    """Return the platform of the validated image, without its variant; empty where the report does not say."""
+    """Return the platform of the validated image, without variant; empty where unknown."""
     return "/".join(report.inspection.subject.platform.split("/")[:2]) if report.inspection else ""
 
 
 def is_commit(text: str) -> bool:
-    """Return whether a revision is a commit alone: with "-dirty" behind it, uncommitted files went in."""
+    """Return whether a revision is a clean commit, without "-dirty" behind it."""
     return _COMMIT.fullmatch(text) is not None
 
 
@@ -67,7 +67,7 @@ def _nccl_versions(measured: Measured) -> Iterator[tuple[str, str]]:
 
 
 def _package_version(measured: Measured, name: str) -> str:
-    """Return a package's upstream version, "1.21.1" of 1.21.1-1; empty where it is not installed."""
+    """Return a package's upstream version, "1.21.1" of 1.21.1-1; empty for none."""
     packages = measured.packages
     installed = {**packages.rpm, **packages.dpkg} if packages else {}
     upstream = _UPSTREAM.match(installed.get(name, ""))

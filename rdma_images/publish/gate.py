@@ -1,4 +1,4 @@
-"""The gate: an image may be published when its report is about its digest, of today's suite, and no check failed."""
+"""The gate: require a report about the image's digest, of today's suite, without failures."""
 
 from collections.abc import Sequence
 
@@ -56,7 +56,7 @@ def approve(
 
 
 def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> None:
-    """Raise RefusedError for an exception that is no failed check of any report: it is a mistake."""
+    """Raise RefusedError for an allowed id that is no failed check: a mistake."""
     failed = {check.id for report in reports for check in _failed(report)}
     for check_id in allow_red:
         if check_id not in failed:
@@ -74,7 +74,7 @@ def check_rehearsal_host(build: Build, host: str) -> None:
 
 
 def _failed(report: Report, is_built_here: bool = True) -> tuple[Check, ...]:
-    """Return the failed checks of the report, and the gate's own of an image that was built here."""
+    """Return the failed checks of the report, and the gate's own for images built here."""
     failed = tuple(check for check in report.checks if check.outcome == "failed" and check.severity == "error")
     commit = revision(report)
     return failed if is_commit(commit) or not is_built_here else (*failed, _uncommitted(commit))

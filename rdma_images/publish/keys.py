@@ -17,7 +17,7 @@ _REFERENCE = re.compile(r"[a-z0-9]+:")
 
 @dataclass(frozen=True)
 class Signer:
-    """A signer: a key file, a key service's reference (awskms://…, gcpkms://…, azurekms://…), or KEYLESS.
+    """A signer: a key file, a key service's reference (awskms://…, gcpkms://…), or KEYLESS.
 
     The password of a key file is read by cosign itself, from COSIGN_PASSWORD.
     """
@@ -25,7 +25,7 @@ class Signer:
     key: str
 
     def arguments(self) -> list[str]:
-        """Return the options of `cosign sign` and `cosign attest`. With a key, nothing goes to the public log."""
+        """Return the options of `cosign sign` and `attest`; keys stay out of the public log."""
         if self.key == KEYLESS:
             return ["--yes"]
         return ["--yes", "--key", self.key, "--tlog-upload=false"]
@@ -44,7 +44,7 @@ def parse_signer(key: str) -> Signer | None:
 
 @dataclass(frozen=True)
 class Trust:
-    """The trusted signer: the holder of a key, or an identity (and who vouches for it) of a keyless signature."""
+    """The trusted signer: the holder of a key, or a keyless identity and its issuer."""
 
     key: str | None = None
     identity: str | None = None  # a regular expression
@@ -52,7 +52,7 @@ class Trust:
     root: str | None = None  # a file with the keys of another Sigstore than the public one
 
     def arguments(self) -> list[str]:
-        """Return the options of `cosign verify`. Without the flag, cosign wants the network for a key."""
+        """Return the options of `cosign verify`, which needs no network for a key."""
         if self.key is not None:
             return ["--key", self.key, "--insecure-ignore-tlog"]
         return ["--certificate-identity-regexp", self.identity or "", "--certificate-oidc-issuer", self.issuer or ""]
@@ -82,7 +82,7 @@ def parse_trust(key: str, identity: str, issuer: str, root: str = "") -> Trust |
 
 
 def _require_key_file(option: str, key: str) -> None:
-    """Raise RefusedError for a key file that is not there, before anything is asked of a registry."""
+    """Raise RefusedError for a missing key file, before any registry is asked."""
     if _REFERENCE.match(key):
         return
     if files.exists(Path(key)):
@@ -93,7 +93,7 @@ def _require_key_file(option: str, key: str) -> None:
 
 
 def ci_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:
-    """Return the identity of a keyless signer in a job of GitHub Actions: its workflow at this ref.
+    """Return the keyless identity of this GitHub job: its workflow at this ref.
 
     The variables are GitHub's default ones; the name in the certificate is the workflow's address at its ref
     (docs.sigstore.dev/fulcio/oidc-in-fulcio).
@@ -109,5 +109,5 @@ def ci_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:
 
 
 def key_label(key: str) -> str:
-    """Return what a key is called in a publication: its reference, or the file's name without its folder."""
+    """Return a key's name in publications: its reference, or its file without folder."""
     return key if "://" in key or key == KEYLESS else Path(key).name

@@ -33,7 +33,7 @@ Members = Mapping[str, tuple[Image, Tags]]  # by platform
 
 
 def groups(images: Sequence[Image], matrix: Matrix) -> dict[tuple[str, str], dict[str, tuple[Image, Tags]]]:
-    """Return (target, joint tag) -> platform -> image and tags, of those images that have several platforms."""
+    """Return the images of several platforms, by (target, joint tag), then by platform."""
     by_tag: dict[tuple[str, str], dict[str, tuple[Image, Tags]]] = {}
     for image in images:
         tags = image_tags(image, images, matrix, rehearsal=False)
@@ -45,7 +45,7 @@ def groups(images: Sequence[Image], matrix: Matrix) -> dict[tuple[str, str], dic
 def join(
     images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry], publisher: Publisher
 ) -> tuple[JoinResult, ...]:
-    """Join the platforms of every image of the whole matrix in every registry, and return the result of each.
+    """Join the platforms of every image in every registry, and return each result.
 
     An image is joined when its publication.json here names it, or when all that `invoke verify` checks holds with the
     signer's own signature: whoever may push may also have moved a tag.
@@ -121,7 +121,7 @@ def _platform_image(
 def _published_elsewhere(
     image: Image, tag: str, destination: Destination, repository: Repository, publisher: Publisher
 ) -> Manifest:
-    """Return what `tag` leads to, published elsewhere, when the signer's own signature covers all its evidence."""
+    """Return what `tag` leads to where the signer's signature covers all its evidence."""
     try:
         manifest = repository.manifest(tag)
     except registry_errors.MissingError:

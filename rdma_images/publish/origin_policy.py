@@ -1,4 +1,4 @@
-"""A policy's requirements of an image's provenance: its builder, its source, and locked inputs alone.
+"""Check a policy's rules of provenance: builder, source, locked inputs.
 
 Ours is attached by `publish`. A build platform may have attached its own, as a Sigstore bundle: GitHub's attestations
 (SLSA 1.0), and those of SLSA's generator for GitHub (0.2).
@@ -22,7 +22,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 
 @dataclass(frozen=True)
 class StatedOrigin:
-    """The statements of a provenance. `unpinned`: the inputs without a digest; None where it does not list inputs."""
+    """The statements of a provenance; `unpinned` is None where it lists no inputs."""
 
     builder: str
     source: str
@@ -33,7 +33,7 @@ class StatedOrigin:
 def check_origin(
     content: bytes | None, rules: OriginRules, is_signed: bool | None, bundles: Bundles | None = None
 ) -> Iterator[VerifyFinding]:
-    """Yield a finding for each rule; builder and source have to be named by one and the same provenance.
+    """Yield a finding for each rule; one provenance must satisfy builder and source.
 
     Args:
         content: Our provenance; None where none is attached.
@@ -108,7 +108,7 @@ def _read_certified(signed: SignedStatement) -> StatedOrigin:
 
 
 def _parse_predicate(predicate: Mapping[str, Any]) -> StatedOrigin:
-    """Return what a predicate of SLSA 1.0 or 0.2 says. Raises ValueError and the like for another form."""
+    """Return the content of a SLSA 1.0 or 0.2 predicate. Raises ValueError for others."""
     if "buildDefinition" not in predicate:
         return StatedOrigin(str(predicate["builder"]["id"]), str(predicate["invocation"]["configSource"]["uri"]), None)
     definition = predicate["buildDefinition"]
@@ -131,6 +131,6 @@ def is_unpinned(dependency: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def _address(text: str) -> str:
-    """Return a repository's address in one form: slsa-verifier writes github.com/team/images, git its own forms."""
+    """Return a repository's address in one form, as github.com/team/images."""
     text = re.sub(r"^(git\+)?(https?|ssh|git)://(\w+@)?|^\w+@", "", text.strip().partition("@refs/")[0])
     return text.replace(":", "/", 1).removesuffix("/").removesuffix(".git").lower()

@@ -1,4 +1,4 @@
-"""publication.json: where an image is, under which digest and tags, and what is attached to it there."""
+"""publication.json: the copies of an image in registries, their tags and attachments."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,7 +62,7 @@ PUBLICATION = step_file("publication.json", "publish", Publication)
 
 
 def write(publication: Publication) -> Path:
-    """Write publication.json, and return its path. The copies of the same digest in other registries stay in it."""
+    """Write publication.json and return its path; copies of the same digest stay in it."""
     earlier_publication = PUBLICATION.read_if_valid(publication.image_id)
     copies = (
         earlier_publication.copies

@@ -1,4 +1,4 @@
-"""Show publications, verifications and reproductions to people (text) and to programs (JSON)."""
+"""Publications, verifications and reproductions as text and JSON."""
 
 import json
 import re
@@ -26,7 +26,7 @@ _WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not 
 
 
 def publish_text(results: Sequence[PublishResult]) -> Text:
-    """Return the result for each image and registry: its reference, to be copied, and what was sent."""
+    """Return each image's result in each registry: its reference, and what was sent."""
     output = _empty()
     for result in results:
         output.append(f"{result.registry}  {result.image_id}\n", "bold")

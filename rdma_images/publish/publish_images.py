@@ -1,4 +1,4 @@
-"""Publish images to registries: the gate first, then every image everywhere, and short tags at the very end."""
+"""Publish images: the gate first, then each image everywhere, at the end short tags."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ _MAX_PARALLEL_CHECKS = 4  # images that are looked at side by side; pushes go on
 
 @dataclass(frozen=True)
 class PublishResult:
-    """The result for one image in one registry: a copy, and what went wrong (after the image was there, if both)."""
+    """The result for one image in one registry: a copy, an error, or both."""
 
     image_id: str
     registry: str
@@ -62,7 +62,7 @@ def approved_images(
 
 
 def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
-    """Return the images with what a policy decided of their scans. Raises RefusedError for one that may not pass."""
+    """Return the images with the policy's decisions. Raises RefusedError for a denied one."""
     return tuple(_with_decision(approved, policy) for approved in images) if policy else images
 
 
@@ -116,7 +116,7 @@ def _with_decision(approved: ApprovedImage, policy: Policy) -> ApprovedImage:
 def publish(
     images: Sequence[ApprovedImage], registries: Mapping[str, Registry], publisher: Publisher
 ) -> tuple[PublishResult, ...]:
-    """Publish every image to every registry, write each image's publication.json, and return the results.
+    """Publish every image to every registry, write publication.json, return the results.
 
     A registry or an image that fails stops no other; the answer has the result of each.
     """
@@ -137,7 +137,7 @@ def publish(
 
 
 def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
-    """Publish all images to one registry; short tags of a target move when all its images have arrived."""
+    """Publish images to one registry; a target's short tags move once all have arrived."""
     with ThreadPoolExecutor(_MAX_PARALLEL_CHECKS) as pool:
         # A conversion reads a whole image: one at a time, like a push.
         candidates = () if publisher.converter else images
@@ -173,7 +173,7 @@ def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publi
 
 
 def _is_published(destination: Destination, approved: ApprovedImage) -> bool:
-    """Return `send.is_published`, and False where that fails: sending asks again, and reports what goes wrong."""
+    """Return `send.is_published`, or False where it fails: sending reports the reason."""
     try:
         return is_published(approved, destination)
     except RdmaImagesError:

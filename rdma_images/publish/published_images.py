@@ -66,7 +66,7 @@ def read_published(ref: str, registry: Registry) -> PublishedImage:
 def published_refs(
     images: Sequence[Image], all_images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry]
 ) -> list[str]:
-    """Return where each image is published in each registry: under its short tag, which moves with a rebuild."""
+    """Return each image's reference in each registry, by its short, moving tag."""
     refs = []
     for name, registry in registries.items():
         destination = open_destination(name, registry)

@@ -1,4 +1,4 @@
-"""Push one image from an engine to a repository by docker's own push: watched, read back, and retried."""
+"""Push an image with docker's own push: watched, read back, retried."""
 
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -117,7 +117,7 @@ class _PushAttempts:
     refused: int = 0
 
     def attempt(self) -> None:
-        """Push once; where the registry fails at one part of the image, send that part and push again."""
+        """Push once; a part at which the registry fails is sent again, and pushed again."""
         # New for each attempt: a layer that was cut off starts from zero again.
         self.pushes.append(PushProgress())
         try:
@@ -146,7 +146,7 @@ def _attempt(
     stall: int,
     fresh_login: bool,
 ) -> None:
-    """Push once and pass each event to `progress`. Raises the PublishError that the push ends with."""
+    """Push once and pass each event to `progress`. Raises the push's PublishError."""
     host, subject = repository.connection.host, f"{repository.name}:{tag}"
     login = repository.connection.login(fresh_login)
     secrets = login.secrets() if login else ()
@@ -178,7 +178,7 @@ def _attempt(
 
 @contextmanager
 def _closing_responses(api: docker.APIClient) -> Iterator[None]:
-    """Close the engine's open responses at the end: the engine pushes as long as somebody listens.
+    """Close the engine's open responses at the end of the block, to end the push.
 
     docker-py hides the response behind a generator that does not close it; left to the garbage collector, an
     interrupted push would go on, and write its tag.
@@ -221,7 +221,7 @@ def _stalled(host: str, stall: int) -> registry_errors.BusyError:
 
 
 def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
-    """Give the image the name that it is pushed under, after checking that it is the image meant."""
+    """Give the image the name for its push, after checking its digest."""
     try:
         image = client.images.get(digest)
     except docker.errors.ImageNotFound:
@@ -234,7 +234,7 @@ def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
 
 
 def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
-    """Return the manifest under `tag`. Raises ConflictError when it is not `digest`, or cannot be unpacked."""
+    """Return the manifest under `tag`. Raises ConflictError for another or a broken one."""
     manifest = repository.manifest(tag)
     if manifest.digest != digest:
         raise registry_errors.ConflictError(
@@ -269,7 +269,7 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
 
 
 def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:
-    """Sum the layers' bytes by result; the last attempt reports as present what an earlier one sent."""
+    """Sum the layers' bytes by result, counting what earlier attempts sent."""
     *earlier_pushes, last_push = attempts.pushes
     sent_before = {
         layer.id for earlier_push in earlier_pushes for layer in earlier_push.layers.values() if layer.current

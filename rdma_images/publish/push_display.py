@@ -1,4 +1,4 @@
-"""Show layers while they travel: a bar for each layer on a terminal, a line now and then anywhere else."""
+"""Show the layers of a push: as bars on a terminal, as occasional lines elsewhere."""
 
 import sys
 import time
@@ -91,7 +91,7 @@ ProgressDisplay = LineProgress | ProgressBars  # shows a publication's steps and
 
 
 def progress_display() -> ProgressDisplay:
-    """Return bars where standard error is a terminal, lines elsewhere; standard output stays the answer."""
+    """Return bars where standard error is a terminal, else lines."""
     if sys.stderr.isatty():
         return ProgressBars(Console(stderr=True))
     return LineProgress(lambda text: print(text, file=sys.stderr, flush=True))

@@ -17,7 +17,7 @@ _STATUS = re.compile(r"(?:status(?: code)?(?: from \S+ request to \S+)?:?|: ) ?(
 
 @dataclass
 class LayerProgress:
-    """The progress of one layer. `id` is its digest as docker shortens it; sizes in bytes, as sent."""
+    """The progress of one layer; `id` is docker's short digest, sizes are in bytes."""
 
     id: str
     state: LayerState = "waiting"
@@ -37,7 +37,7 @@ class PushProgress:
         return sum(layer.current for layer in self.layers.values())
 
     def snapshot(self) -> tuple[int, tuple[LayerState, ...]]:
-        """Return a value that changes with every progress: while it stays the same, the push stalls."""
+        """Return a value that changes with all progress; the same value means a stall."""
         return self.sent(), tuple(layer.state for layer in self.layers.values())
 
     def update(self, event: dict[str, Any], host: str, subject: str) -> None:

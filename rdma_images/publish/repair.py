@@ -1,4 +1,4 @@
-"""Write again what a push that died left half noted in a registry: nothing else repairs it.
+"""Repair what a dead push left incomplete in a registry: nothing else does.
 
 A registry that is killed while it notes that a repository has something keeps an empty note, and answers HTTP 500 to
 whoever asks for that thing (seen with docker-registry 2.8.2). docker asks before it sends, and so never sends it again.
@@ -16,7 +16,7 @@ _WAITS = (0.5, 1.0, 0.0)  # seconds after each question: a registry's short trou
 
 
 def send_again(engine: Engine, image: str, repository: Repository, missing_part: str) -> None:
-    """Send `missing_part` (an InternalError's) of the image with the digest `image` without asking whether it is there.
+    """Send one part of the image `image` without asking whether it is there.
 
     Raises the PublishError of a registry that fails at more than this one thing, before anything is read.
     """
@@ -30,7 +30,7 @@ def send_again(engine: Engine, image: str, repository: Repository, missing_part:
 
 
 def digest_under(tag: str, repository: Repository) -> str | None:
-    """Return the digest that a tag leads to, before the tag is written; None where it leads nowhere.
+    """Return the digest of a tag that will be written; None where it leads nowhere.
 
     A tag at which the registry fails, asked three times, is half noted and leads nowhere.
     """

@@ -1,4 +1,4 @@
-"""Build a published image again from the evidence attached to it, and say whether it is the same, or what differs."""
+"""Rebuild a published image from its attached evidence, and compare both."""
 
 import hashlib
 import json
@@ -102,7 +102,7 @@ class TarEntry:
 
 
 def read_evidence(published: PublishedImage) -> BuildEvidence:
-    """Return how an image was built. Raises RefusedError where what is attached does not say it."""
+    """Return how an image was built. Raises RefusedError where no evidence says it."""
     try:
         predicate = published.predicate(statement.PROVENANCE)
         definition = predicate["buildDefinition"]
@@ -136,7 +136,7 @@ def read_evidence(published: PublishedImage) -> BuildEvidence:
 
 
 def require_same_origin(published: PublishedImage, evidence: BuildEvidence) -> None:
-    """Raise RefusedError where another version of this tool, or another commit of this folder, built an image."""
+    """Raise RefusedError for an image of another tool version or commit."""
     if evidence.tool and evidence.tool != version(TOOL):
         raise RefusedError(
             f"{published.ref}: was built by {TOOL} {evidence.tool}, and this is {version(TOOL)}, whose templates may "
@@ -153,7 +153,7 @@ def require_same_origin(published: PublishedImage, evidence: BuildEvidence) -> N
 def reproduce(
     published: PublishedImage, evidence: BuildEvidence, project: Project, engine: Engine, progress: Progress = silent
 ) -> Reproduction:
-    """Build an image again, every step of it, and return what differs. The engine's images stay as they are.
+    """Rebuild an image with every step, and return the differences.
 
     Args:
         published: The image, in its registry.

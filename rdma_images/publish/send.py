@@ -1,4 +1,4 @@
-"""Publish one image to one registry: prepare, push, read back, attach, sign, each only where it is needed."""
+"""Publish one image to one registry: push, read back, attach and sign what is missing."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +88,7 @@ def _target_tag(approved: ApprovedImage, destination: Destination, repository: R
 
 
 def send(approved: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
-    """Publish the image to the registry, with all that belongs to it but its short tags, and return the copy.
+    """Publish an image with its attachments and signature, but no short tags.
 
     Raises a PublishError or RefusedError; what has arrived until then stays, and the next run sends the rest.
     """
@@ -158,7 +158,7 @@ def _find_or_push(
 
 
 def _check_compression(digest: str, destination: Destination, publisher: Publisher) -> None:
-    """Raise an error before a byte is sent when users could not pull the layers, or they cannot be converted.
+    """Refuse, before any byte is sent, layers that nobody could pull or convert.
 
     Raises ConflictError for the one, RefusedError for the other.
     """
@@ -180,7 +180,7 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
 def _attach(
     approved: ApprovedImage, arrival: Arrival, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
-    """Attach provenance, bill of materials, report and licence texts; return them, and the result of each."""
+    """Attach the evidence and licence texts; return the artifacts, and each result."""
     manifest = arrival.manifest
     archive = license_archive(approved, publisher.engine if arrival.pushed else None)
 
@@ -199,7 +199,7 @@ def _find_or_convert(
     repository: Repository,
     publisher: Publisher,
 ) -> LazyImage | None:
-    """Return the image as the publisher's converter converts it, published beside the original; None without one.
+    """Return the converted image beside the original; None without a converter.
 
     What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
     later version of the converter may write other bytes.
@@ -234,7 +234,7 @@ def _find_or_convert(
 def _is_converted(
     approved: ApprovedImage, digest: str, destination: Destination, repository: Repository, publisher: Publisher
 ) -> bool:
-    """Return whether the index `digest` has this image converted, by this signer where there is one."""
+    """Return whether the index `digest` is this image, converted, by this signer."""
     if approved.build.digest not in originals(repository.manifest(digest)).values():
         return False
     image_signer = publisher.signing(destination, repository, digest)
@@ -269,7 +269,7 @@ def _was_signed_before(
 def move_tags(
     approved: ApprovedImage, copy: PublishedCopy, destination: Destination, publisher: Publisher
 ) -> PublishedCopy:
-    """Point the short tags to the image, now that everything before has arrived; return the copy with its tags."""
+    """Point the short tags to an arrived image; return the copy with its tags."""
     repository = destination.repository(approved.image.target)
     if approved.tags.joint is not None:  # they belong to the index over the platforms
         return copy
@@ -282,7 +282,7 @@ def move_tags(
 def mount_wheel_layers(
     approved: ApprovedImage, destination: Destination, repository: Repository, progress: Callable[[str], None]
 ) -> frozenset[str]:
-    """Have a registry mount the wheel layers that `repository` lacks from its other repositories.
+    """Have a registry mount wheel layers that it has in other repositories.
 
     docker itself mounts only what it pulled or pushed before, and not what BuildKit pulled or another machine sent.
     What fails here is not an error: docker asks for each layer, and sends what is missing.
@@ -313,7 +313,7 @@ def mount_wheel_layers(
 
 
 def _layer_repositories(approved: ApprovedImage, destination: Destination) -> Iterator[Repository]:
-    """Yield the repositories of this registry that may have wheels' layers, the likeliest first."""
+    """Yield the repositories that may have wheel layers, the likeliest first."""
     host, _, name = approved.build.layers_at.partition("/")
     if host == destination.connection.host:
         yield Repository(destination.connection, name)
@@ -322,7 +322,7 @@ def _layer_repositories(approved: ApprovedImage, destination: Destination) -> It
 
 
 def _present_layers(repository: Repository, layers: Mapping[str, int]) -> set[str]:
-    """Return those of `layers` that a repository has; none where it does not answer questions about them."""
+    """Return which of `layers` a repository has; none where it does not answer."""
     with suppress(registry_errors.PublishError):
         return repository.present_blobs(layers)
     return set()

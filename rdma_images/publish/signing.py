@@ -16,7 +16,7 @@ Retry = Callable[[Callable[[], None]], None]
 
 
 class ImageSigner:
-    """Sign one image, and what was made here of its attachments: anybody with push access can have attached the rest.
+    """Sign an image and its attachments that were made here, and check its signatures.
 
     It trusts what the same signer signed before. A keyless signer is known by the identity of its CI job; where that
     is unknown, it trusts nothing but what was made here.
@@ -29,7 +29,7 @@ class ImageSigner:
         self._ref = f"{repository.ref}@{digest}"
 
     def is_trusted(self, entry: Descriptor, artifact: Artifact) -> bool:
-        """Return whether the same signer signed the attachment `entry`: another machine with the same key wrote it."""
+        """Return whether the same signer, perhaps on another machine, signed `entry`."""
         try:
             content = read_content(self._repository, entry.digest)
         except registry_errors.MalformedError:
@@ -38,7 +38,7 @@ class ImageSigner:
             return trust is not None and self._cosign.has_attested(self._ref, trust, artifact.form, content)
 
     def has_signed(self, artifacts: Sequence[Artifact]) -> bool:
-        """Return whether the same signer has signed the image and all of `artifacts`, by what the registry has."""
+        """Return whether the registry has the signer's signatures of image and artifacts."""
         with self._cosign.trust(self._signer) as trust:
             return (
                 trust is not None
@@ -50,7 +50,7 @@ class ImageSigner:
             )
 
     def problems(self, manifest: Manifest, tag: str) -> tuple[str, ...]:
-        """Return the failed checks of the image under `tag`, where the same signer must have signed all of it."""
+        """Return the failed checks of `tag`, all of which the signer must have signed."""
         with self._cosign.trust(self._signer) as trust:
             if trust is None:
                 return ("outside of GitHub Actions a keyless signer has no identity to compare with",)

@@ -1,4 +1,4 @@
-"""Check Sigstore's bundles that are attached to an image, with sigstore-python: no service and no program is needed.
+"""Check attached Sigstore bundles offline, with sigstore-python.
 
 A bundle brings the certificate of its signer, the entry of the public log and the signed statement. What they are
 checked against is the trusted root: the one that sigstore-python brings along, or a file.
@@ -37,7 +37,7 @@ class SignedStatement:
 
 @dataclass
 class Bundles:
-    """The bundles on one image: the statements that a trusted signer signed, and why the others do not count."""
+    """An image's bundles: statements of the trusted signer, and why others do not count."""
 
     statements: list[SignedStatement] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)  # a line for each
@@ -74,7 +74,7 @@ def read_bundles(repository: Repository, digest: str, trust: Trust) -> Bundles:
 
 
 def is_attested(bundles: Bundles, form: str, content: bytes) -> bool:
-    """Return whether the trusted signer signed just what the attachment `content` of a form says."""
+    """Return whether the trusted signer signed exactly this attachment."""
     try:
         predicate = statement.parse_predicate(content)
     except (ValueError, KeyError, TypeError):
@@ -91,7 +91,7 @@ def bundle_entries(repository: Repository, digest: str) -> list[Descriptor]:
 
 
 def checker(trust: Trust) -> Callable[[bytes, str], SignedStatement]:
-    """Return what checks a bundle about an image, by its digest, and raises BundleError where it does not count.
+    """Return a function that checks bundles about an image, and raises BundleError.
 
     Raises RefusedError where the trusted root cannot be read.
     """
@@ -130,7 +130,7 @@ def checker(trust: Trust) -> Callable[[bytes, str], SignedStatement]:
 
 
 class _SignerPolicy:
-    """The trusted signer as sigstore-python asks for it; the identity is a regular expression, as in cosign."""
+    """The trusted signer as a policy of sigstore-python, with a regular expression."""
 
     def __init__(self, trust: Trust) -> None:
         self._identity, self._issuer = trust.identity or "", trust.issuer or ""
@@ -170,7 +170,7 @@ def _text_extension(cert: Any, oid: str) -> str:
 
 
 def _statement_about(digest: str, media_type: str, payload: bytes) -> Mapping[str, Any]:
-    """Return the statement in an envelope. Raises BundleError where it is none, or about something else."""
+    """Return the statement in an envelope. Raises BundleError for another subject."""
     try:
         body: Mapping[str, Any] = json.loads(payload)
         algorithm, _, value = digest.partition(":")

@@ -1,4 +1,4 @@
-"""Convert an image with the `soci` program, so that SOCI's snapshotter can read its gzip layers in part.
+"""Convert an image with the program `soci`, for SOCI's snapshotter.
 
 `soci` is looked up on the PATH. 0.13 converts without containerd, and 0.15 is the first that reads a layer of several
 gzip streams to its end (base images have such layers) and that needs no root.
@@ -57,7 +57,7 @@ class SociProgram:
 
 
 def find_program() -> SociProgram:
-    """Return soci. Raises RdmaImagesError with what to install where there is none, or one before 0.15."""
+    """Return soci 0.15 or later. Raises RdmaImagesError with what to install."""
     if not (path := shutil.which("soci")):
         raise RdmaImagesError(f"there is no soci on the PATH\n{_INSTALL}")
     return _inspect_program(Path(path))
@@ -119,7 +119,7 @@ def convert(program: SociProgram, archive: Iterable[bytes], original: Manifest, 
 
 
 def _read(layout: Path, original: Manifest) -> ConvertedImage:
-    """Return what is in an OCI layout that soci wrote. Raises ValueError where it is not of `original`."""
+    """Return the content of soci's OCI layout. Raises ValueError if not of `original`."""
 
     def read_blob(digest: str) -> bytes:
         return (layout / "blobs" / digest.replace(":", "/")).read_bytes()
@@ -151,7 +151,7 @@ def has_same_content(image: Manifest, other: Manifest) -> bool:
 
 
 def findings(repository: Repository, index: Manifest, images: Mapping[str, Manifest]) -> Iterator[VerifyFinding]:
-    """Yield a result for each SOCI index in `index`; `images` are the images that it lists, by digest."""
+    """Yield a finding for each SOCI index in `index`, given its images by digest."""
     for entry in filter(is_soci_index, index.members()):
         try:
             yield _finding(repository, entry, images)

@@ -1,4 +1,4 @@
-"""Convert an image for containerd's stargz-snapshotter: each layer without a table of contents is written with one.
+"""Convert an image for containerd's stargz-snapshotter: add tables of contents.
 
 The wheels' layers have theirs from the build. The others, above all the system's, are written once more from the same
 tar: their blobs have other digests, and the config of the image stays as it is.
@@ -37,7 +37,10 @@ class StargzConverter:
     def convert(
         self, original: Manifest, repository: Repository, _engine: Callable[[], Engine], scratch: Path
     ) -> ConvertedImage:
-        """Return the image with a table in each layer. Raises PublishError where a layer cannot have one."""
+        """Return the image with a table in each layer.
+
+        Raises PublishError where a layer cannot have one.
+        """
         layers, files = [], {}
         for layer, diff_id in zip(original.layers(), _diff_ids(repository, original), strict=True):
             if seekable_layer.ANNOTATION not in layer.annotations:
@@ -110,7 +113,7 @@ def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> Non
 
 
 def _diff_ids(repository: Repository, image: Manifest) -> tuple[str, ...]:
-    """Return the digests of the layers' tars. Raises MalformedError where the config names another number of them."""
+    """Return the layers' diff ids. Raises MalformedError where their number differs."""
     diff_ids = config_diff_ids(repository.config(image))
     if len(image.layers()) != len(diff_ids):
         raise registry_errors.MalformedError(

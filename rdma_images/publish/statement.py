@@ -1,4 +1,4 @@
-"""Write in-toto statements: provenance (how an image was made) and the validation report (what was measured in it)."""
+"""Write in-toto statements: provenance of a build, and the validation report."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +73,7 @@ def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Seq
 
 
 def dependency(source: Source) -> dict[str, Any]:
-    """Return a source as a dependency: with its digest, or where it has none with what vouches for it."""
+    """Return a source as a dependency, with its digest or what else vouches for it."""
     algorithm, _, value = source.pin.partition(":")
     # An archive's address is what this machine's apt is configured with, and may be inside a company.
     address = {"uri": source.upstream} if source.upstream and source.kind != "apt" else {}
@@ -82,7 +82,7 @@ def dependency(source: Source) -> dict[str, Any]:
 
 
 def test_result(report: Report) -> dict[str, Any]:
-    """Return which checks of an image passed, as a predicate that says nothing of how the image was built."""
+    """Return which checks passed, as a predicate that is silent on the build."""
     names: dict[str, list[str]] = {"passed": [], "noted": [], "warned": [], "failed": [], "skipped": []}
     for check in report.checks:
         names[shown_outcome(check)].append(check.id)
@@ -97,11 +97,11 @@ def test_result(report: Report) -> dict[str, Any]:
 
 
 def report_predicate(report: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
-    """Return the validation report as a predicate, with the failed checks that the publisher allowed by name."""
+    """Return the validation report as a predicate, with the allowed failures."""
     return {"passed": report.passed, "allowedRed": list(allowed_red), "report": encode_report(report)}
 
 
 def parse_predicate(content: bytes) -> dict[str, Any]:
-    """Return the predicate of a statement; of a document that is no statement the whole document."""
+    """Return a statement's predicate; for any other document, all of it."""
     body: dict[str, Any] = decode_json(content)
     return body["predicate"] if "predicateType" in body else body

@@ -1,4 +1,4 @@
-"""The tags of a published image: one with every version, measured inside the image; short ones that move.
+"""The tags of an image: one with all measured versions, and short ones that move.
 
 Short tags move when everything has arrived, and never back to an image older than the current one.
 
@@ -38,7 +38,7 @@ _UNKNOWN_TIME = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Tags:
-    """The tags of one image. `joint` is that of the index over its platforms; None where it has one platform.
+    """The tags of one image; `joint` is that of the index over several platforms.
 
     The `short` tags move to later builds, and must stay movable where tags are immutable.
     """
@@ -55,7 +55,7 @@ def unique_tag(full_tag: str, digest: str) -> str:
 
 
 def tag_matches(tag: str, version: str, built_for: str) -> bool | None:
-    """Return whether `tag` is true of an image for the platform `built_for` whose label VERSION is `version`.
+    """Return whether `tag` is true of an image for `built_for` with the label `version`.
 
     None for a tag that is not of this grammar, whose meaning is unknown.
     """
@@ -158,7 +158,7 @@ def measured_versions(image: Image, report: Report) -> dict[str, str]:
 
 
 def advance_tags(names: Iterable[str], digest: str, repository: Repository, progress: Progress) -> tuple[str, ...]:
-    """Point each of `names` to the image or index `digest` of the repository; return those that lead there now.
+    """Point each of `names` to `digest`; return those that lead there now.
 
     A tag that leads to what was made of later sources stays, and `progress` gets a line: a run that was repeated, or a
     release of an old commit, does not take a tag back.
@@ -188,7 +188,7 @@ def _advance_tag(name: str, digest: str, repository: Repository, progress: Progr
 
 
 def created_at(digest: str, repository: Repository) -> datetime:
-    """Return when the sources of an image were committed, its config's `created`; of an index, the latest.
+    """Return when an image's sources were committed; for an index, the latest time.
 
     Somebody else's image may not say it, or may be there in part: that counts as older than everything.
     """

@@ -62,7 +62,7 @@ class Verifier:
         return self._is_for_cosign(ref, "att") and self.cosign().has_attested(ref, self.trust, form, content)
 
     def bundles(self, ref: str) -> Bundles:
-        """Return the bundles on an image that the trusted signer signed; none where cosign alone reads them."""
+        """Return the trusted bundles on an image; none where only cosign reads them."""
         if self.repository is None or self.trust.key is not None or not sigstore_bundles.is_available():
             return Bundles()
         digest = ref.partition("@")[2]
@@ -71,7 +71,7 @@ class Verifier:
         return self._bundles[digest]
 
     def _is_for_cosign(self, ref: str, suffix: str) -> bool:
-        """Return whether there is something that only cosign reads: a bundle, or what is under the tag of its kind."""
+        """Return whether only cosign can read what is attached of this kind."""
         digest = ref.partition("@")[2]
         if digest not in self._bundles or self.repository is None:
             return True
@@ -103,7 +103,7 @@ def verify(
     progress: Progress = silent,
     origin: OriginRules | None = None,
 ) -> tuple[Verification, ...]:
-    """Return the checks of an image in a registry, or of an index and then of each of its images.
+    """Return the checks of an image, or of an index and each of its images.
 
     Args:
         trust: Where given, the index, each image and every statement on it have to be signed by it.
@@ -141,7 +141,7 @@ def _verify_original(
     verifier: Verifier | None,
     origin: OriginRules | None,
 ) -> Verification:
-    """Check the image `digest`, of which `converted` has to have all content: it carries the evidence of both."""
+    """Check the original `digest` of `converted`: it carries the evidence of both."""
     ref = f"{repository.ref}@{digest}"
     try:
         original = repository.manifest(digest)
@@ -157,7 +157,7 @@ def _verify_original(
 def _verify_index(
     repository: Repository, index: Manifest, images: Mapping[str, Manifest], verifier: Verifier | None
 ) -> Verification:
-    """Check whether the index is signed, lists anything, and calls each image by its platform; and jobs' results."""
+    """Check an index: its signature, its platforms, and the results of jobs."""
     listed = [(entry.digest, _platform(entry.platform)) for entry in index.members() if entry.digest in images]
     actual_platforms = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
     mismatches = [
@@ -226,7 +226,7 @@ def _check_form(
 def _newest_by_form(
     repository: Repository, digest: str, verifier: Verifier | None
 ) -> tuple[dict[str, bytes], tuple[VerifyFinding, ...]]:
-    """Return an attachment of each form, by predicate type: the newest signed by the trusted signer, or the newest.
+    """Return the newest attachment of each form, a signed one where there is one.
 
     What other tools attached is theirs and is left out; what carries our form and cannot be read is reported.
     """
@@ -254,7 +254,7 @@ def _prefer_signed(form: str, contents: list[bytes], ref: str, verifier: Verifie
 
 
 def _check_tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
-    """Check whether the tag says what the image is; no finding for a digest or another grammar's tag."""
+    """Check that the tag says what the image is, if it is of our grammar."""
     version = labels_in(config).get(tags.VERSION, "")
     holds = tags.tag_matches(reference, version, _platform(config))
     if holds is not None:
@@ -275,7 +275,7 @@ def _check_signature(repository: Repository, digest: str, verifier: Verifier | N
 
 
 def _has_bundle(repository: Repository, digest: str) -> bool:
-    """Return whether a Sigstore bundle is attached, but one whose annotation says that it signs something else."""
+    """Return whether a Sigstore bundle is attached that may sign the image."""
     return any(
         entry.annotations.get(PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
         for entry in bundle_entries(repository, digest)

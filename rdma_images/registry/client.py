@@ -50,7 +50,7 @@ class Descriptor:
 
     @classmethod
     def from_json(cls, body: Any) -> "Descriptor":
-        """Return the descriptor in a manifest or an index, which anybody may have written. Raises MalformedError."""
+        """Return the descriptor in untrusted JSON. Raises MalformedError."""
         fields = body if isinstance(body, dict) else {}
         try:
             descriptor = _FORM.validate_python(
@@ -141,7 +141,7 @@ def index(entries: Iterable[Descriptor]) -> Manifest:
 
 
 def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
-    """Return the list of descriptors called `name` in a manifest or an index; empty where it has none.
+    """Return the descriptors in the field `name` of a manifest; none without it.
 
     Raises MalformedError where it is no list of descriptors.
     """
@@ -201,7 +201,7 @@ class Repository:
         return response.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
 
     def manifest(self, reference: str) -> Manifest:
-        """Return the manifest of a tag or digest, checked against the digest when one was asked for.
+        """Return the manifest of a tag or digest, checked against a digest.
 
         Raises ConflictError where the registry answers with another.
         """
@@ -215,7 +215,7 @@ class Repository:
         return manifest
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the config of the image with this manifest: its labels, its layers' ids, when it was made.
+        """Return the config of an image: its labels, diff ids and creation time.
 
         Raises MalformedError where it is none.
         """
@@ -239,7 +239,7 @@ class Repository:
         )
 
     def has_blob(self, digest: str, size: int) -> bool:
-        """Return whether the repository has this blob. Raises ConflictError where its size differs from `size`."""
+        """Return whether a blob is present. Raises ConflictError for another size."""
         try:
             # As it lies there: of what a proxy compresses on the way, the length would be another.
             headers = {"Accept-Encoding": "identity"}
@@ -255,7 +255,7 @@ class Repository:
         return True
 
     def present_blobs(self, sizes: Mapping[str, int]) -> set[str]:
-        """Return the digests of those blobs (digest -> size) that the repository has. Raises as `has_blob` does."""
+        """Return which of the blobs (digest -> size) are present. Raises as `has_blob`."""
         if not sizes:
             return set()
         # One question first: where it may not be asked, seven more at once would each fetch fresh credentials.
@@ -276,7 +276,7 @@ class Repository:
         return raw
 
     def save(self, digest: str, file: Path, stop: threading.Event) -> None:
-        """Write a blob to a file, checked against the digest; setting `stop` ends it with a PublishError.
+        """Write a blob to a file, checked by digest; setting `stop` ends it.
 
         A partial file is resumed, where the registry does that. One that then has other bytes is removed, for another
         try, by a BusyError.
@@ -322,13 +322,13 @@ class Repository:
         return digest
 
     def put_file(self, digest: str, file: Path) -> None:
-        """Store the blob `digest`, whose bytes a file has; nothing is sent when the registry has it."""
+        """Store a file as the blob `digest`; nothing is sent if it is present."""
         with files.as_file_error(file), file.open("rb") as content:
             if not self.has_blob(digest, file.stat().st_size):
                 self.upload(self.begin_upload(digest), digest, content)
 
     def mount(self, digest: str, source: "Repository") -> bool:
-        """Mount a blob from `source`, a repository of the same registry; return False where the registry does not.
+        """Mount a blob from `source`, in the same registry; return whether it was.
 
         Nothing is sent either way.
         """
@@ -349,7 +349,7 @@ class Repository:
         return False
 
     def begin_upload(self, digest: str) -> str:
-        """Return the address to which to send the blob `digest`, whether or not the registry has it."""
+        """Return the address for uploading the blob `digest`, present or not."""
         response = self._request("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
         return self._location(response)
 
@@ -376,7 +376,7 @@ class Repository:
         )
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...] | None:
-        """Return what is attached to `digest`; None where the registry does not speak of referrers."""
+        """Return what is attached to `digest`; None without the referrers API."""
         unsupported = (400, 404, 405, 501)  # how registries without that part of the protocol have been seen to say so
         response = self._request(
             "GET", f"referrers/{digest}", subject=digest, headers={"Accept": OCI_INDEX}, ok=(200, *unsupported)

@@ -1,4 +1,4 @@
-"""Credentials by reference: what a registries.yaml may say of a secret is where it is, never what it is."""
+"""Credentials by reference: files say where a secret is, never what it is."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ FORMS = "env:NAME or file:PATH"
 
 @dataclass(frozen=True)
 class Login:
-    """The credentials for a registry. Exactly one of a name with password, an identity token or a bearer token is set.
+    """A registry's credentials: name and password, an identity token or a bearer token.
 
     Secrets are out of the repr, so that no log and no traceback shows them.
     """
@@ -23,7 +23,7 @@ class Login:
     bearer: str = field(default="", repr=False)  # sent as it is
 
     def for_docker(self) -> dict[str, str]:
-        """Return the login as docker's API takes it with a push: it goes with the request and reaches no disk."""
+        """Return the login for docker's API, which sends it and writes it nowhere."""
         if self.identity_token:
             return {"identitytoken": self.identity_token}
         if self.bearer:
@@ -37,7 +37,7 @@ class Login:
 
 
 def check_reference(text: str) -> str:
-    """Return `text` when it is a reference. Raises ValueError, without repeating the text, for a secret written out."""
+    """Return a valid reference. Raises ValueError, without the text, for a secret."""
     scheme, _, value = text.partition(":")
     if scheme not in ("env", "file") or not value:
         raise ValueError(f"a secret is never written here, only where it is: {FORMS}")

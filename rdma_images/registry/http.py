@@ -1,4 +1,4 @@
-"""Requests to one registry over HTTP: logins (basic, bearer, identity token), and responses turned into errors."""
+"""HTTP requests to one registry: logins, and responses as errors."""
 
 import base64
 import re
@@ -56,7 +56,7 @@ class Connection:
             return self._login
 
     def check(self) -> None:
-        """Check that the registry answers and takes the login: docker would retry a wrong password for a minute."""
+        """Check registry and login; docker would retry a wrong password for a minute."""
         self.request("GET", "/v2/", "", "this login")
 
     def request(
@@ -126,7 +126,7 @@ class Connection:
         return header
 
     def _token(self, challenge: dict[str, str], scope: str, subject: str, login: Login | None) -> str:
-        """Return a bearer token from the realm that the registry named (distribution specification, token flow)."""
+        """Return a bearer token from the registry's realm (distribution specification)."""
         fields = {"service": challenge.get("service", ""), "scope": scope}
         realm = challenge.get("realm", "")
         if self.base.startswith("https:") and not realm.startswith("https:"):
@@ -164,12 +164,12 @@ class Connection:
 
 
 def _without_netrc(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Return the request as it is: keeps requests from looking into ~/.netrc for another login."""
+    """Return the request unchanged, which keeps requests from using ~/.netrc."""
     return prepared
 
 
 def parse_document(raw: bytes, name: str) -> dict[str, Any]:
-    """Return the JSON object in `raw`, which an error calls `name`. Raises MalformedError for anything else."""
+    """Return the JSON object in `raw`. Raises MalformedError for anything else."""
     try:
         parsed = decode_json(raw)
     except ValueError:

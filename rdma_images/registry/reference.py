@@ -1,4 +1,4 @@
-"""References of images: host/repository:tag and host/repository@sha256:…, in one typed form."""
+"""References of images, host/repository:tag or host/repository@sha256:…, as a type."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ HOST = re.compile(rf"(?:(?P<name>{_LABEL}(?:\.{_LABEL})*)|\[(?P<v6>[0-9A-Fa-f:.]
 
 @dataclass(frozen=True)
 class ImageReference:
-    """An image in a registry. `selector` is its tag, or its digest with the algorithm in front."""
+    """An image in a registry; `selector` is its tag, or its digest with algorithm."""
 
     host: str
     repository: str
@@ -26,7 +26,7 @@ class ImageReference:
 
 
 def parse_reference(text: str) -> ImageReference:
-    """Return the reference in `text`; without a tag it means "latest", and a tag beside a digest is dropped.
+    """Return the reference in `text`; the tag is "latest" by default.
 
     Raises RefusedError where it names no registry.
     """
@@ -39,7 +39,7 @@ def parse_reference(text: str) -> ImageReference:
 
 
 def with_registry(text: str) -> str:
-    """Return a reference as docker reads it, with its registry: "ubuntu:24.04" is docker.io/library/ubuntu:24.04."""
+    """Return a reference with its registry: docker.io/library/ubuntu:24.04."""
     host, slash, _ = text.partition("/")
     if slash and names_registry(host):
         return text
@@ -47,7 +47,7 @@ def with_registry(text: str) -> str:
 
 
 def with_registry_host(text: str) -> str:
-    """Return a reference with the host that serves its registry's API, as registry-1.docker.io for docker.io."""
+    """Return a reference with its registry's API host, as registry-1.docker.io."""
     host, _, path = with_registry(text).partition("/")
     if host != DOCKER_HUB:
         return text
@@ -55,5 +55,5 @@ def with_registry_host(text: str) -> str:
 
 
 def names_registry(host: str) -> bool:
-    """Return whether the part before the first "/" is a registry rather than a user of Docker Hub."""
+    """Return whether the part before the first "/" is a registry, not a user."""
     return "." in host or ":" in host or host == "localhost"

@@ -1,4 +1,4 @@
-"""registries.yaml: the registries a team uses, by name. Strict, and without a secret in it."""
+"""registries.yaml: a team's registries by name, without secrets."""
 
 import ipaddress
 import os
@@ -53,7 +53,7 @@ Host = Annotated[str, AfterValidator(_check_host)]
 
 
 def _check_word(text: str) -> str:
-    """Return one of the words for credentials. Does not repeat another: it may be somebody's password."""
+    """Return a word for credentials, never repeating another, perhaps a password."""
     if text not in ("none", "docker-config"):
         raise ValueError("write none, docker-config, or username and password by reference")
     return text
@@ -161,7 +161,7 @@ class Registries(yaml_file.Strict):
     registries: dict[str, Registry] = Field(description="The registries, by the name that `--to` takes.")
 
     def pick(self, names: Sequence[str]) -> Mapping[str, Registry]:
-        """Return the registries named. Raises RefusedError for a name that the file does not have, and for no name."""
+        """Return the named registries. Raises RefusedError for an unknown name, or none."""
         if not names:
             raise RefusedError(
                 f"no registry is named\nsay where to: --to NAME. Known: {', '.join(self.registries) or 'none'}"
@@ -172,7 +172,7 @@ class Registries(yaml_file.Strict):
         return {name: self.registries[name] for name in names}
 
     def for_host(self, host: str) -> Registry:
-        """Return the registry behind a host; one that the file does not have is asked with docker's own credentials."""
+        """Return the registry of a host; an unknown one uses docker's credentials."""
         for registry in self.registries.values():
             if _has_host(registry, host):
                 return registry
@@ -190,12 +190,12 @@ def _has_host(registry: Registry, host: str) -> bool:
 
 
 def registries_file() -> Path:
-    """Return the file's path: RDMA_IMAGES_REGISTRIES names it, otherwise it is registries.yaml of the project."""
+    """Return the file's path: RDMA_IMAGES_REGISTRIES, or the project's registries.yaml."""
     return Path(os.environ.get("RDMA_IMAGES_REGISTRIES") or PROJECT / "registries.yaml")
 
 
 def load(path: Path | None = None) -> Registries:
-    """Return the registries of `path` (by default `registries_file`). Raises RefusedError with file and line."""
+    """Return the registries of a file. Raises RefusedError with file and line."""
     path = path or registries_file()
     if not files.exists(path):
         raise RefusedError(f"{path}: no such file\ncopy {display_path(EXAMPLE)} and keep the registries you use")

@@ -81,14 +81,14 @@ class ConflictError(PublishError):
 
 
 def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return `text` without the secrets given, authorization headers, logins and upload states in addresses."""
+    """Return `text` without secrets, authorization headers, logins and upload states."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return _AUTHORIZATION.sub(r"\1 ***", _LOGIN.sub("://***@", _QUERY.sub(r"\1?…", text)))
 
 
 def has_words(text: str, words: str) -> bool:
-    """Return whether `text` has the words, and not only in a name, as "immutable" in "team/immutable-base"."""
+    """Return whether `text` has the words, and not as a part of a longer name."""
     boundary = r"(?![\w-])" if words[-1].isalnum() else ""
     return re.search(rf"(?<![\w./-]){re.escape(words)}{boundary}", text) is not None
 
@@ -114,7 +114,7 @@ def transport_error(host: str, error: requests.RequestException) -> PublishError
 
 
 def status_error(host: str, subject: str, status: int, body: str) -> PublishError:
-    """Return the error of an unexpected response. `subject` is the repository or reference that it was about."""
+    """Return the error of an unexpected response about `subject`."""
     detail = mask_secrets(_first_message(body))
     suffix = f" ({detail})" if detail else ""
     match status:
@@ -140,7 +140,7 @@ def status_error(host: str, subject: str, status: int, body: str) -> PublishErro
 
 
 def _first_message(body: str) -> str:
-    """Return the message of the first error of a registry's response; its start where it has another shape."""
+    """Return the first error message of a response; else the start of its body."""
     try:
         errors = decode_json(body)["errors"]
         return str(errors[0].get("message") or errors[0].get("code") or "")[:300]
@@ -180,5 +180,5 @@ def retry_cached(
     progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
-    """Return `retry` of an action on layers or wheels that a registry only caches: without it they are made here."""
+    """Return `retry` with few attempts, for what a registry only caches."""
     return retry(action, attempts=4, progress=progress, sleep=sleep)

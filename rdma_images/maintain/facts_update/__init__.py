@@ -1,4 +1,4 @@
-"""Read again what the facts say of wheels, and show what is new or different. Wheels are not downloaded."""
+"""Compare facts about wheels with the package index, without downloading wheels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def update(
     everything: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Update:
-    """Read the releases that the facts lack, and read those of the matrix again, or with `everything` all.
+    """Read the releases that the facts lack, and those of the matrix again.
 
     Raises RdmaImagesError where the index does not answer; a maker's page that does not is a line of the result.
     """
@@ -64,7 +64,7 @@ def update(
 
 
 def write(facts_update: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
-    """Add a row for each new version; return them. What changed is left to a person: a released wheel should not.
+    """Add a row for each new version and return them; changed ones are left to people.
 
     Raises RefusedError for facts that came in a wheel.
     """

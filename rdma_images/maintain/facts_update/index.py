@@ -1,4 +1,4 @@
-"""Ask the package index, with uv, for what wheels' metadata tells: releases, files, and pins."""
+"""Read releases, files and pins of wheels from the package index, with uv."""
 
 import os
 import re
@@ -32,7 +32,7 @@ class IndexClient:
     ca: Path
 
     def unknown(self, package: str, floor: str, recorded: Iterable[str], pythons: Iterable[str]) -> list[str]:
-        """Return the releases of `package` from `floor` on, without `recorded`, that one of `pythons` can run."""
+        """Return releases from `floor` on that are not `recorded` and that a Python can run."""
         releases: list[str] = []
         for python in pythons:
             while True:
@@ -98,11 +98,11 @@ class IndexClient:
 
 
 def _pins(text: str) -> dict[str, str]:
-    """Return name and version of each line of a requirements file; a marker after them is left out."""
+    """Return version by name from the lines of a requirements file."""
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
 def base_pythons(facts: Facts) -> list[str]:
-    """Return the newest and the oldest python of the bases: a release that neither runs is of no use."""
+    """Return the newest and oldest Python of the bases."""
     newest_first = versions.newest_first({base.python for base in facts.bases.bases.values()})
     return [newest_first[0], newest_first[-1]]

@@ -1,4 +1,4 @@
-"""Read NCCL's releases: the CUDA majors that have a wheel, and the plugin interfaces inside."""
+"""Read NCCL releases: CUDA majors with a wheel, and plugin interfaces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEVICE_CODE = b"\x50\xed\x55\xba"
 
 
 def readings(index: IndexClient, facts: Facts, mirrors: Mirrors, reread: Iterable[str]) -> Iterator[Reading]:
-    """Yield every release that the facts lack, as a whole or for a CUDA major, then the releases to read `reread`."""
+    """Yield the releases that the facts lack, for any CUDA major, then those of `reread`."""
     releases = facts.nccl.releases
     floor = min(releases, key=versions.sort_key)
     majors: dict[str, set[int]] = {version: set(releases[version].cuda) for version in reread}
@@ -52,7 +52,7 @@ def readings(index: IndexClient, facts: Facts, mirrors: Mirrors, reread: Iterabl
 
 
 def _read_values(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
-    """Return the row of a release as its wheels have it; empty for one without a wheel for x86_64.
+    """Return a release's row from its wheels; empty without a wheel for x86_64.
 
     Raises RdmaImagesError when the wheels of two majors differ.
     """
@@ -154,7 +154,7 @@ def wheel_interfaces(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...
 
 
 def library_interfaces(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
-    """Return the versions of each plugin interface of an NCCL, oldest first, by "net", "tuner" and so on.
+    """Return an NCCL library's plugin interface versions, by "net", "tuner" and so on.
 
     Reads the file up to the device code.
     """

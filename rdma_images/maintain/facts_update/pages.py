@@ -1,4 +1,4 @@
-"""Read the makers' own pages: which releases they name that the facts do not have. A person checks them."""
+"""Read vendors' release pages for versions that the facts lack, for people to check."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _CELL = re.compile(r"<tr[^>]*>\s*<td[^>]*>(?:\s|<[^>]+>)*(\d+\.\d+\.\d+)\b")
 
 @dataclass(frozen=True)
 class ReleaseNews:
-    """The releases of a page that the facts lack; `newer` is empty where it says nothing new or did not answer."""
+    """A page's releases that the facts lack; `newer` is empty for none or no answer."""
 
     component: str
     address: str
@@ -45,7 +45,7 @@ def first_cells(html: str) -> list[str]:
 
 
 def tag_names(text: str) -> list[str]:
-    """Return the versions in GitHub's answer to a question for releases or tags, without release candidates."""
+    """Return the versions in GitHub's list of releases or tags, without candidates."""
     names = (entry.get("tag_name") or entry.get("name", "") for entry in json.loads(text))
     return [match[1] for name in names if (match := re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:-aws)?", name))]
 
@@ -67,7 +67,7 @@ PAGES = (
 
 
 def news(facts: Facts, mirrors: Mirrors) -> list[ReleaseNews]:
-    """Return the news of all pages, asked at once. A page that does not answer is news with its error."""
+    """Return the news of all pages, read at once; an error is news, too."""
     with ThreadPoolExecutor(len(PAGES)) as pool:
         return list(pool.map(lambda page: _news(page, facts, mirrors), PAGES))
 

@@ -1,4 +1,4 @@
-"""A version as its maker publishes it now, beside the row of facts about it, as YAML, JSON and lines."""
+"""Published versions beside their rows of facts, as YAML, JSON and lines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Reading:
 
 
 def add_rows(folder: Path, readings: Iterable[Reading], today: date) -> None:
-    """Add each new reading to its file, the newest version first, and date the file's source `today`."""
+    """Add new readings to their files, newest first, and date the source `today`."""
     for reading in readings:
         path = folder / reading.file
         text = path.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def add_rows(folder: Path, readings: Iterable[Reading], today: date) -> None:
 
 
 def yaml_row(version: str, values: dict[str, Value]) -> str:
-    """Return a row as YAML: its version, then its values in braces, no line much longer than WIDTH."""
+    """Return a row as YAML, in lines of about WIDTH characters."""
     lines = ["    {"]
     for name, value in [*values.items(), ("source", SOURCE)]:
         text = value if isinstance(value, str) else f"[{', '.join(value)}]"

@@ -1,4 +1,4 @@
-"""Read torch's releases from the package index: the pins of its wheels, and the pythons that have one."""
+"""Read torch releases: the pins of their wheels, and the Pythons that have one."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

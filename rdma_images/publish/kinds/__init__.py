@@ -1,4 +1,4 @@
-"""The kinds of registries. Each module is imported when a registry of its kind is used, and its SDK with it."""
+"""The kinds of registries; a module, and its SDK, is imported when its kind is used."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,7 +11,7 @@ from rdma_images.registry.registries import Registry
 
 @dataclass(frozen=True)
 class PreparedRepository:
-    """A repository that may be pushed to. `created` says what was created for it, in words; empty when it was there."""
+    """A repository ready for pushes; `created` describes what was created for it."""
 
     name: str
     created: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class RegistryKind(Protocol):
 
     @property
     def host(self) -> str:
-        """Return the host, with the port where there is one, under which docker and this tool address it."""
+        """Return the registry's host, with a port where there is one."""
 
     @property
     def tls(self) -> bool | None:
@@ -35,7 +35,7 @@ class RegistryKind(Protocol):
         """Return the repository's name for a target, prefix and namespace included."""
 
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create the repository where the registry needs that; `moving` are the tags that must stay movable in it.
+        """Create the repository where necessary; the tags `moving` must stay movable.
 
         Raises DeniedError when it may not be created.
         """
@@ -59,7 +59,7 @@ _KINDS = {
 
 
 def open_kind(registry: Registry) -> RegistryKind:
-    """Return the registry, ready to be asked. Raises RefusedError when the SDK of its kind is not installed."""
+    """Return the registry's kind. Raises RefusedError where its SDK is not installed."""
     module, name, extra = _KINDS[registry.kind]
     try:
         opened = getattr(import_module(f"{__name__}.{module}"), name)(registry)

@@ -1,4 +1,4 @@
-"""Alibaba Cloud Container Registry. Enterprise has temporary tokens and an API for repositories, Personal neither."""
+"""Alibaba Cloud Container Registry: Enterprise, with tokens and an API, or Personal."""
 
 import re
 from functools import cached_property
@@ -42,7 +42,7 @@ class AcrAliyunKind:
         return Client(config)
 
     def login(self) -> Login | None:
-        """Return, for Enterprise, a fresh token for an hour; for Personal, the registry's fixed password."""
+        """Return a fresh token for an hour (Enterprise), or the fixed password (Personal)."""
         if self._registry.instance is None:
             assert self._registry.credentials is not None
             return from_references(self._registry.credentials)
@@ -54,7 +54,7 @@ class AcrAliyunKind:
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create what Enterprise lacks: namespace (where registries.yaml allows it), repository and its rule."""
+        """Create what Enterprise lacks: namespace, if allowed, repository and rule."""
         if self._registry.instance is None:
             return PreparedRepository(name)
         namespace, _, repository = name.partition("/")

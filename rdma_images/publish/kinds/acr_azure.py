@@ -1,4 +1,4 @@
-"""Azure Container Registry: an Entra token is exchanged for the registry's own refresh token."""
+"""Azure Container Registry: exchange an Entra token for the registry's refresh token."""
 
 import requests
 from azure.core.exceptions import ClientAuthenticationError

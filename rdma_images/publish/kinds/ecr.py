@@ -1,4 +1,4 @@
-"""Amazon ECR and ECR Public: a repository has to exist before a push; tokens live 12 hours and are never kept."""
+"""Amazon ECR and ECR Public: repositories must exist before a push; tokens last 12 hours."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ class EcrKind:
 
     @cached_property
     def host(self) -> str:
-        """Return the host of registries.yaml, or what AWS says: it ends in .com.cn in China, elsewhere otherwise."""
+        """Return the host of registries.yaml, or the one that AWS states (.com.cn in China)."""
         if self._registry.host:
             return self._registry.host
         authorization = self._authorization()
@@ -61,7 +61,7 @@ class EcrKind:
         return join_path(self._registry.prefix, target)
 
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create a missing repository with mutability, scanning and lifecycle policy; return what was created.
+        """Create a missing repository with its policies; return what was created.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
         where registries.yaml wants immutability and the repository already leaves some tags out of it. Raises
@@ -94,7 +94,7 @@ class EcrKind:
         return repository
 
     def _keep_moving(self, name: str, repository: dict[str, Any], moving: tuple[str, ...]) -> tuple[str, ...]:
-        """Let the tags of this publication move in an immutable repository; return what was done, in words."""
+        """Let tags of this publication move in an immutable repository; describe it."""
         if not self._registry.immutable or repository.get("imageTagMutability") != _EXCLUDING:
             return ()
         filters = list(repository.get("imageTagMutabilityExclusionFilters", ()))
@@ -187,7 +187,7 @@ class EcrPublicKind:
         return join_path(self._alias, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create a missing repository, and return what was created; its name here is without the alias."""
+        """Create a missing repository, named without the alias; return what was created."""
         repository_name = name.partition("/")[2]
         with aws_errors(_PUBLIC, f"CreateRepository {repository_name}"):
             try:
@@ -204,7 +204,7 @@ class EcrPublicKind:
 
 @contextmanager
 def aws_errors(service: str, action: str) -> Iterator[None]:
-    """Raise boto3's errors inside the block as PublishErrors: `service` was asked for `action`."""
+    """Raise boto3's errors in the block as PublishErrors about `action` of `service`."""
     try:
         yield
     except botocore.exceptions.ClientError as error:

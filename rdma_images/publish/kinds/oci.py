@@ -1,4 +1,4 @@
-"""Any registry that speaks the distribution protocol: nothing to create, credentials by reference or from docker."""
+"""Any registry of the distribution protocol: logins by reference or from docker."""
 
 import docker.auth
 from docker.credentials.errors import StoreError
@@ -21,7 +21,7 @@ class OciKind:
         self.tls = registry.tls
 
     def login(self) -> Login | None:
-        """Return the login that registries.yaml refers to, or the one of docker's config and its credential helpers."""
+        """Return the login of registries.yaml, or of docker's config and helpers."""
         credentials = self._registry.credentials
         if isinstance(credentials, Credentials):
             return from_references(credentials)
@@ -37,7 +37,7 @@ class OciKind:
 
 
 def from_references(credentials: Credentials) -> Login:
-    """Return the login that the references lead to. Raises RefusedError where one leads nowhere."""
+    """Return the login that references lead to. Raises RefusedError for a missing one."""
     if credentials.token is not None:
         return Login(bearer=resolve_secret(credentials.token))
     if credentials.identity_token is not None:
