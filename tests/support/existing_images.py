@@ -1,12 +1,20 @@
 """Images that exist, as they would be measured."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from rdma_images.core.image import ExistingImage
+import pytest
+
+from rdma_images import facts
+from rdma_images.core import yaml_file
+from rdma_images.core.image import ExistingImage, Image
+from rdma_images.plan import onto_records, planner
+from rdma_images.plan.matrix import Matrix
 
 DIGEST = "sha256:" + "1f" * 32
 REF = f"team/training@{DIGEST}"
+MATRIX = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default: {{efa-installer: 1.50.0}}}}\n"
 CONDA = ExistingImage(
     ref=REF,
     suite="sha256:0",
@@ -58,3 +66,12 @@ def ngc() -> ExistingImage:
         entrypoint=("/opt/nvidia/nvidia_entrypoint.sh",),
         shell=("/bin/bash", "-c"),
     )
+
+
+def planned_onto(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, **changes: str) -> Image:
+    """Return the image that adds EFA to `base`, whose measurement is written below the state folder `state`."""
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
+    onto_records.write(base)
+    matrix = yaml_file.loads(MATRIX, Matrix, "matrix.yaml")
+    (image,) = planner.plan(matrix, facts.load(), changes=changes).images
+    return image

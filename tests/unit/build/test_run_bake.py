@@ -1,16 +1,23 @@
 """What a failed build says at its end: the failed step's own first complaint, in lines that BuildKit printed."""
 
+import dataclasses
 import os
 import pty
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from rdma_images.build import run_bake
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import Engine
 from rdma_images.engine.docker_command import Engine
+from rdma_images.render import bake
+from rdma_images.render.bake import ImageTarget
+from tests.support.images import planned
 
 # docker buildx 0.13 with the engine of Debian 13, plain progress.
 UNKNOWN_PACKAGE = """\
@@ -117,3 +124,44 @@ def test_what_another_run_may_pass_is_run_again(
         with pytest.raises(RdmaImagesError, match="could not build"):
             builds.build_images({"target": {}}, ())
     assert (tmp_path / "runs").read_text() == "\n" * runs
+
+
+def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
+    answering_engine: Callable[..., Engine], tmp_path: Path
+) -> None:
+    running = answering_engine()
+    (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
+    images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]
+    targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
+    address = "type=registry,ref=host/cache:{image}"
+    options = run_bake.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
+    run_bake.BakeCommand(running, options).build_images({"target": {}}, targets)
+    typed = (tmp_path / "typed").read_text().splitlines()
+    assert [word for word in typed if word.startswith("--set")] == [
+        "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",
+        "--set=*.cache-from=type=registry,ref=host/cache:efa-2.0",
+        "--set=*.cache-from=type=local,src=/x",
+        f"--set={bake.image_name('efa-1.0')}.cache-to=type=registry,ref=host/cache:efa-1.0",
+        f"--set={bake.image_name('efa-2.0')}.cache-to=type=registry,ref=host/cache:efa-2.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("network", "buildx", "builder", "granted"),
+    [
+        ("host", "0.29.1", None, ["--allow=network.host"]),
+        ("host", "0.17.0", None, ["--allow=network.host"]),
+        ("host", "0.13.1", None, []),
+        ("default", "0.29.1", None, []),
+        ("host", "0.29.1", "remote", []),
+    ],
+)
+def test_bake_is_granted_the_hosts_network_where_it_asks(
+    answering_engine: Callable[..., Engine],
+    network: Literal["default", "host"],
+    buildx: str,
+    builder: str | None,
+    granted: list[str],
+) -> None:
+    running = dataclasses.replace(answering_engine(), build_network=network, buildx=buildx)
+    assert run_bake.network_entitlement(running, builder) == granted

@@ -1,5 +1,6 @@
 """Packages of Debian, unpacked: what stays when that is interrupted."""
 
+import pathlib
 import signal
 import threading
 import time
@@ -60,3 +61,8 @@ def test_a_program_without_errors_of_apts_form_is_reported_by_one_line(
     line, fix = str(caught.value).splitlines()
     assert line == f"sh -c for Debian trixie failed: {first_line}"
     assert fix.startswith("free disk space there") == ("No space left" in first_line)
+
+
+def test_packages_that_came_whole_are_not_fetched_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / unpacked.MANIFEST).write_text('{"runc": "1.1.5"}')
+    assert unpacked.fetch(["runc"], "no such suite", tmp_path) == tmp_path

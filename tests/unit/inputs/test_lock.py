@@ -13,6 +13,7 @@ from rdma_images.core.image import Component, Image, Platform
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from tests.support.existing_images import existing, planned_onto
 from tests.support.images import planned_image
 
 DIGEST = "0" * 64
@@ -217,3 +218,7 @@ def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> No
     message = r"source-packages names inotify-simple, which none of its packages needs\nremove it there"
     with pytest.raises(RefusedError, match=message):
         lock.load(unused, tmp_path)
+
+
+def test_no_wheel_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lock.load(planned_onto(existing(), tmp_path, monkeypatch)).wheels == ()

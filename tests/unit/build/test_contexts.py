@@ -5,30 +5,17 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import execute
 from rdma_images.build.contexts import Contexts
-from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import ExistingImage, Image
+from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
 from rdma_images.engine.docker_command import local_name
-from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs import preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.plan import onto_records, planner
-from rdma_images.plan.matrix import Matrix
-from rdma_images.publish.approved_image import read_build
-from tests.support.existing_images import REF, existing
+from tests.support.existing_images import REF, existing, planned_onto
 
 FACTS = facts.load()
 MIRRORS = Mirrors(Path("ca.pem"))
-TEXT = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default: {{efa-installer: 1.50.0}}}}\n"
-
-
-def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, **changes: str) -> Image:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
-    onto_records.write(base)
-    (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), FACTS, changes=changes).images
-    return image
 
 
 def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
@@ -41,13 +28,13 @@ def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
 
 
 def test_the_base_is_the_image_in_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_name, _ = contexts(planned(existing(), tmp_path, monkeypatch), tmp_path)
+    by_name, _ = contexts(planned_onto(existing(), tmp_path, monkeypatch), tmp_path)
     assert by_name["base"] == f"docker-image://{local_name(REF)}"
 
 
 def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the image itself a user may be set, and no shell be there."""
-    by_name, build_contexts = contexts(planned(existing(user="1000"), tmp_path, monkeypatch), tmp_path)
+    by_name, build_contexts = contexts(planned_onto(existing(user="1000"), tmp_path, monkeypatch), tmp_path)
     helper = build_contexts.helpers[by_name["efa-installer"].removeprefix("target:")]
     assert helper.contexts["base"] == "target:base-debian13"
     assert build_contexts.helpers["base-debian13"].folder == tmp_path
@@ -55,35 +42,17 @@ def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pyt
 
 def test_the_image_keeps_the_distribution_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """buildx closes the session of a target that only a target below the image names, and the build ends."""
-    by_name, _ = contexts(planned(existing(), tmp_path, monkeypatch), tmp_path)
+    by_name, _ = contexts(planned_onto(existing(), tmp_path, monkeypatch), tmp_path)
     assert by_name["distribution"] == "target:base-debian13"
 
 
 def test_stand_ins_on_a_debian_without_a_provider_for_efa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned(existing(system="debian12"), tmp_path, monkeypatch, **{"aws-ofi-nccl": "1.21.1"})
+    image = planned_onto(existing(system="debian12"), tmp_path, monkeypatch, **{"aws-ofi-nccl": "1.21.1"})
     with pytest.raises(RefusedError, match=r"efa-installer-1\.50\.0 on debian12: its libfabric 1\.17\.0 has no"):
         contexts(image, tmp_path)
 
 
 def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned(existing(system="ubuntu24.04"), tmp_path, monkeypatch)
+    image = planned_onto(existing(system="ubuntu24.04"), tmp_path, monkeypatch)
     with pytest.raises(RefusedError, match=r"stand-ins for an image on ubuntu24\.04 cannot be made"):
         contexts(image, tmp_path)
-
-
-def test_no_wheel_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lock.load(planned(existing(), tmp_path, monkeypatch)).wheels == ()
-
-
-def test_the_command_that_builds_it_names_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RefusedError, match=f"run `invoke build --target mine --onto {REF}` first"):
-        read_build(planned(existing(), tmp_path, monkeypatch))
-
-
-def test_a_newer_stand_in_takes_the_place_of_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned(existing(rehearsal=("base-ubuntu24.04", "efa-installer-1.42.0")), tmp_path, monkeypatch)
-    (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
-    stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
-    assert execute.replaced_sources(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
-    real = Supply(installer, "upstream", "", True, "", 0.0)
-    assert execute.replaced_sources(image, [real]) == ("base-ubuntu24.04", "efa-installer-1.42.0")

@@ -1,0 +1,92 @@
+"""Which images are built again, and which caches they may share."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.build import build_images, run_bake
+from rdma_images.build.build_spec import BuildSpec
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Build
+from rdma_images.debian import bootstrap
+from rdma_images.engine import Engine
+from rdma_images.inputs import lock
+from rdma_images.inputs.wheels import Lock
+from rdma_images.render import labels
+from rdma_images.selection import project
+from tests.support.images import planned
+
+
+def order(image_id: str) -> BuildSpec:
+    image = dataclasses.replace(planned(), id=image_id)
+    return BuildSpec(image, Lock(request=lock.lock_request(image), wheels=()), facts.load(), "sha256:2")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "again"),
+    [
+        ("a" * 40 + "-dirty", "b" * 40, True),
+        ("a" * 40 + "-dirty", "b" * 40 + "-dirty", False),
+        ("a" * 40, "b" * 40, False),
+        ("", "b" * 40, False),  # build.json of a version that recorded no revision
+    ],
+)
+def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
+    then: str,
+    now: str,
+    again: bool,
+    answering_engine: Callable[..., Engine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision(now, 0, None))
+    build = built(order("efa-1"), then)
+    current = build_images.up_to_date_builds([order("efa-1")], answering_engine(f"{build.digest} {build.ref}\n"))
+    assert current == ({} if again else {"efa-1": build})
+
+
+def built(spec: BuildSpec, revision: str) -> Build:
+    """Return the record of a build, as that build leaves it."""
+    build = Build(
+        image_id=spec.image.id,
+        ref="rdma-images/efa:1",
+        digest="sha256:1",
+        inputs=spec.inputs,
+        rehearsal=(),
+        finished="2026-11-21T08:00:00+00:00",
+        seconds=1.0,
+        revision=revision,
+    )
+    file = paths.image_folder(spec.image.id) / "build.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(asdict(build)))
+    return build
+
+
+def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_it(
+    answering_engine: Callable[..., Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision("", 0, None))
+    first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
+    base = bootstrap.BootstrapRecord("debian13", "trixie", "", "", "", "debian13-1.tar")
+    monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
+    build = built(first, "")
+    assert build_images.up_to_date_builds([first], answering_engine(f"{build.digest} {build.ref}\n")) == {
+        "efa-1": build
+    }
+    monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
+    assert not build_images.up_to_date_builds([first], answering_engine(f"{build.digest} {build.ref}\n"))
+
+
+def test_two_images_cannot_share_one_cache_address(answering_engine: Callable[..., Engine]) -> None:
+    options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
+    with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
+        build_images.build([order("efa-1"), order("efa-2")], project.load(), answering_engine(), options)

@@ -1,0 +1,107 @@
+"""The status of the engine: what can be freed, as a table and as JSON."""
+
+import io
+import json
+import pathlib
+import socket
+
+import pytest
+from rich.console import Console
+
+from rdma_images.core import disk_space, locking
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine import daemon_api, discovery, docker_command, layout, private, status
+
+
+@pytest.fixture
+def folders(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    parts = layout.layout()
+    for folder, program in ((parts.runtime.folder, "usr/bin/tini-static"), (parts.docker.folder, layout.BUILDX)):
+        (folder / program).parent.mkdir(parents=True)
+        (folder / program).touch()
+    return parts
+
+
+@pytest.fixture
+def no_choice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(discovery, "DEFAULT_SOCKET", tmp_path / "docker.sock")
+    return tmp_path
+
+
+def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, folders: layout.Layout
+) -> None:
+    monkeypatch.setattr(disk_space, "bytes_freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
+    monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 0})
+    (space,) = status.freeable_space(folders, None, 12 * disk_space.GB)
+    assert space.bytes == 14_800_000_000
+    assert space.command == (
+        f"`rm -r {tmp_path}/layers`: made again when needed; above 12.0 GB a build removes those unused for an hour"
+    )
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "answer"),
+    [(None, "no private engine runs: `invoke engine.up` starts one"), ("a private one needs root", "needs root")],
+)
+def test_where_up_is_offered(
+    no_choice: pathlib.Path, monkeypatch: pytest.MonkeyPatch, obstacle: str | None, answer: str
+) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(no_choice))
+    monkeypatch.setattr(private, "obstacle", lambda: obstacle)
+    assert status.status(0).problem == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
+
+
+def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
+    folders: layout.Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share layers, and the engine counts these for both."""
+    monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 2 * disk_space.GB})
+    spaces = status.freeable_space(folders, disk_space.GB, 0)
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(status.table(status.Status(None, space=spaces)))
+    text = console.export_text()
+    assert "can be freed: images       at most 2.00 GB: `invoke engine.prune` removes those" in text
+    assert "can be freed: build cache  at most 1.00 GB: `invoke engine.prune --cache`" in text
+
+
+def test_the_status_is_a_table_and_json() -> None:
+    lab = docker_command.Engine(
+        "private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"}
+    )
+    engine_status = status.Status(
+        lab,
+        versions={"docker": "26.1"},
+        folder="/state/engine",
+        folder_used=3 * disk_space.GB,
+        disk_free=9 * disk_space.GB,
+        cache_used=2 * disk_space.GB,
+        cache_limit=40 * disk_space.GB,
+        locks={"build": locking.Holder("a build", 7, "2026-01-01T00:00:00+00:00")},
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(status.table(engine_status))
+    text = console.export_text()
+    assert "3.00 GB in /state/engine, 9.00 GB free there" in text
+    assert "2.00 GB; above 40.0 GB the least used is removed" in text
+    assert "process 7 (a build) since 2026-01-01T00:00:00+00:00" in text
+    answer = json.loads(json.dumps(engine_status.json()))
+    assert answer["engine"]["version"] == "26.1"
+    assert "/secret" not in json.dumps(answer)
+
+
+def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders.run.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folders.socket))
+        silent.listen()
+        monkeypatch.setattr(status, "COUNTING", 0.05)
+        monkeypatch.setattr(private, "INFO_SECONDS", 0.05)
+        monkeypatch.setattr(private, "_output", lambda *_: "")
+        with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
+            private.describe(folders, {})
+        assert status.build_cache_bytes(folders) is None
