@@ -20,7 +20,7 @@ from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, cosign_key, registry_program
-from tests.unit.publish import test_job_evidence
+from tests.unit.jobs import test_evidence
 
 pytestmark = pytest.mark.e2e
 
@@ -173,9 +173,9 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
         f"registries:\n  here: {{kind: oci, host: '{host}', credentials: {login}}}\n"
     )
     monkeypatch.setenv("RDMA_IMAGES_REGISTRIES", str(tmp_path / "registries.yaml"))
-    signed = replace(test_job_evidence.GOOD, digest=path.partition("@")[2])
+    signed = replace(test_evidence.GOOD, digest=path.partition("@")[2])
     forged = replace(signed, sentence="the channels use EFA at 9,000 GB/s")
-    unsigned = test_job_evidence.publisher()
+    unsigned = test_evidence.publisher()
     evidence.publish(signed, image, replace(unsigned, signer=Signer(str(private))))
     evidence.publish(forged, image, unsigned)
     assert evidence.fetch(image) == (forged,)

@@ -8,7 +8,6 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, spdx_bill
 from rdma_images.bill.parts import BillPart, list_parts
 from rdma_images.core.errors import RefusedError
@@ -16,7 +15,7 @@ from rdma_images.core.image import Image
 from rdma_images.inputs import debian_lock
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
-from rdma_images.plan import matrix, planner
+from rdma_images.plan import matrix
 from rdma_images.plan.matrix import LicenseRules
 from rdma_images.publish import publish_images
 from rdma_images.validate.probes import contents
@@ -51,12 +50,6 @@ CONTENTS = PackageContents(
     },
     efa=["libfabric1-aws"],
 )
-
-
-@pytest.fixture
-def image() -> Image:
-    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return planned
 
 
 @pytest.fixture

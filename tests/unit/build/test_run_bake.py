@@ -14,7 +14,6 @@ import pytest
 from rdma_images.build import run_bake
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine
-from rdma_images.engine.docker_command import Engine
 from rdma_images.render import bake
 from rdma_images.render.bake import ImageTarget
 from tests.support.images import planned

@@ -21,7 +21,7 @@ from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, cano
 from rdma_images.render import dockerfiles
 from tests.support import locks
 from tests.support.publish_doubles import Store, served
-from tests.unit.components.test_source_packages import planned
+from tests.unit.plan.test_source_builds import planned
 
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
 KEY = "0123456789abcdef" * 4

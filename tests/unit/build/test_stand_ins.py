@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
+from rdma_images.build import stand_ins
 from rdma_images.core import paths
 
 pytestmark = pytest.mark.skipif(
@@ -93,3 +94,25 @@ def test_the_installer_takes_what_facts_call_it_with(tmp_path: Path, version: st
     """It goes on to look for its packages, which are not there."""
     completed = install(tmp_path, version, *FACTS.efa.flags_for(version))
     assert "unsupported operating system: no DEBS/" in completed.stderr
+
+
+def test_the_stand_in_of_a_cuda_base_sets_what_facts_know_of_any() -> None:
+    text = (paths.DATA / "dockerfiles" / "stand-ins" / "cuda-base" / "Dockerfile").read_text()
+    for base in FACTS.bases.bases.values():
+        for name in base.environment:
+            assert f"{name}=${name}" in text
+        assert not base.cuda or f"AS entered-by-{base.entrypoint or 'none'}" in text
+
+
+@pytest.mark.parametrize("component", ["cuda-base", "efa-installer", "aws-ofi-nccl", "erdma-apt-key", "nccl-tests"])
+def test_a_change_of_a_stand_in_changes_the_inputs(
+    component: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    folder = tmp_path / "dockerfiles" / "stand-ins"
+    shutil.copytree(paths.DATA / "dockerfiles" / "stand-ins", folder)
+    monkeypatch.setattr(paths, "DATA", tmp_path)
+    before = stand_ins.combined_digest([component])
+    (folder / component / "Dockerfile").write_text("FROM scratch\n")
+    assert stand_ins.combined_digest([component]) != before

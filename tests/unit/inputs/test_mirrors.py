@@ -1,7 +1,10 @@
 """Every source can come from elsewhere; what is written wrong is refused where it is written; no secret is shown."""
 
+import os
 import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +17,15 @@ from rdma_images.core.source import Source
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.sources import COMPONENTS
 from rdma_images.registry.credentials import Login
+from tests.support.checkout import copied
 
 TARBALL = Source("tool-1.2.0", "tool", "download", "https://vendor.example/a/tool-1.2.0.tar.gz", "sha256:0")
 BASE = Source("base-ubuntu24.04", "base", "base", "docker.io/library/ubuntu:24.04", "sha256:0")
 ARCHIVE = Source("debian-trixie", "debian", "apt", "https://debian.example/debian", "archive-signature")
 INDEX = Source("package-index", "package-index", "index", "https://index.example/simple", "")
+
+HOST = "127.0.0.1:1"  # where nothing answers
+KINDS = ("base", "download", "index", "apt")
 
 
 @pytest.fixture
@@ -194,3 +201,39 @@ def test_the_example_is_a_valid_file() -> None:
     example = paths.PROJECT / "mirrors.example.yaml"
     variables = dict.fromkeys(re.findall(r"env:(\w+)", example.read_text()), "secret")
     mirrors.load(example, variables).check(COMPONENTS)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkout whose bases and downloads have no locks, so that each is asked for."""
+    return copied(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.mark.parametrize(
+    ("task", "scheme", "shows"),
+    [
+        ("sources", "", True),
+        ("sources", "http://", True),
+        ("sources --json", "", True),
+        ("lock --upgrade", "", True),
+        pytest.param("lock", "http://", True, marks=pytest.mark.exhaustive, id="tries again for 10 s"),
+        ("ci.locked", "", False),
+    ],
+)
+@pytest.mark.parametrize("in_file", [True, False], ids=["mirrors.yaml", "environment"])
+def test_a_mirror_is_shown_without_its_login(
+    checkout: Path, task: str, scheme: str, shows: bool, in_file: bool
+) -> None:
+    address = f"{scheme}u:SECRET@{HOST}/x/"
+    lines = [f"  {kind}: {address}" for kind in KINDS]
+    (checkout / "mirrors.yaml").write_text("\n".join(["sources:", *lines]) if in_file else "{}")
+    variables = {} if in_file else {f"RDMA_IMAGES_MIRROR_{kind.upper()}": address for kind in KINDS}
+    environ = {**os.environ, "RDMA_IMAGES_STATE": str(checkout / "state"), **variables}
+    command = [sys.executable, "-m", "invoke", *task.split(), "--target", "erdma-nccl-tests"]
+    completed = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True)
+    output = completed.stdout + completed.stderr
+    assert completed.returncode in (1, 2), output
+    assert "SECRET" not in output
+    assert (HOST in output) == shows
+    locks = [path.read_text() for path in (checkout / "locks").rglob("*") if path.is_file()]
+    assert not any("SECRET" in text for text in locks)

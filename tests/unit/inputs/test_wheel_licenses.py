@@ -21,11 +21,6 @@ targets:
 """
 
 
-@pytest.fixture
-def image() -> Image:
-    return planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
-
-
 def denying(expression: str) -> Matrix:
     return loads(DENYING.replace("DENIED", expression), Matrix, "matrix.yaml")
 

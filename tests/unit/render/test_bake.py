@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.image import Image
-from rdma_images.plan import matrix, planner
 from rdma_images.render import bake
-
-
-@pytest.fixture(scope="module")
-def image() -> Image:
-    return planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
 @pytest.fixture(autouse=True)

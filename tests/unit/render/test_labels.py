@@ -1,21 +1,12 @@
 """What an image says of itself is what was planned, and whether it is a rehearsal."""
 
-import pytest
-
-from rdma_images import facts
 from rdma_images.core.image import Image
 from rdma_images.core.source import Source
 from rdma_images.inputs import lock
-from rdma_images.plan import matrix, planner
 from rdma_images.render import labels
 from rdma_images.render.labels import Revision
 
 REVISION = Revision("0123abc", 1_700_000_000, "https://example.org/repository.git")
-
-
-@pytest.fixture(scope="module")
-def image() -> Image:
-    return planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
 
 
 def test_every_component_is_named(image: Image) -> None:

@@ -1,12 +1,19 @@
 """What a build came to: three lines an image, and the truth about rehearsals."""
 
 import json
+from dataclasses import replace
 
 from rdma_images.core.check import Check, Outcome
-from rdma_images.core.image import Build
+from rdma_images.core.image import Build, Onto
+from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.inspection.report import Report
-from rdma_images.report import build_summary
-from tests.support.case_parts import recorded
+from rdma_images.report import build_summary, report_page
+from tests.support.case_parts import recorded, report_on
+from tests.support.existing_images import REF, existing
+from tests.support.images import planned
+
+ONTO = replace(planned(), onto=Onto(existing(), (), {}, (), ()))
+BUILD = Build(ONTO.id, "rdma-images/mine:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 
 
 def build(rehearsal: tuple[str, ...] = ()) -> Build:
@@ -45,3 +52,49 @@ def test_programs_get_the_checks_without_what_was_measured() -> None:
     assert data["builds"][0]["ref"] == "rdma-images/efa-pytorch:1"
     assert data["reports"][0]["passed"] is False
     assert "facts" not in data["reports"][0]
+
+
+def layer(digest: str, size: int) -> MeasuredLayer:
+    return MeasuredLayer(digest=digest, bytes=size, unpacked=size, count=1, mostly="/usr", leftovers=Leftovers())
+
+
+def summary(layers: list[str], *faults: str) -> str:
+    case = recorded()
+    measured = tuple(layer(digest, 10_000_000) for digest in layers)
+    case = case.model_copy(
+        update={
+            "subject": case.subject.model_copy(update={"layers": layers}),
+            "measured": case.measured.model_copy(update={"layers": measured}),
+        }
+    )
+    report: Report = replace(report_on(ONTO, facts=case), base_faults=faults)
+    return str(build_summary.summary_text([BUILD], [report], [ONTO]))
+
+
+def test_the_size_of_the_difference() -> None:
+    text = summary(["sha256:a", "sha256:b", "sha256:c", "sha256:d"])
+    assert f"onto    {REF}: its 2 layers are unchanged, 2 above them, 20 MB to pull" in text
+
+
+def test_faults_that_were_there_before() -> None:
+    assert "faults of its own: layers.caches" in summary(["sha256:a", "sha256:b", "sha256:c"], "layers.caches")
+
+
+def test_layers_that_are_not_the_images_any_more() -> None:
+    assert "its layers are not below" in summary(["sha256:x", "sha256:b", "sha256:c"])
+
+
+def test_nothing_is_said_of_other_images() -> None:
+    assert "onto" not in str(build_summary.summary_text([BUILD], [report_on(ONTO)], [planned()]))
+
+
+def test_the_day_of_security_updates_is_said() -> None:
+    case = recorded()
+    labels = {**case.subject.labels, "io.rdma-images.debian-snapshot": "20261124T123128Z"}
+    report = report_on(
+        ONTO, facts=case.model_copy(update={"subject": case.subject.model_copy(update={"labels": labels})})
+    )
+    words = "of the archive and its security updates as of 2026-11-24 12:31 UTC"
+    assert f"debian  packages {words}" in str(build_summary.summary_text([BUILD], [report]))
+    assert ("Debian packages", words) in report_page.facts(report)
+    assert "Debian packages" not in dict(report_page.facts(report_on(ONTO, facts=case)))

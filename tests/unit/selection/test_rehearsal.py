@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_spec, stand_ins
+from rdma_images.build import build_spec
 from rdma_images.build.build_secrets import secret_texts
 from rdma_images.build.contexts import Contexts
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import paths
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
 from rdma_images.debian import bootstrap
@@ -153,25 +152,3 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     monkeypatch.setattr(pins, "bases", lambda: {FACTS.bases.bases[CUDA].image: digest})
     (pulled,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
     assert contexts(tmp_path).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")
-
-
-def test_the_stand_in_of_a_cuda_base_sets_what_facts_know_of_any() -> None:
-    text = (paths.DATA / "dockerfiles" / "stand-ins" / "cuda-base" / "Dockerfile").read_text()
-    for base in FACTS.bases.bases.values():
-        for name in base.environment:
-            assert f"{name}=${name}" in text
-        assert not base.cuda or f"AS entered-by-{base.entrypoint or 'none'}" in text
-
-
-@pytest.mark.parametrize("component", ["cuda-base", "efa-installer", "aws-ofi-nccl", "erdma-apt-key", "nccl-tests"])
-def test_a_change_of_a_stand_in_changes_the_inputs(
-    component: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import shutil
-
-    folder = tmp_path / "dockerfiles" / "stand-ins"
-    shutil.copytree(paths.DATA / "dockerfiles" / "stand-ins", folder)
-    monkeypatch.setattr(paths, "DATA", tmp_path)
-    before = stand_ins.combined_digest([component])
-    (folder / component / "Dockerfile").write_text("FROM scratch\n")
-    assert stand_ins.combined_digest([component]) != before

@@ -2,18 +2,25 @@
 
 import dataclasses
 import re
+import shutil
 import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import paths
+from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
-from rdma_images.plan import matrix, planner
-from rdma_images.render import dockerfiles
-from tests.support import locks
+from rdma_images.core.image import ExistingImage, Image
+from rdma_images.inputs import lock
+from rdma_images.inputs.wheels import Lock
+from rdma_images.plan import matrix, onto_records, planner
+from rdma_images.plan.matrix import Matrix
+from rdma_images.render import dockerfiles, labels
+from tests.support import locks, own_target
+from tests.support.existing_images import DIGEST, REF, existing, ngc
 
 FACTS = facts.load()
 OURS = matrix.load()
@@ -38,6 +45,9 @@ CASES = {
     "erdma-pytorch": ("erdma-pytorch", JAMMY | {"pytorch": "2.14.1"}),
     "sagemaker-efa-pytorch": ("sagemaker-efa-pytorch", DEBIAN | TORCH | EFA),
 }
+ONTO_MATRIX = (
+    "targets:\n  mine:\n    summary: mine\n    fabric: {}\n    onto: {}\n    default: {}\n    debian-packages: [tmux]\n"
+)
 
 
 def image(target: str, changes: dict[str, str]) -> Image:
@@ -259,3 +269,155 @@ def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
         dockerfiles.render(built, locks.wheels(built), locks.toolkit(built), locks.TOOLS) for built in (default, chosen)
     }
     assert len(texts) == 1
+
+
+@pytest.fixture
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+
+
+def rendered_onto(
+    base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more: str = "", fabric: str = "efa"
+) -> str:
+    onto_records.write(base)
+    (image,) = planner.plan(
+        yaml_file.loads(ONTO_MATRIX.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), FACTS
+    ).images
+    return dockerfiles.render(
+        image, Lock(request=locks.wheels(image).request, wheels=()), locks.toolkit(image), locks.TOOLS
+    )
+
+
+def image_stages(text: str) -> str:
+    return text[text.index("FROM base AS with-onto") :]
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_every_stage_stands_on_the_one_before() -> None:
+    text = image_stages(rendered_onto(existing(system="ubuntu24.04")))
+    assert re.findall(r"^FROM (.*)$", text, re.MULTILINE) == [
+        "base AS with-onto",
+        "with-onto AS with-efa-installer",
+        "with-efa-installer AS image",
+    ]
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_a_plugin_is_compiled_where_the_installer_brings_none() -> None:
+    text = image_stages(rendered_onto(existing(system="debian12"), "{efa-installer: 1.50.0, aws-ofi-nccl: 1.21.1}"))
+    assert "AS build-aws-ofi-nccl" in text
+    assert "dpkg --purge libnccl-ofi" in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_user_and_shell_of_the_image_below_come_back() -> None:
+    text = image_stages(rendered_onto(existing(user="1000:100", shell=("/bin/bash", "-c"))))
+    assert text.index("USER root") < text.index("RUN ")
+    assert 'SHELL ["/bin/sh", "-c"]' in text
+    assert text.rstrip().endswith('SHELL ["/bin/bash", "-c"]\nUSER 1000:100')
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_nothing_of_the_entry_point_or_the_folder_is_written() -> None:
+    text = image_stages(rendered_onto(ngc()))
+    assert not re.search(r"^(ENTRYPOINT|CMD|WORKDIR) ", text, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_the_user_of_the_target_is_made_by_root() -> None:
+    text = image_stages(rendered_onto(existing(user="1000"), more="    user: trainer\n"))
+    assert "USER 1000\n" not in text[: text.index("AS image")]
+    assert "USER 1000:1000" in text
+    assert "WORKDIR /workspace" in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_folders_of_other_plugins_leave_the_loaders_path() -> None:
+    text = image_stages(rendered_onto(ngc()))
+    assert "'\\|^/opt/hpcx/nccl_rdma_sharp_plugin/lib/*$|d'" in text
+    assert "rm -f /usr/lib/x86_64-linux-gnu/libnccl-net.so" in text
+    assert 'LD_LIBRARY_PATH="/usr/local/cuda/lib64"' in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_the_link_of_cuda_leads_into_the_image() -> None:
+    text = image_stages(rendered_onto(ngc()))
+    assert "ln -sf /usr/local/cuda/lib64/libcudart.so.13 /usr/lib/" in text
+    assert "/opt/venv" not in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_erdma_onto_an_image() -> None:
+    text = image_stages(rendered_onto(existing(system="ubuntu22.04"), "{}", fabric="erdma"))
+    assert "from=erdma-apt" in text
+    assert 'NCCL_NET="IB"' in text
+    assert "libcudart" not in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_labels_name_the_image_below() -> None:
+    onto_records.write(existing())
+    text = ONTO_MATRIX.format("efa", REF, "{efa-installer: 1.50.0}")
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
+    image_labels = labels.labels(image, "mine", labels.Revision("c", 0, None), ())
+    assert image_labels["org.opencontainers.image.base.name"] == "team/training"
+    assert image_labels["org.opencontainers.image.base.digest"] == DIGEST
+
+
+@pytest.fixture
+def own_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    copy = tmp_path / "dockerfiles"
+    shutil.copytree(paths.DATA / "dockerfiles", copy)
+    (tmp_path / "facts").symlink_to(paths.FACTS)
+    (copy / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
+    monkeypatch.setattr(paths, "DATA", tmp_path)
+    dockerfiles.template_environment.cache_clear()
+    yield
+    dockerfiles.template_environment.cache_clear()
+
+
+@pytest.fixture
+def own_image() -> Image:
+    extended = yaml_file.loads(paths.MATRIX.read_text() + "\n" + own_target.ROWS, Matrix, "matrix.yaml")
+    (planned,) = planner.plan(extended, FACTS, [own_target.NAME]).images
+    return planned
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_target_of_ones_own_is_planned(own_image: Image) -> None:
+    assert own_image.target == own_target.NAME
+    assert own_image.version("nccl") == FACTS.torch.releases[own_image.version("pytorch")].nccl
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_target_of_ones_own_has_its_packages(own_image: Image) -> None:
+    text = dockerfiles.render(own_image, locks.wheels(own_image), locks.toolkit(own_image), locks.TOOLS)
+    assert re.search(r"^apt-get install .* jq$", text, re.MULTILINE)
+    assert "einops==1.0 --hash=sha256:" in text
+    assert "einops" in lock.lock_request(own_image).requirements
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_target_of_ones_own_is_efa_pytorch_otherwise(own_image: Image) -> None:
+    (theirs,) = planner.plan(matrix.load(), FACTS, ["efa-pytorch"], changes=_same_row(own_image)).images
+    ours = dockerfiles.render(own_image, locks.wheels(theirs), locks.toolkit(own_image), locks.TOOLS)
+    other = dockerfiles.render(theirs, locks.wheels(theirs), locks.toolkit(theirs), locks.TOOLS)
+    assert _stages(ours.replace(" jq\n", "\n")) == _stages(other)
+
+
+def _same_row(image: Image) -> dict[str, str]:
+    return {axis: image.axes[axis] for axis in ("base", "pytorch", "efa-installer")}
+
+
+def _stages(text: str) -> str:
+    """Without the head, which names the target."""
+    return text.split("\n\n", 1)[1]
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_package_without_a_wheel_is_built_on_the_base(own_image: Image) -> None:
+    with_source = replace(own_image, python_packages=(*own_image.python_packages, "bare"), source_packages=("bare",))
+    text = dockerfiles.render(with_source, locks.wheels(with_source), locks.toolkit(with_source), locks.TOOLS)
+    wheels, _, builder_text = text.partition("AS source-builder")
+    assert "bare==1.0 --hash" in builder_text
+    assert "bare==" not in wheels

@@ -1,7 +1,6 @@
-"""The matrix as jobs and shards: every image once, kin together, exactly what changed."""
+"""The images of a CI run: every image once, only what changed, and what is not locked for it."""
 
-import json
-import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,11 +8,20 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.ci import jobs, select
+from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Image
+from rdma_images.debian import bootstrap
+from rdma_images.inputs import lock, pins
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import matrix, planner
-from rdma_images.selection import target_options
+from rdma_images.registry import reference
 from rdma_images.selection.project import Project
+
+pytestmark = pytest.mark.usefixtures("locks")
+DIGEST = "sha256:" + "a" * 64
+BUILDER = "base-debian13 (docker.io/library/debian:"
+TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v2.20.0.tar.gz)"
 
 
 @pytest.fixture(scope="module")
@@ -40,42 +48,6 @@ def many(count: int, torches: int = 1) -> list[Image]:
         )
         for number in range(count)
     ]
-
-
-def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_images: tuple[Image, ...]) -> None:
-    for job, image in zip(jobs.jobs(all_images, all_images, project.matrix), all_images, strict=True):
-        words = shlex.split(job.arguments)
-        pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-        (meant,) = target_options.chosen_images(project, [words[1]], False, pairs)
-        assert (meant.id, meant.axes) == (image.id, image.axes)
-
-
-def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images: tuple[Image, ...]) -> None:
-    text = jobs.as_github(jobs.jobs(all_images, all_images, project.matrix, {"linux/amd64": "large"}))
-    assert "\n" not in text
-    rows = json.loads(text)["include"]
-    assert len(rows) == len(all_images)
-    assert all(isinstance(value, str | int) for row in rows for value in row.values())
-    assert {row["runner"] for row in rows if row["platform"] == "linux/amd64"} == {"large"}
-
-
-def test_more_jobs_than_github_takes_are_refused(all_images: tuple[Image, ...], project: Project) -> None:
-    (job, *_) = jobs.jobs(all_images, all_images, project.matrix)
-    with pytest.raises(RefusedError, match="--shard 1/2"):
-        jobs.as_github([job] * 257)
-
-
-def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Project) -> None:
-    for job in jobs.jobs(all_images, all_images, project.matrix):
-        assert job.caches.split()[0] == job.cache
-    cache_names = {image.id: jobs.cache_name(image) for image in all_images}
-    assert len(set(cache_names.values())) == len(all_images)
-    changed_image = all_images[0]
-    (job_alone,) = jobs.jobs([changed_image], all_images, project.matrix)
-    kindred = {
-        cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_image)
-    }
-    assert set(job_alone.caches.split()) == kindred, "also of kin that did not change"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +127,59 @@ def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         select.digests_of_commit("HEAD")
 
 
-def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:
-    with pytest.raises(RefusedError, match=r"--runner: no platform 'linux/ppc64'\ndid you mean"):
-        jobs.jobs(all_images, all_images, project.matrix, {"linux/ppc64": "x"})
+@pytest.fixture
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the locks of wheels as they are committed, and none of bases and downloads."""
+    folder = tmp_path / "locks"
+    shutil.copytree(paths.LOCKS / "python", folder / "python")
+    monkeypatch.setattr(paths, "LOCKS", folder)
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    return folder
+
+
+@pytest.fixture(params=[True, False], ids=["Debian host", "another host"])
+def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(bootstrap, "is_possible", lambda *_: request.param)
+    bootstraps: bool = request.param
+    return bootstraps
+
+
+def images(*targets: str) -> tuple[Image, ...]:
+    return planner.plan(matrix.load(), facts.load(), targets).images
+
+
+def missing(*targets: str) -> tuple[str, ...]:
+    return select.missing_locks(images(*targets), facts.load(), Mirrors(paths.MATRIX))
+
+
+def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
+    unlocked = missing("efa-nccl-tests", "efa-pytorch")
+    bases = [name for name in unlocked if name.startswith(BUILDER)]
+    assert [name for name in unlocked if name not in bases] == [TESTS]
+    assert len(bases) == (0 if host else 1), "a base that is bootstrapped needs no pin"
+
+
+@pytest.mark.usefixtures("host")
+def test_what_is_locked_is_not_missing() -> None:
+    (image,) = images("efa-nccl-tests")
+    base = facts.load().bases.bases["debian13"].image
+    pins.save("bases.yaml", {reference.with_registry(base): DIGEST})
+    pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST})
+    select.require_locks([image], facts.load(), Mirrors(paths.MATRIX))
+
+
+def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
+    (image,) = images("efa-nccl-tests")
+    programs, compiler = lock.lock_request(image).key, lock.toolkit_request(image).key
+    (locks / "python" / f"{compiler}.json").write_bytes((locks / "python" / f"{programs}.json").read_bytes())
+    (locks / "python" / f"{programs}.json").unlink()
+    (locks / "python" / "tools-linux-arm64.json").unlink()
+    wheels = [name for name in missing("efa-nccl-tests") if name.startswith("wheels ")]
+    assert wheels == [f"wheels {name}" for name in (programs, "tools", compiler)]
+
+
+def test_the_message_ends_with_the_fix() -> None:
+    with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
+        select.require_locks(images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
+    assert TESTS in str(caught.value)
+    assert str(caught.value).splitlines()[-1].startswith("run `invoke lock --all`")

@@ -1,0 +1,65 @@
+"""The matrix as CI jobs: one for each image, which selects this image alone."""
+
+import json
+import shlex
+
+import pytest
+
+from rdma_images import facts
+from rdma_images.ci import jobs
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image
+from rdma_images.plan import matrix, planner
+from rdma_images.selection import target_options
+from rdma_images.selection.project import Project
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return Project(matrix.load(), facts.load())
+
+
+@pytest.fixture(scope="module")
+def all_images(project: Project) -> tuple[Image, ...]:
+    return planner.plan(project.matrix, project.facts, all_rows=True).images
+
+
+def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_images: tuple[Image, ...]) -> None:
+    for job, image in zip(jobs.jobs(all_images, all_images, project.matrix), all_images, strict=True):
+        words = shlex.split(job.arguments)
+        pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+        (meant,) = target_options.chosen_images(project, [words[1]], False, pairs)
+        assert (meant.id, meant.axes) == (image.id, image.axes)
+
+
+def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images: tuple[Image, ...]) -> None:
+    text = jobs.as_github(jobs.jobs(all_images, all_images, project.matrix, {"linux/amd64": "large"}))
+    assert "\n" not in text
+    rows = json.loads(text)["include"]
+    assert len(rows) == len(all_images)
+    assert all(isinstance(value, str | int) for row in rows for value in row.values())
+    assert {row["runner"] for row in rows if row["platform"] == "linux/amd64"} == {"large"}
+
+
+def test_more_jobs_than_github_takes_are_refused(all_images: tuple[Image, ...], project: Project) -> None:
+    (job, *_) = jobs.jobs(all_images, all_images, project.matrix)
+    with pytest.raises(RefusedError, match="--shard 1/2"):
+        jobs.as_github([job] * 257)
+
+
+def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Project) -> None:
+    for job in jobs.jobs(all_images, all_images, project.matrix):
+        assert job.caches.split()[0] == job.cache
+    cache_names = {image.id: jobs.cache_name(image) for image in all_images}
+    assert len(set(cache_names.values())) == len(all_images)
+    changed_image = all_images[0]
+    (job_alone,) = jobs.jobs([changed_image], all_images, project.matrix)
+    kindred = {
+        cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_image)
+    }
+    assert set(job_alone.caches.split()) == kindred, "also of kin that did not change"
+
+
+def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:
+    with pytest.raises(RefusedError, match=r"--runner: no platform 'linux/ppc64'\ndid you mean"):
+        jobs.jobs(all_images, all_images, project.matrix, {"linux/ppc64": "x"})
