@@ -12,14 +12,14 @@ from pathlib import Path
 import requests
 
 from rdma_images.core import paths
-from rdma_images.debian import unpacked
+from rdma_images.debian import debian_packages
 
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
     """Start an empty docker-registry, and yield its host."""
     packages = paths.state_folder() / "docker-registry"
-    program = unpacked.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
+    program = debian_packages.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"
     data = folder / "data"
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -44,9 +44,9 @@ def build(
             _report_up_to_date(ready, progress)
             if missing := [spec for spec in specs if spec.image.id not in ready]:
                 # Here, because its imports take as long as having nothing to do.
-                from rdma_images.build import execute
+                from rdma_images.build import run_build
 
-                ready |= execute.build(missing, project, engine, options, progress, lock)
+                ready |= run_build.build(missing, project, engine, options, progress, lock)
     return tuple(ready[spec.image.id] for spec in specs)
 
 

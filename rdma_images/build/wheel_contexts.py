@@ -15,14 +15,14 @@ from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
-from rdma_images.layers import digests, layer_store, load, remote_layers
+from rdma_images.layers import layer_store, load_layers, locked_digests, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.layer_downloads import fetching
-from rdma_images.layers.load import LayerSet, LoadedImage
+from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.load_layers import LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
@@ -79,7 +79,7 @@ def provide_contexts(
 
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
-    locked = digests.read_digests()
+    locked = locked_digests.read_digests()
     layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
     images = list(dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values()))
     if not images:
@@ -131,7 +131,7 @@ def _plan_load(
 ) -> _Transfer:
     """Plan to load the layers into the engine."""
     recipes = [recipe for layer_set in images for recipe in layer_set.recipes]
-    load_layer_set = partial(load.load_image, engine=engine, engine_layers=engine_layers, progress=progress)
+    load_layer_set = partial(load_layers.load_image, engine=engine, engine_layers=engine_layers, progress=progress)
     is_long = any(
         _is_new(recipe, layer_set.part, engine_layers) for layer_set in images for recipe in layer_set.recipes
     )
@@ -203,7 +203,7 @@ def _download_layers(
 ) -> LoadedImage:
     """Complete a layer image in its registry, and load it from files, which is faster."""
     with fetching(layer_set, complete(maker), repository, engine_layers, maker.stop, progress) as source:
-        return load.load_image(layer_set, source, engine, engine_layers, progress)
+        return load_layers.load_image(layer_set, source, engine, engine_layers, progress)
 
 
 def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdma_images.build import build_spec
-from rdma_images.ci.jobs import wheel_group
+from rdma_images.ci.ci_jobs import wheel_group
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image

@@ -28,13 +28,13 @@ def matrix(
     runner: list[str] | None = None,
 ) -> None:
     """Print the matrix for GitHub Actions."""
-    from rdma_images.ci import jobs, select
+    from rdma_images.ci import ci_jobs, select
 
     loaded_project = project.load()
     all_images = target_options.chosen_images(loaded_project, target, True, None)
     images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, all_images, loaded_project.matrix, runners)))
+    show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, loaded_project.matrix, runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)

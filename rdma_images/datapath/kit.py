@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress
 from rdma_images.datapath import packages
-from rdma_images.debian import unpacked
+from rdma_images.debian import debian_packages
 
 # The folders a guest's first process mounts on or writes to.
 MOUNT_POINTS = ("proc", "sys", "dev", "base", "upper", "image", "task", "tmp")
@@ -58,10 +58,10 @@ def prepare(progress: Progress) -> Kit:
     """Return the kit, downloaded and made where it is missing. Raises RdmaImagesError for a silent archive."""
     folder = state_folder() / "datapath"
     with locking.hold("datapath-kit", "preparing the emulator", progress):
-        if not unpacked.fetched_packages(folder / "programs"):
+        if not debian_packages.fetched_packages(folder / "programs"):
             progress("downloading QEMU, a kernel and a few tools from Debian's archive, once: 140 MB")
-        programs = unpacked.fetch(packages.PROGRAMS, packages.SUITE, folder / "programs")
-        tools = unpacked.fetch(packages.TOOL_PACKAGES, packages.TOOL_SUITE, folder / "tools")
+        programs = debian_packages.fetch(packages.PROGRAMS, packages.SUITE, folder / "programs")
+        tools = debian_packages.fetch(packages.TOOL_PACKAGES, packages.TOOL_SUITE, folder / "tools")
         boot = _boot(folder, programs, tools, progress)
     libraries = programs / LIBRARIES
     names = ("ld-linux-x86-64.so.2", "libc.so.6", "libacl.so.1", "libselinux.so.1", "libpcre2-8.so.0")
@@ -78,8 +78,8 @@ def prepare(progress: Progress) -> Kit:
 def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path:
     """Return the folder with vmlinuz and initramfs, named by all they are made of but the kernel's version."""
     parts = [
-        unpacked.fetched_packages(programs),
-        unpacked.fetched_packages(tools),
+        debian_packages.fetched_packages(programs),
+        debian_packages.fetched_packages(tools),
         packages.TOOLS,
         KERNEL_MODULES,
         LINKS,
@@ -101,17 +101,17 @@ def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path
 
 def _kernel(folder: Path, progress: Progress) -> Path:
     """Return the unpacked package of the kernel that the suite's metapackage names today."""
-    metapackage = unpacked.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
-    version = unpacked.fetched_packages(metapackage)[packages.KERNEL]
+    metapackage = debian_packages.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
+    version = debian_packages.fetched_packages(metapackage)[packages.KERNEL]
     with locking.hold(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
-        apt = unpacked.apt(packages.SUITE, unpacked.cache_path("apt", packages.SUITE))
+        apt = debian_packages.apt(packages.SUITE, debian_packages.cache_path("apt", packages.SUITE))
         match = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
     if not match:
         raise RdmaImagesError(
             f"{packages.KERNEL} of Debian {packages.SUITE} names no kernel: its archive has changed\n"
             "leave out --tier datapath until it names one again"
         )
-    return unpacked.fetch((match[1],), packages.SUITE, folder / "kernel")
+    return debian_packages.fetch((match[1],), packages.SUITE, folder / "kernel")
 
 
 def _initramfs(kernel: Path, programs: Path, tools: Path) -> bytes:

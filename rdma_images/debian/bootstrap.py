@@ -16,7 +16,7 @@ from rdma_images.core import atomic, disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, suggestion
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import emulation, host_apt, unpacked
+from rdma_images.debian import debian_packages, emulation, host_apt
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def obstacle(name: str, platform: str) -> str | None:
     """
     if name not in SUITES:
         return f"no base {name!r} can be bootstrapped"
-    if missing := unpacked.missing_programs():
+    if missing := debian_packages.missing_programs():
         return f"this host lacks {', '.join(missing)}"
     if emulation.is_foreign(platform) and (reason := emulation.obstacle(platform)):
         return reason
@@ -179,9 +179,9 @@ def base(
             return cache_folder() / existing.tar
         if reason := obstacle(name, platform):
             raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
-        apt = unpacked.apt(
+        apt = debian_packages.apt(
             SUITES[name].codename,
-            unpacked.cache_path("apt", f"base-{label}"),
+            debian_packages.cache_path("apt", f"base-{label}"),
             snapshot.archives if snapshot else None,
         )
         if snapshot and apt.state() != snapshot.archive:
@@ -189,10 +189,12 @@ def base(
                 f"{label}: the snapshot {snapshot.archives.main.uri} has another state than the locked one\n"
                 f"find out why; `{COMMAND} lock --debian --upgrade` locks today's"
             )
-        tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.cache_path("packages", "mmdebstrap"), progress)
+        tool = debian_packages.fetch(
+            ["mmdebstrap"], TOOL_SUITE, debian_packages.cache_path("packages", "mmdebstrap"), progress
+        )
         if existing and (existing.archive, existing.mmdebstrap) == (
             apt.state(),
-            unpacked.fetched_packages(tool)["mmdebstrap"],
+            debian_packages.fetched_packages(tool)["mmdebstrap"],
         ):
             return cache_folder() / existing.tar
         disk_space.require(DISK_SPACE, f"bootstrapping {label}")
@@ -238,7 +240,7 @@ def _architecture(platform: str) -> str:
     return platform.rpartition("/")[2]
 
 
-def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress: Progress, locked: str) -> Path:
+def _bootstrap(name: str, platform: str, apt: debian_packages.Apt, tool: Path, progress: Progress, locked: str) -> Path:
     """Make the tar in a work folder, then move it into place and write its record."""
     label = key(name, platform)
     work = cache_folder() / f".{label}.new"
@@ -252,7 +254,9 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
         recipe = recipe_digest(name, platform)
         tar = f"{label}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(cache_folder() / tar)
-        record = BootstrapRecord(label, apt.suite, archive, recipe, unpacked.fetched_packages(tool)["mmdebstrap"], tar)
+        record = BootstrapRecord(
+            label, apt.suite, archive, recipe, debian_packages.fetched_packages(tool)["mmdebstrap"], tar
+        )
         atomic.write(_record(label, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -261,7 +265,9 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
 
 def recipe_digest(name: str, platform: str = "") -> str:
     """Return a digest of mmdebstrap's options for `name`."""
-    return unpacked.digest("\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS, str(EPOCH))).encode())
+    return debian_packages.digest(
+        "\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS, str(EPOCH))).encode()
+    )
 
 
 def _options(name: str, platform: str) -> tuple[str, ...]:
@@ -274,7 +280,7 @@ def _options(name: str, platform: str) -> tuple[str, ...]:
     return (*SUITES[name].options, f"--architectures={_architecture(platform)}", "--skip=check/qemu")
 
 
-def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Path, progress: Progress) -> None:
+def _mmdebstrap(apt: debian_packages.Apt, options: Sequence[str], tool: Path, work: Path, progress: Progress) -> None:
     """Run mmdebstrap: write root.tar, and the digest of its release files, into `work`.
 
     `options` are those of one base alone.
@@ -304,7 +310,7 @@ def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Pat
         complaints = [
             line for line in result.stderr.splitlines() if line.startswith("E:")
         ] or result.stderr.splitlines()[-3:]
-        is_full = any(unpacked.FULL_DISK in line for line in result.stderr.splitlines())
+        is_full = any(debian_packages.FULL_DISK in line for line in result.stderr.splitlines())
         fix = f"free disk space at {work}" if is_full else "make this host's apt reach the archive"
         raise RdmaImagesError(f"bootstrapping Debian {apt.suite} failed: {' '.join(complaints)}\n{fix}")
 
@@ -316,14 +322,16 @@ def _perl_library(progress: Progress) -> str:
     output = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
     version = output.rpartition(".")[0]
     packages = [f"perl-modules-{version}", f"libperl{version}"]
-    folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.cache_path("packages", "perl"), progress)
+    folder = debian_packages.fetch(
+        packages, host_apt.debian().codename, debian_packages.cache_path("packages", "perl"), progress
+    )
     candidates = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
     return os.pathsep.join(map(str, candidates))
 
 
 def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
     """Return Debian's default archives, for images, from its package apt."""
-    folder = unpacked.fetch(["apt"], suite, unpacked.cache_path("packages", f"apt-{suite}"), progress)
+    folder = debian_packages.fetch(["apt"], suite, debian_packages.cache_path("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"
     texts = [path.read_text(encoding="utf-8") for path in sorted(examples.glob("*sources*"))]
     archives = [

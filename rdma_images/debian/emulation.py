@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import MACHINES, machine_name
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import host_apt, unpacked
+from rdma_images.debian import debian_packages, host_apt
 
 ELF_NUMBERS = {"x86_64": 62, "aarch64": 183}  # e_machine, elf.h
 
@@ -86,7 +86,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
             return
         if reason := obstacle(image_platform):
             raise RefusedError(f"{image_platform} cannot be emulated: {reason}\n{_fix()}")
-        packages = unpacked.fetch([PACKAGE], SUITE, _folder(), progress)
+        packages = debian_packages.fetch([PACKAGE], SUITE, _folder(), progress)
         progress(f"registering Debian's qemu for {image_platform}; `{COMMAND} engine.down` removes it")
         try:
             _mount()
@@ -173,7 +173,7 @@ def _header(machine: str) -> bytes:
 
 
 def _folder() -> Path:
-    return unpacked.cache_path("packages", PACKAGE)
+    return debian_packages.cache_path("packages", PACKAGE)
 
 
 def _fix() -> str:
@@ -215,4 +215,4 @@ def _unmount() -> None:
 
 def _note() -> Path:
     """Return where it is written down that binfmt_misc was mounted by us."""
-    return unpacked.cache_path("binfmt_misc.mounted")
+    return debian_packages.cache_path("binfmt_misc.mounted")

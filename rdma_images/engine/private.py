@@ -12,7 +12,7 @@ from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import bootstrap, emulation, host_apt, unpacked
+from rdma_images.debian import bootstrap, debian_packages, emulation, host_apt
 from rdma_images.engine import daemon_api, daemons, docker_command
 from rdma_images.engine.discovery import store
 from rdma_images.engine.docker_command import Engine
@@ -99,7 +99,9 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
         RdmaImagesError: something cannot be ended.
     """
     folders = layout()
-    existing = [folder for folder in (folders.root, bootstrap.cache_folder(), unpacked.cache_path()) if folder.exists()]
+    existing = [
+        folder for folder in (folders.root, bootstrap.cache_folder(), debian_packages.cache_path()) if folder.exists()
+    ]
     if not existing:
         return emulation.unregister()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
@@ -138,7 +140,7 @@ def _unpack(folders: Layout, progress: Progress) -> None:
     for bundle in (folders.docker, folders.runtime):
         if any(not (bundle.folder / program).exists() for program in bundle.programs):
             shutil.rmtree(bundle.folder, ignore_errors=True)
-        unpacked.fetch(bundle.packages, bundle.suite or host_apt.debian().codename, bundle.folder, progress)
+        debian_packages.fetch(bundle.packages, bundle.suite or host_apt.debian().codename, bundle.folder, progress)
 
 
 def describe(folders: Layout, env: dict[str, str]) -> Engine:

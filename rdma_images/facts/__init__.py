@@ -16,7 +16,7 @@ from rdma_images.facts.erdma import Erdma
 from rdma_images.facts.facts_file import Table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.instances import Gpus, Instances
-from rdma_images.facts.nccl import Nccl
+from rdma_images.facts.nccl_releases import Nccl
 from rdma_images.facts.nccl_tests import NcclTests
 from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.facts.running import RunRequirements

@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
-from rdma_images.debian import bootstrap, host_apt, unpacked
+from rdma_images.debian import bootstrap, debian_packages, host_apt
 from rdma_images.inputs.mirrors import Mirrors
 
 if TYPE_CHECKING:  # a plan does not wait for an HTTP client
@@ -147,7 +147,9 @@ def lock(
     snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
     progress(f"reading the archive of {base} at {snapshot}")
-    apt = unpacked.apt(suite, unpacked.cache_path("apt", f"lock-{base}"), _archives(base, snapshot, mirrors))
+    apt = debian_packages.apt(
+        suite, debian_packages.cache_path("apt", f"lock-{base}"), _archives(base, snapshot, mirrors)
+    )
     releases = {_suite(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in apt.releases()}
     if current and releases != current.releases:
         raise RdmaImagesError(
@@ -191,7 +193,7 @@ def _suite(release: Path) -> str:
     return release.name.rpartition("_dists_")[2].removesuffix("_InRelease")
 
 
-def _available(apt: unpacked.Apt) -> Iterator[DebianPackage]:
+def _available(apt: debian_packages.Apt) -> Iterator[DebianPackage]:
     """Yield the packages that apt would install, of this host's architecture."""
     for stanza in apt.run("apt-cache", "dumpavail").split("\n\n"):
         fields = dict(_FIELDS.findall(stanza))

@@ -8,7 +8,7 @@ from rdma_images.core.sizes import format_bytes
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry import client
-from rdma_images.registry import http as registry_http
+from rdma_images.registry import connection as registry_http
 from rdma_images.registry.reference import DOCKER_HUB, HUB_HOST, parse_reference
 
 TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds

@@ -16,7 +16,7 @@ from rdma_images.core.sizes import format_megabytes
 from rdma_images.layers import layer_store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
-from rdma_images.layers.load import LayerFile, LayerSet, LoadedImage
+from rdma_images.layers.load_layers import LayerFile, LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository

@@ -11,8 +11,8 @@ from rdma_images.core import disk_space, files, locking, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.layers.blob import Blob
+from rdma_images.layers.make_wheel_layer import LISTING_FILE, RECORD_FILE
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.wheel_layer import LISTING_FILE, RECORD_FILE
 
 # The layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
 MAX_BYTES = 12 * disk_space.GB

@@ -13,9 +13,9 @@ from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import digests
+from rdma_images.layers import locked_digests
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.recipe import Recipe, layer_recipe
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.render import wheel_layers
 from rdma_images.render.bake import Compression
 
@@ -30,7 +30,7 @@ def lock(
     """
     images = list(images)
     recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
-    locked = digests.read_digests()
+    locked = locked_digests.read_digests()
     missing_recipes = [recipe for key, recipe in recipes.items() if key not in locked.entries]
     index, opener = sources.index_for(mirrors)
     indexes = {entry.name: entry.address for image in images for entry in image.indexes}
@@ -39,10 +39,10 @@ def lock(
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
         maker = stack.enter_context(LayerMaker(missing_recipes, index, opener, progress, indexes=indexes))
         layers = {recipe: maker.layer_future(recipe).result() for recipe in missing_recipes}
-        digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
+        locked_digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = format_bytes(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
-    return LockOutcome(digests.NAME, "new" if layers else "kept", detail)
+    return LockOutcome(locked_digests.NAME, "new" if layers else "kept", detail)
 
 
 def _has_layers(image: Image) -> bool:
@@ -57,6 +57,6 @@ def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recip
 
 def _locks() -> Iterable[Lock]:
     """Return every lock of wheels that there is, whoever needs it."""
-    for folder in digests.folders():
+    for folder in locked_digests.folders():
         for file in (folder / "python").glob("*.json"):
             yield yaml_file.load(file, Lock)

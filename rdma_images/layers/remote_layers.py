@@ -11,14 +11,14 @@ from functools import partial
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
-from rdma_images.layers import digests, layer_store, seekable_layer
+from rdma_images.layers import layer_store, locked_digests, seekable_layer
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.digests import Digests
 from rdma_images.layers.layer_image import LayerImage, layer_image
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.layer_store import StoredLayer
-from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
+from rdma_images.layers.load_layers import LayerSet, LoadedImage, check_collisions
+from rdma_images.layers.locked_digests import Digests
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository, config_diff_ids
 
@@ -46,7 +46,9 @@ class RemoteLayers:
         return {blob.diff_id for blob in self.blobs.values()}
 
 
-def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests = digests.NO_DIGESTS) -> RemoteLayers:
+def query_registry(
+    layer_set: LayerSet, repository: Repository, locked: Digests = locked_digests.NO_DIGESTS
+) -> RemoteLayers:
     """Return what a registry has of the layers.
 
     Raises RdmaImagesError where it does not answer, or has another layer than is locked or on this machine.
@@ -64,7 +66,7 @@ def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests 
         remote, expected, where = (
             blobs.get(recipe.key),
             locked.blob(recipe, layer_set.part),
-            f"locks/{digests.NAME} has",
+            f"locks/{locked_digests.NAME} has",
         )
         if expected is None and (local := layer_store.find(recipe)):
             expected, where = local.blob(layer_set.part), "this machine made"

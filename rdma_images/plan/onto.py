@@ -15,12 +15,12 @@ from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.efa_installer import NAME as INSTALLER
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target
-from rdma_images.plan.rules import nccl as nccl_rules
+from rdma_images.plan.rules import nccl_rules
 
 DECIDED_BY = "--onto"  # what decides the versions that were measured
 SOURCE = "measured in the image"
 # Rules about wheels that would be installed: the image's own NCCL is in it already.
-UNRELATED = frozenset({nccl_rules.has_wheel_for_cuda.id})
+UNRELATED = frozenset({nccl_rules.nccl_has_wheel_for_cuda.id})
 # Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 PLUGIN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")

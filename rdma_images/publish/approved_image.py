@@ -15,7 +15,7 @@ from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
 from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.from_report import REVISION
+from rdma_images.publish.report_versions import REVISION
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import canonical, sha256_digest
 from rdma_images.scan import scan_statements

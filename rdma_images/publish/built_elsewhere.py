@@ -8,7 +8,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Component, Fabric, Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
-from rdma_images.publish import from_report, gate
+from rdma_images.publish import gate, report_versions
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.tags import REHEARSAL, Tags
 from rdma_images.report.report_files import REPORT, report_folder
@@ -42,14 +42,14 @@ def _report(ref: str) -> Report:
 
 def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> ApprovedImage:
     assert report.inspection
-    measured = from_report.versions(report)
+    measured = report_versions.versions(report)
     name, tag = _name_and_tag(ref, report.digest)
     image = Image(
         id=report_folder(ref).name,
         target=name,
         tag=tag,
         fabric=cast(Fabric, report.inspection.expected.fabric or "none"),
-        platform=cast(Platform, from_report.platform(report)),
+        platform=cast(Platform, report_versions.platform(report)),
         axes={},
         components={component: Component(component, version, "measured") for component, version in measured.items()},
     )

@@ -24,7 +24,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.plain import decode_json
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import unpacked
+from rdma_images.debian import debian_packages
 from rdma_images.publish import statement
 from rdma_images.publish.keys import KEYLESS, Signer, Trust, ci_identity
 from rdma_images.registry import registry_errors
@@ -229,7 +229,7 @@ def find_program(progress: Progress = silent) -> CosignProgram:
     if on_path := shutil.which("cosign"):
         path = Path(on_path)
     elif sys.platform == "linux" and shutil.which("apt-get"):
-        path = unpacked.fetch(["cosign"], _SUITE, state_folder() / "cosign", progress) / "usr" / "bin" / "cosign"
+        path = debian_packages.fetch(["cosign"], _SUITE, state_folder() / "cosign", progress) / "usr" / "bin" / "cosign"
     else:
         raise RdmaImagesError(f"there is no cosign on the PATH\n{_INSTALL}")
     return _inspect_program(path)

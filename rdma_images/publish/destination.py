@@ -6,7 +6,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.registry import registries
 from rdma_images.registry.client import Manifest, Repository
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.reference import HOST, ImageReference
 from rdma_images.registry.registries import AcceptedCompression, Registry
 

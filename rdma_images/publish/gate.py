@@ -7,7 +7,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Build
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
-from rdma_images.publish.from_report import is_commit, revision
+from rdma_images.publish.report_versions import is_commit, revision
 from rdma_images.registry.registries import is_loopback
 
 # A check of the gate itself, beside the validators': it can be allowed like one of theirs.

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from rdma_images.engine import Engine
-from rdma_images.publish import from_engine
+from rdma_images.publish import engine_blobs
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 
@@ -23,10 +23,10 @@ def send_again(engine: Engine, image: str, repository: Repository, missing_part:
     kind, _, reference = missing_part.partition("/")
     if kind == "blobs":
         upload = repository.begin_upload(reference)
-        with from_engine.blob(engine, image, reference) as content:
+        with engine_blobs.blob(engine, image, reference) as content:
             repository.upload(upload, reference, content)
     else:
-        repository.put_manifest(reference, from_engine.manifest(engine, image))
+        repository.put_manifest(reference, engine_blobs.manifest(engine, image))
 
 
 def digest_under(tag: str, repository: Repository) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from zstandard import ZstdError
 
-from rdma_images.build import build_spec, execute, source_wheels
+from rdma_images.build import build_spec, run_build, source_wheels
 from rdma_images.build.run_bake import Options
 from rdma_images.core import paths, stream
 from rdma_images.core.errors import RdmaImagesError, RefusedError
@@ -27,9 +27,9 @@ from rdma_images.layers import layer_store
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.plan.matrix import IMAGE_AXES
 from rdma_images.publish import statement
-from rdma_images.publish.from_report import is_commit
 from rdma_images.publish.origin_policy import is_unpinned
 from rdma_images.publish.published_images import PublishedImage
+from rdma_images.publish.report_versions import is_commit
 from rdma_images.registry.client import Descriptor, Manifest, labels_in
 from rdma_images.render import labels, wheel_layers
 from rdma_images.render.bake import Compression
@@ -183,7 +183,7 @@ def reproduce(
     with tempfile.TemporaryDirectory(prefix="reproduce-", dir=paths.BUILD) as folder:
         layout = Path(folder) / "layout"
         options = Options(is_rehearsal, compression=evidence.compression, no_cache=True, layout=layout)
-        execute.build_layout(spec, project, engine, options, revision, progress)
+        run_build.build_layout(spec, project, engine, options, revision, progress)
         rebuilt = read_layout(layout)
         pins = _pins(map(statement.dependency, sources.pinned(image, project.facts)))
         if evidence.tool:  # an older provenance has neither

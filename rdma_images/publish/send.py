@@ -12,7 +12,7 @@ from typing import TypeVar
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine
-from rdma_images.publish import from_engine, gate, keys, push
+from rdma_images.publish import engine_blobs, gate, keys, push
 from rdma_images.publish.approved_image import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
 from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals, require_convertible
@@ -166,7 +166,7 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
         return
     reader = f"--lazy {publisher.converter.form}" if publisher.converter else destination.compression
     publisher.display.write_line(f"{destination.name}: reading the layers' types, for {reader}")
-    manifest = from_engine.manifest(publisher.engine(), digest)
+    manifest = engine_blobs.manifest(publisher.engine(), digest)
     if publisher.converter:
         require_convertible(publisher.converter.form, manifest)
     if types := unsupported_types(manifest, destination.compression):

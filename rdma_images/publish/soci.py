@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.engine import Engine
-from rdma_images.publish import from_engine
+from rdma_images.publish import engine_blobs
 from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
 from rdma_images.registry import registry_errors
@@ -52,7 +52,7 @@ class SociProgram:
         self, original: Manifest, _repository: Repository, engine: Callable[[], Engine], scratch: Path
     ) -> ConvertedImage:
         """Return the image as soci converts it, from the engine. `scratch` gets two copies of it."""
-        with from_engine.archive(engine(), original.digest) as archive:
+        with engine_blobs.archive(engine(), original.digest) as archive:
             return convert(self, archive, original, scratch)
 
 

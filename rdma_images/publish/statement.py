@@ -7,7 +7,7 @@ from rdma_images.core.image import Build, Image
 from rdma_images.core.plain import decode_json
 from rdma_images.core.source import Source
 from rdma_images.inspection.report import Report, encode_report, shown_outcome
-from rdma_images.publish.from_report import is_commit
+from rdma_images.publish.report_versions import is_commit
 from rdma_images.registry.client import canonical
 
 STATEMENT = "https://in-toto.io/Statement/v1"

@@ -20,8 +20,8 @@ from rdma_images.core.progress import Progress
 from rdma_images.core.versions import sort_key
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
-from rdma_images.publish.from_report import platform, versions
 from rdma_images.publish.repair import digest_under
+from rdma_images.publish.report_versions import platform, versions
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import files, http
 from rdma_images.registry import registry_errors
-from rdma_images.registry.http import Connection, parse_document
+from rdma_images.registry.connection import Connection, parse_document
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rdma_images.core import locking
-from rdma_images.debian import host_apt, unpacked
+from rdma_images.debian import debian_packages, host_apt
 
 PACKAGES = (
     *("ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "libfabric-bin", "libpam-modules", "login"),
@@ -18,9 +18,9 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     """Return a root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
-    tool = unpacked.fetch(("mmdebstrap",), "trixie", unpacked.cache_path("packages", "mmdebstrap"))
+    tool = debian_packages.fetch(("mmdebstrap",), "trixie", debian_packages.cache_path("packages", "mmdebstrap"))
     with locking.hold("apt-trixie", "a test's bootstrap"):
-        apt = unpacked.apt("trixie", unpacked.cache_path("apt", "trixie"))
+        apt = debian_packages.apt("trixie", debian_packages.cache_path("apt", "trixie"))
     path = os.pathsep.join((str(tool / "usr/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
     command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
     command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
@@ -78,7 +78,7 @@ def with_limited_memlock(root: Path) -> None:
 
 def with_another_libibverbs(root: Path) -> None:
     """Put Debian 12's libibverbs where the loader looks first."""
-    older = unpacked.fetch(("libibverbs1",), "bookworm", root.with_name("older"))
+    older = debian_packages.fetch(("libibverbs1",), "bookworm", root.with_name("older"))
     shutil.copyfile(
         next((older / LIBRARIES).glob("libibverbs.so.1.14.*")), root / "usr/local/lib/libibverbs.so.1.14.44.0"
     )

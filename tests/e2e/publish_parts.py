@@ -26,7 +26,7 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.check import Check
 from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress
-from rdma_images.debian import unpacked
+from rdma_images.debian import debian_packages
 from rdma_images.engine import Engine, private
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
@@ -180,7 +180,7 @@ def registry_program(progress: Progress = print) -> Path:
     if installed:
         return Path(installed)
     folder = paths.state_folder() / "docker-registry"
-    return unpacked.fetch(["docker-registry"], "bookworm", folder, progress) / "usr" / "bin" / "docker-registry"
+    return debian_packages.fetch(["docker-registry"], "bookworm", folder, progress) / "usr" / "bin" / "docker-registry"
 
 
 @dataclass

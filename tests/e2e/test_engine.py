@@ -18,7 +18,7 @@ import pytest
 from rdma_images import engine
 from rdma_images.core import locking
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.debian import bootstrap, host_apt, unpacked
+from rdma_images.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine import daemons, layout, private, process, status
 from rdma_images.engine.docker_command import Engine
 from rdma_images.layers import layer_store
@@ -226,13 +226,13 @@ def test_what_apt_cannot_verify_is_never_unpacked(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(host_apt, "debian", lambda: dataclasses.replace(archive, main=untrusted))
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"apt-get update for Debian trixie failed: .*sign"):
-        unpacked.fetch(["tini"], "trixie", tmp_path / "tini")
+        debian_packages.fetch(["tini"], "trixie", tmp_path / "tini")
     assert not (tmp_path / "tini").exists()
 
 
 def test_a_package_nobody_has_is_named(tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match=r"apt-get download for Debian trixie failed: .*no-such-package"):
-        unpacked.fetch(["no-such-package"], "trixie", tmp_path / "none")
+        debian_packages.fetch(["no-such-package"], "trixie", tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
 
 

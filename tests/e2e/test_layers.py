@@ -22,10 +22,10 @@ from rdma_images.engine import Engine, docker_command, private
 from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import engine_layers, layer_store, load, pull, remote_layers
-from rdma_images.layers.load import LayerSet
+from rdma_images.layers import engine_layers, layer_store, load_layers, private_engine_pull, remote_layers
+from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
@@ -158,7 +158,7 @@ class New:
     def brought_to(self, receiving_engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
-            loaded = load.load_image(self.layers, maker, receiving_engine, engine_layers.EngineLayers())
+            loaded = load_layers.load_image(self.layers, maker, receiving_engine, engine_layers.EngineLayers())
         assert SmallBuild(receiving_engine).layers(loaded.ref) == [loaded.blobs[0].digest]
         docker_command.remove_images(receiving_engine, loaded.ref)
         return loaded.blobs[0].digest
@@ -209,7 +209,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
         blob = maker.layer_future(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)
         devel = LayerSet((recipe,), "devel", "linux/amd64")
-        loaded = load.load_image(devel, maker, small.engine, layers)
+        loaded = load_layers.load_image(devel, maker, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
     docker_command.remove_images(small.engine, loaded.ref, ref)
     shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)
@@ -244,7 +244,7 @@ def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
     digest = f"sha256:{uuid.uuid4().hex}"
     blob = engine_layers.blob_file(digest)
     blob.write_bytes(b"another file")
-    pull.unlink_blob(new.file, digest)
+    private_engine_pull.unlink_blob(new.file, digest)
     assert blob.exists()
     blob.unlink()
 

@@ -14,7 +14,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
-from rdma_images.publish import from_engine, multi_platform_index, publication, publish_images
+from rdma_images.publish import engine_blobs, multi_platform_index, publication, publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.keys import Signer, Trust
@@ -126,9 +126,9 @@ def test_layers_that_lie_elsewhere_in_the_registry_are_not_sent(
 ) -> None:
     image, entry = planned(), registry.entry()
     beside = open_destination("local", entry).repository(LAYERS)
-    wheels = from_engine.manifest(engine, small.digest).layers()[:2]
+    wheels = engine_blobs.manifest(engine, small.digest).layers()[:2]
     for wheel in wheels:
-        with from_engine.blob(engine, small.digest, wheel.digest) as content:
+        with engine_blobs.blob(engine, small.digest, wheel.digest) as content:
             beside.upload(beside.begin_upload(wheel.digest), wheel.digest, content)
     built, report = green(image, small)
     write_steps(

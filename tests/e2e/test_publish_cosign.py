@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.debian import unpacked
+from rdma_images.debian import debian_packages
 from rdma_images.jobs.results import evidence
 from rdma_images.publish import cosign, verify
 from rdma_images.publish.cosign import Cosign
@@ -18,7 +18,7 @@ from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.kinds import open_kind
 from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, cosign_key, registry_program
 from tests.unit.jobs import test_evidence
 
@@ -30,7 +30,7 @@ FORM = "urn:rdma-images:validation-report:1"
 
 def release(suite: str) -> Path:
     """Return the folder of Debian's cosign of one suite."""
-    folder = unpacked.fetch(["cosign"], suite, paths.state_folder() / f"cosign-{suite}", print)
+    folder = debian_packages.fetch(["cosign"], suite, paths.state_folder() / f"cosign-{suite}", print)
     return folder / "usr" / "bin"
 
 

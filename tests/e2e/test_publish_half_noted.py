@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.engine.docker_command import Engine
-from rdma_images.publish import from_engine
+from rdma_images.publish import engine_blobs
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import fallback_tag
 from tests.e2e.publish_parts import Registry, placed
@@ -65,7 +65,7 @@ def publication_note(registry: Registry, item: ApprovedImage, name: str, turn: i
 
 def first_layer(engine: Engine, registry: Registry, item: ApprovedImage) -> Path:
     """Return the note of the layer that came first; the configuration is noted before it or after it."""
-    layers = {layer["digest"] for layer in json.loads(from_engine.manifest(engine, item.build.digest).raw)["layers"]}
+    layers = {layer["digest"] for layer in json.loads(engine_blobs.manifest(engine, item.build.digest).raw)["layers"]}
     notes = [path for path in stored_files(registry) if path.match(f"{REPOSITORY}/_layers/sha256/*/link")]
     return next(note for note in notes if f"sha256:{note.parent.name}" in layers)
 

@@ -8,7 +8,7 @@ from rdma_images import engine as engines
 from rdma_images.debian import bootstrap
 from rdma_images.engine import private
 from rdma_images.registry.client import Repository
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from tests.e2e.publish_parts import Registry, build_target, registry_program, second_engine, shared_context
 
 pytestmark = pytest.mark.e2e

@@ -22,7 +22,7 @@ from rdma_images.publish.keys import Trust
 from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, sha256_digest
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from tests.e2e.lazy_parts import HOST, built, mounted, node, publish, registry_with_login, run
 from tests.e2e.publish_parts import (
     Registry,

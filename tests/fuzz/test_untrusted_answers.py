@@ -21,8 +21,8 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.layers import wheel_tree
 from rdma_images.publish import reproduce
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.http import Connection
 from tests.support import layer_wheels
 from tests.support.odd_input import edited_bytes, generated
 

@@ -34,7 +34,7 @@ from rdma_images.publish.keys import Trust
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.scan import advisories, decisions
 from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report

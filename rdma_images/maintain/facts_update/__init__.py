@@ -10,8 +10,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.facts import Facts
 from rdma_images.inputs import package_index
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.maintain.facts_update import nccl, pages, torch
-from rdma_images.maintain.facts_update.index import IndexClient
+from rdma_images.maintain.facts_update import nccl_wheels, pages, torch_wheels
+from rdma_images.maintain.facts_update.index_client import IndexClient
 from rdma_images.maintain.facts_update.pages import ReleaseNews
 from rdma_images.maintain.facts_update.reading import Reading, add_rows
 from rdma_images.plan import axes
@@ -54,10 +54,10 @@ def update(
     pinned = [facts.torch.releases[version].nccl for version in torches]
     nccls = list(facts.nccl.releases) if everything else [*pinned, *_matrix_versions(matrix, "nccl")]
     readings: list[Reading] = []
-    for reading in torch.readings(index_client, facts, dict.fromkeys(torches)):
+    for reading in torch_wheels.readings(index_client, facts, dict.fromkeys(torches)):
         progress(f"torch {reading.version}: {_outcome(reading)}")
         readings.append(reading)
-    for reading in nccl.readings(index_client, facts, mirrors, dict.fromkeys(nccls)):
+    for reading in nccl_wheels.readings(index_client, facts, mirrors, dict.fromkeys(nccls)):
         progress(f"NCCL {reading.version}: {_outcome(reading)}")
         readings.append(reading)
     return Update(tuple(readings), tuple(pages.news(facts, mirrors)))

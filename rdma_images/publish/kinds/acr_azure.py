@@ -8,8 +8,8 @@ from rdma_images.core import http
 from rdma_images.core.errors import first_line
 from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.registry import registry_errors
+from rdma_images.registry.connection import TIMEOUT, parse_document
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.http import TIMEOUT, parse_document
 from rdma_images.registry.registries import AcrAzure, is_loopback
 
 # Azure's own name for "the password is a refresh token".

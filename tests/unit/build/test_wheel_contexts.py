@@ -16,9 +16,9 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import layer_store, load, remote_layers
+from rdma_images.layers import layer_store, load_layers, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
-from rdma_images.layers.load import LayerSet, LoadedImage
+from rdma_images.layers.load_layers import LayerSet, LoadedImage
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.publish.destination import layers_repository
@@ -60,7 +60,7 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
     order: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
 ) -> None:
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
-    monkeypatch.setattr(load, "load_image", lambda *_, **__: LoadedImage(REF, (BLOB,)))
+    monkeypatch.setattr(load_layers, "load_image", lambda *_, **__: LoadedImage(REF, (BLOB,)))
     assert built_meanwhile(order, Options()) == ([order.image.id] if is_long else [])
 
 
@@ -96,7 +96,7 @@ def test_layers_of_a_registry_come_meanwhile(
         return LoadedImage(REF, (BLOB,))
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
-    monkeypatch.setattr(load, "load_image", files)
+    monkeypatch.setattr(load_layers, "load_image", files)
     monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     monkeypatch.setattr(docker_command, "output", docker)
     built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
@@ -112,13 +112,13 @@ def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSp
             layer_set, "sha256:3", {recipe.key: replace(BLOB, digest="sha256:4") for recipe in layer_set.recipes}
         )
 
-    def load_layers(layer_set: LayerSet, source: load.LayerSource, *_: object, **__: object) -> LoadedImage:
+    def load_when_built(layer_set: LayerSet, source: load_layers.LayerSource, *_: object, **__: object) -> LoadedImage:
         return LoadedImage(
             REF, tuple(source.layer_future(recipe).result().blob("runtime") for recipe in layer_set.recipes)
         )
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers())
-    monkeypatch.setattr(load, "load_image", load_layers)
+    monkeypatch.setattr(load_layers, "load_image", load_when_built)
     monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     return order
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.ci import jobs, select
+from rdma_images.ci import ci_jobs, select
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Image
@@ -63,7 +63,7 @@ def test_shards_are_disjoint_and_complete(count: int, torches: int, shard_count:
 
 def test_kin_stay_together_where_there_are_kinds_enough() -> None:
     parts = select.split_images(many(100, torches=10), 5)
-    of_kind = [{jobs.wheel_group(image) for image in part} for part in parts]
+    of_kind = [{ci_jobs.wheel_group(image) for image in part} for part in parts]
     assert sum(map(len, of_kind)) == 10
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rdma_images import facts
-from rdma_images.ci import jobs, select
+from rdma_images.ci import ci_jobs, select
 from rdma_images.core import paths, yaml_file
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.facts.torch import Torch
@@ -49,7 +49,7 @@ def select_images(case: tuple[str, str, str]) -> None:
     part, since, runner = case
     images = planner.plan(matrix.load(), FACTS).images
     chosen = select.select_images(images, part, None)
-    jobs.jobs(chosen, images, matrix.load(), target_options.parse_changes([runner], "--runner", "platform=label"))
+    ci_jobs.jobs(chosen, images, matrix.load(), target_options.parse_changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:
         select.select_images(images, None, since)
 

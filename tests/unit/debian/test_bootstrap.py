@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.debian import bootstrap, unpacked
+from rdma_images.debian import bootstrap, debian_packages
 
 
 def sleep() -> str:
@@ -49,7 +49,7 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    monkeypatch.setattr(unpacked, "missing_programs", list)
+    monkeypatch.setattr(debian_packages, "missing_programs", list)
     monkeypatch.setattr("rdma_images.debian.host_apt.debian", lambda: None)
     (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare: newuidmap: No such file' >&2; exit 126\n")
     (tmp_path / "unshare").chmod(0o755)

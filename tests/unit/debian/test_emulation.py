@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.debian import bootstrap, emulation, host_apt, unpacked
+from rdma_images.debian import bootstrap, debian_packages, emulation, host_apt
 from rdma_images.inputs.sources import BUILD_PLATFORM
 
 ARM = "linux/arm64"
@@ -38,9 +38,9 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 0)
     monkeypatch.setattr(host_apt, "debian", lambda: None)
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    packages = unpacked.cache_path("packages", emulation.PACKAGE)
+    packages = debian_packages.cache_path("packages", emulation.PACKAGE)
     packages.mkdir(parents=True)
-    (packages / unpacked.MANIFEST).write_text(f'{{"{emulation.PACKAGE}": "1:10.0"}}')
+    (packages / debian_packages.MANIFEST).write_text(f'{{"{emulation.PACKAGE}": "1:10.0"}}')
     return folder
 
 
@@ -60,7 +60,7 @@ def test_the_registration_is_debians_with_the_emulator_kept_open(registry: Path)
     emulation.ensure(ARM, lines.append)
     ours, debians = (emulation.parse("x", text) for text in (registration_text(registry), DEBIANS))
     assert (ours.magic, ours.mask) == (debians.magic, debians.mask)
-    assert ours.interpreter == str(unpacked.cache_path("packages", "qemu-user", "usr", "bin", "qemu-aarch64"))
+    assert ours.interpreter == str(debian_packages.cache_path("packages", "qemu-user", "usr", "bin", "qemu-aarch64"))
     assert lines == ["registering Debian's qemu for linux/arm64; `invoke engine.down` removes it"]
 
 
@@ -93,7 +93,7 @@ def test_only_the_registration_of_this_state_folder_is_removed(registry: Path) -
 
 
 def test_obstacles_are_reported_before_anything_is_fetched(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked, "fetch", lambda *_: pytest.fail("fetched"))
+    monkeypatch.setattr(debian_packages, "fetch", lambda *_: pytest.fail("fetched"))
 
     def reason() -> str:
         with pytest.raises(RefusedError, match=r"^linux/arm64 cannot be emulated: .*\nregister an emulator") as error:

@@ -24,7 +24,7 @@ from rdma_images.registry.client import (
     canonical,
     sha256_digest,
 )
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from tests.support.publish_doubles import Store, served
 
 IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))

@@ -12,8 +12,8 @@ from rdma_images.layers import layer_store, remote_layers
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.layer_downloads import DownloadedLayer, _fetch, fetching
-from rdma_images.layers.load import LayerSet, LoadedImage
-from rdma_images.layers.wheel_layer_maker import LayerMaker
+from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.load_layers import LayerSet, LoadedImage
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import CHUNK, Repository, sha256_digest

@@ -16,10 +16,10 @@ from rdma_images.inputs import download_store as downloads
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.layers import layer_store, wheel_layer, wheel_layer_maker
+from rdma_images.layers import layer_maker, layer_store, make_wheel_layer
 from rdma_images.layers.blob import Blob
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from tests.support import layer_wheels
 from tests.support.loopback import Answer, Site
 
@@ -45,7 +45,7 @@ SIZE = len(RUNTIME + DEVEL)
 def fill(into: Path) -> None:
     (into / "runtime").write_bytes(RUNTIME)
     (into / "devel").write_bytes(DEVEL)
-    wheel_layer.describe(into, BLOB, BLOB, {})
+    make_wheel_layer.describe(into, BLOB, BLOB, {})
 
 
 def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:
@@ -72,7 +72,7 @@ def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path
 
 
 def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel_layer_maker, "MIN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(layer_maker, "MIN_PROCESS_BYTES", 0)
     wheel = layer_wheels.make(tmp_path / "wheels")
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
@@ -129,7 +129,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
     for number, request in enumerate(layer_recipe):
         layer_store.get_or_build(request, fill)
         used = now - 1_000_000 * (1 + number)
-        os.utime(layer_store.folder(request.key) / wheel_layer.RECORD_FILE, (used, used))
+        os.utime(layer_store.folder(request.key) / make_wheel_layer.RECORD_FILE, (used, used))
     layer_store.find(layer_recipe[2])  # used now
     assert layer_store.trim(2 * SIZE, now) == (layer_recipe[1].key,)
     assert layer_store.trim(0, now) == (layer_recipe[0].key,)
@@ -139,7 +139,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
     layer_recipe = recipe(layer_wheels.make(tmp_path))
     linked = layer_store.get_or_build(layer_recipe, fill).file("runtime")
-    os.utime(layer_store.folder(layer_recipe.key) / wheel_layer.RECORD_FILE, (0, 0))
+    os.utime(layer_store.folder(layer_recipe.key) / make_wheel_layer.RECORD_FILE, (0, 0))
     (tmp_path / "engine's").hardlink_to(linked)
     assert not layer_store.trim(0)
     (tmp_path / "engine's").unlink()

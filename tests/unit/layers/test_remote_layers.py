@@ -8,9 +8,9 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.layers import layer_store, remote_layers
-from rdma_images.layers.load import LayerSet
+from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from tests.support import layer_wheels

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from rdma_images.layers import blob, seekable_layer, wheel_tree
+from rdma_images.layers.make_wheel_layer import matcher
 from rdma_images.layers.recipe import devel_patterns
-from rdma_images.layers.wheel_layer import matcher
 from tests.support import layer_wheels
 from tests.support.lazy_reader import FOOTER, DigestMismatchError, LazyReader
 

@@ -15,9 +15,9 @@ import zstandard
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.layers import blob, wheel_layer, wheel_tree
+from rdma_images.layers import blob, make_wheel_layer, wheel_tree
+from rdma_images.layers.make_wheel_layer import matcher
 from rdma_images.layers.recipe import devel_patterns
-from rdma_images.layers.wheel_layer import matcher
 from rdma_images.layers.wheel_tree import WheelError
 from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
@@ -200,9 +200,9 @@ def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
     first = wheel(tmp_path, "one", {"shared/x.py": b"1"})
     two = wheel(tmp_path, "two", {"shared/x.py": b"2"})
     with pytest.raises(WheelError, match=r"^one-1.0-py3-none-any.whl and two-1.0-\S+ both bring \S+/shared/x.py, with"):
-        wheel_layer.merged([runtime(first), runtime(two)])
+        make_wheel_layer.merged([runtime(first), runtime(two)])
     same = wheel(tmp_path, "same", {"shared/x.py": b"1"})
-    paths = [entry.path for entry in wheel_layer.merged([runtime(first), runtime(same)])]
+    paths = [entry.path for entry in make_wheel_layer.merged([runtime(first), runtime(same)])]
     assert paths.count("opt/venv/site-packages/shared/x.py") == 1
 
 
@@ -211,6 +211,6 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     into = tmp_path / "into"
     into.mkdir()
     (into / "runtime").symlink_to("/dev/full")
-    task = wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", into)
+    task = make_wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", into)
     with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
-        wheel_layer.make_layer(task)
+        make_wheel_layer.make_layer(task)

@@ -17,9 +17,9 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.torch import Torch
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.maintain.facts_update import Update, nccl, pages, torch
-from rdma_images.maintain.facts_update import index as asking
-from rdma_images.maintain.facts_update.index import IndexClient
+from rdma_images.maintain.facts_update import Update, nccl_wheels, pages, torch_wheels
+from rdma_images.maintain.facts_update import index_client as asking
+from rdma_images.maintain.facts_update.index_client import IndexClient
 from rdma_images.maintain.facts_update.pages import ReleaseNews
 from rdma_images.maintain.facts_update.reading import Reading, add_rows, readings_json, update_table, yaml_row
 from tests.support.loopback import Answer, Site, serve
@@ -31,32 +31,32 @@ NEW = Reading("torch.yaml", "2.16.0", {"cuda": "13.4", "python": ("3.12", "3.13"
 def library(*symbols: str, tail: bytes = b"") -> bytes:
     """Return the shape of a libnccl.so.2: code, strings, device code."""
     strings = b"\0".join(symbol.encode() for symbol in symbols)
-    return b"\x7fELF" + b"\x90" * 5000 + strings + b"\0" * 5000 + nccl.DEVICE_CODE + tail
+    return b"\x7fELF" + b"\x90" * 5000 + strings + b"\0" * 5000 + nccl_wheels.DEVICE_CODE + tail
 
 
 STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "ncclTunerPlugin_v6", "ncclProfiler_v6")
 
 
 def test_interfaces_of_a_library() -> None:
-    interfaces = nccl.library_interfaces(io.BytesIO(library(*STRINGS)))
+    interfaces = nccl_wheels.library_interfaces(io.BytesIO(library(*STRINGS)))
     assert interfaces == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
 
 
 def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl, "CHUNK", 100)
-    assert nccl.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
+    monkeypatch.setattr(nccl_wheels, "CHUNK", 100)
+    assert nccl_wheels.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
 
 
 def test_device_code_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl, "CHUNK", 100)
+    monkeypatch.setattr(nccl_wheels, "CHUNK", 100)
     stream = io.BytesIO(library(*STRINGS, tail=b"ncclNetPlugin_v99" + b"x" * 100_000))
-    nccl.library_interfaces(stream)
+    nccl_wheels.library_interfaces(stream)
     assert stream.tell() < 20_000
 
 
 def test_a_library_without_the_interface() -> None:
     with pytest.raises(RdmaImagesError, match="names no net plugin interface"):
-        nccl.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
+        nccl_wheels.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
 
 
 class WheelIndex:
@@ -135,7 +135,7 @@ def release_torch(packages: WheelIndex, version: str = "2.16.0") -> None:
 
 def test_a_new_torch_is_read_from_its_metadata(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages)
-    (reading,) = torch.readings(index, FACTS, ())
+    (reading,) = torch_wheels.readings(index, FACTS, ())
     assert (reading.version, reading.recorded) == ("2.16.0", None)
     assert reading.current == {
         "cuda": "13.4",
@@ -148,7 +148,7 @@ def test_a_new_torch_is_read_from_its_metadata(packages: WheelIndex, index: Inde
 
 def test_a_torch_that_is_not_what_the_facts_say(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages, "2.15.0")
-    (reading,) = torch.readings(index, FACTS, ["2.15.0"])
+    (reading,) = torch_wheels.readings(index, FACTS, ["2.15.0"])
     assert reading.changes["nccl"] == ("2.30.7", "2.33.1")
     assert reading.changes["python"][1] == ("3.12", "3.13")
 
@@ -160,7 +160,7 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
     for major in (12, 13):
         tag = "py3-none-manylinux_2_18_x86_64"
         packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
-    (reading,) = nccl.readings(index, FACTS, mirror_settings, ())
+    (reading,) = nccl_wheels.readings(index, FACTS, mirror_settings, ())
     assert reading.current == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
@@ -169,7 +169,7 @@ def test_a_server_that_sends_whole_files_only(packages: WheelIndex, mirror_setti
     path = "/files/some-1.0-py3-none-any.whl"
     packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
     with pytest.raises(RdmaImagesError, match="does not support range requests"):
-        nccl.wheel_interfaces(packages.site.address + path, mirror_settings)
+        nccl_wheels.wheel_interfaces(packages.site.address + path, mirror_settings)
 
 
 def test_no_index(mirror_settings: Mirrors) -> None:
@@ -196,16 +196,16 @@ def test_rows_are_written_as_they_stand_in_our_files() -> None:
     for name in ("torch.yaml", "nccl.yaml"):
         text = (paths.FACTS / name).read_text()
         row_text = (
-            {version: torch.row_values(release) for version, release in FACTS.torch.releases.items()}
+            {version: torch_wheels.row_values(release) for version, release in FACTS.torch.releases.items()}
             if name == "torch.yaml"
-            else {version: nccl.row_values(release) for version, release in FACTS.nccl.releases.items()}
+            else {version: nccl_wheels.row_values(release) for version, release in FACTS.nccl.releases.items()}
         )
         for version, values in row_text.items():
             assert yaml_row(version, dict(values)) in text
 
 
 def _values(version: str) -> dict[str, str | tuple[str, ...]]:
-    return dict(torch.row_values(FACTS.torch.releases[version]))
+    return dict(torch_wheels.row_values(FACTS.torch.releases[version]))
 
 
 def test_versions_on_the_makers_pages() -> None:

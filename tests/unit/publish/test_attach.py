@@ -9,7 +9,7 @@ import pytest
 from rdma_images.publish.attach import FORM, Artifact, attach, attachments, fallback_tag, read_content
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from tests.support.publish_doubles import Store, served
 
 IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))

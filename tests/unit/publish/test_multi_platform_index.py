@@ -14,7 +14,7 @@ from rdma_images.publish.push import LayerTraffic, PushPolicy
 from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import Manifest, Repository
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import put_image

@@ -18,7 +18,7 @@ from rdma_images.publish.attach import attach
 from rdma_images.publish.published_images import published_refs, read_published
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, Manifest, Repository
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT
 from rdma_images.scan.decisions import decide

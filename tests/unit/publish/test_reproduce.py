@@ -21,7 +21,7 @@ from rdma_images.publish.attach import attach
 from rdma_images.publish.published_images import PublishedImage, read_published
 from rdma_images.publish.reproduce import Difference, Reproduction
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, sha256_digest
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from rdma_images.render import labels
 from rdma_images.selection import project

@@ -20,7 +20,7 @@ from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.sigstore_bundles import Bundles, checker
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import Manifest, Repository
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from rdma_images.scan.policy import OriginRules
 from tests.support.publish_doubles import Store, served

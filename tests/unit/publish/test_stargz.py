@@ -21,7 +21,7 @@ from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, sha256_digest
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import approve, make_artifacts, put_image

@@ -21,7 +21,7 @@ from rdma_images.publish.tags import (
     unique_tag,
 )
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from tests.support.case_parts import PACKAGES, case_like, recorded, report_on
 from tests.support.publish_doubles import Store, served
 

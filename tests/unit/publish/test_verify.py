@@ -14,7 +14,7 @@ from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import Verification, verify
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
-from rdma_images.registry.http import Connection
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import GREEN
 from tests.support.publish_doubles import Store, served

@@ -19,9 +19,9 @@ from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.layer_image import LayerImage, layer_image, layers_key
 from rdma_images.layers.layer_store import StoredLayer
-from rdma_images.layers.pull import EngineRefusedError, pull, refused, unlink_blob
+from rdma_images.layers.make_wheel_layer import collision
+from rdma_images.layers.private_engine_pull import EngineRefusedError, pull, refused, unlink_blob
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.wheel_layer import collision
 from rdma_images.registry.client import OCI_INDEX
 from rdma_images.render.bake import Compression
 

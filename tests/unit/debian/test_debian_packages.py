@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.debian import unpacked
-from rdma_images.debian.unpacked import Apt
+from rdma_images.debian import debian_packages
+from rdma_images.debian.debian_packages import Apt
 
 # A program whose own process writes on, as apt's methods do.
 WRITES = "(while sleep 0.01; do echo more >> written; done) & wait"
@@ -37,11 +37,11 @@ def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_before_apt_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """apt-get 2.6 waits forever for its own methods where they cannot write."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    monkeypatch.setattr("rdma_images.debian.unpacked.missing_programs", list)
+    monkeypatch.setattr("rdma_images.debian.debian_packages.missing_programs", list)
     monkeypatch.setattr("rdma_images.core.disk_space.free", lambda _: 4 * 10**6)
     expected = r"^reading the package lists of Debian trixie needs 150 MB, and .* has 4\.00 MB free\nfree 146 MB there"
     with pytest.raises(RdmaImagesError, match=expected):
-        unpacked.apt("trixie", tmp_path / "apt")
+        debian_packages.apt("trixie", tmp_path / "apt")
     assert not (tmp_path / "apt").exists()
 
 
@@ -64,5 +64,5 @@ def test_a_program_without_errors_of_apts_form_is_reported_by_one_line(
 
 
 def test_packages_that_came_whole_are_not_fetched_again(tmp_path: pathlib.Path) -> None:
-    (tmp_path / unpacked.MANIFEST).write_text('{"runc": "1.1.5"}')
-    assert unpacked.fetch(["runc"], "no such suite", tmp_path) == tmp_path
+    (tmp_path / debian_packages.MANIFEST).write_text('{"runc": "1.1.5"}')
+    assert debian_packages.fetch(["runc"], "no such suite", tmp_path) == tmp_path

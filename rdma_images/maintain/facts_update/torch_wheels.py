@@ -11,7 +11,7 @@ from rdma_images.core.image import MACHINES, Platform
 from rdma_images.facts import Facts
 from rdma_images.facts.torch import TorchRelease
 from rdma_images.inputs.wheels import wheel_file_name
-from rdma_images.maintain.facts_update.index import IndexClient, base_pythons
+from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "torch.yaml"

@@ -3,11 +3,11 @@
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, Unknown, known_fault, rule
+from rdma_images.plan.rules.plan_rule import Reason, Unknown, known_fault, rule
 
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
-def has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
+def image_has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
     """Refuse EFA and eRDMA in one image."""
     text = "both replace rdma-core, and the ABI suffixes of their verbs providers differ: one would not find its device"
     return Reason(text, "docs/explanation/design.md")
@@ -35,7 +35,7 @@ def erdma_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("erdma-codename", "erdma-apt", "base")
-def suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
+def erdma_suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that Alibaba's apt repository is known to have the base's suite."""
     repository, base = facts.erdma.repository, facts.bases.bases[candidate["base"]]
     if base.codename in repository.codenames:
@@ -45,7 +45,7 @@ def suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("erdma-platform", "erdma-apt", "platform")
-def platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
+def erdma_platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that Alibaba's apt repository has packages for the platform."""
     repository = facts.erdma.repository
     if candidate["platform"] in repository.platforms:
@@ -55,7 +55,7 @@ def platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("installer-base", "efa-installer", "base")
-def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
+def installer_supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that the installer supports the base's distribution."""
     system, installer = facts.bases.bases[candidate["base"]].system, candidate["efa-installer"]
     supported = [support for support in facts.efa.supported if support.distribution == system]
@@ -71,7 +71,7 @@ def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("installer-plugin", "efa-installer", "base", "platform")
-def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
+def installer_brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that the installer brings the plugin on this base, if it has to."""
     if candidate.axes.get("aws-ofi-nccl") != "efa-installer":
         return None
@@ -93,7 +93,7 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("ngc-trap", "efa-installer", "base")
-def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
+def installer_stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require the installer's flags against its NGC mode on a base with NVIDIA's entry point."""
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
@@ -115,7 +115,7 @@ def installer_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | No
 
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
-def loadable(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+def nccl_loads_plugin(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
     """Require a plugin that speaks a net ABI which NCCL still accepts."""
     plugin, nccl = facts.plugin.releases[candidate["aws-ofi-nccl"]], facts.nccl.releases[candidate["nccl"]]
     if plugin.net is None:
@@ -143,7 +143,7 @@ def plugin_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("plugin-libfabric", "aws-ofi-nccl", "efa-installer")
-def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
+def libfabric_new_enough_for_plugin(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
     """Require that the installer's libfabric is as new as the plugin needs on AWS."""
     plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
     if plugin.min_libfabric is None:
@@ -159,7 +159,7 @@ def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown
 
 
 @rule("plugin-cuda", "aws-ofi-nccl", "cuda")
-def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
+def plugin_supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
     """Report as unknown a plugin older than the first with fixes for the CUDA major."""
     major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
     for fixes in facts.plugin.cuda_fixes:
@@ -170,7 +170,7 @@ def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
 
 
 @rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
-def works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
+def plugin_works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse a plugin that is known to fail beside this EFA installer."""
     return known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
 

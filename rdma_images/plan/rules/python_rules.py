@@ -2,11 +2,11 @@
 
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, rule
+from rdma_images.plan.rules.plan_rule import Reason, rule
 
 
 @rule("python-of-base", "python", "base")
-def is_base_python(candidate: Candidate, facts: Facts) -> Reason | None:
+def python_is_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require the base's own Python: no other one is installed."""
     base = facts.bases.bases[candidate["base"]]
     if candidate["python"] == base.python:
@@ -15,7 +15,7 @@ def is_base_python(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("wheel-python", "pytorch", "python")
-def wheel_for_python(candidate: Candidate, facts: Facts) -> Reason | None:
+def torch_has_wheel_for_python(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that torch has a wheel for the Python."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["python"] in release.python:

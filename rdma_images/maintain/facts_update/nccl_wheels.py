@@ -14,11 +14,11 @@ from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import MACHINES
 from rdma_images.facts import Facts
-from rdma_images.facts.nccl import NcclRelease
+from rdma_images.facts.nccl_releases import NcclRelease
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import wheel_file_name
-from rdma_images.maintain.facts_update.index import IndexClient, base_pythons
+from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 if TYPE_CHECKING:

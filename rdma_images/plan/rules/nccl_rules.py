@@ -3,11 +3,11 @@
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, rule
+from rdma_images.plan.rules.plan_rule import Reason, rule
 
 
 @rule("nccl-pin", "nccl", "pytorch")
-def not_older_than_pin(candidate: Candidate, facts: Facts) -> Reason | None:
+def nccl_not_older_than_torch_pin(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require the NCCL that torch pins, or a newer one."""
     release = facts.torch.releases[candidate["pytorch"]]
     if versions.at_least(candidate["nccl"], release.nccl):
@@ -19,7 +19,7 @@ def not_older_than_pin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("nccl-cuda", "nccl", "cuda")
-def has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
+def nccl_has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that NCCL has a wheel for the CUDA major."""
     release, major = facts.nccl.releases[candidate["nccl"]], versions.major(candidate["cuda"])
     if major in release.cuda:
@@ -30,7 +30,7 @@ def has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("nccl-on-arm64", "pytorch", "platform")
-def wheel_brings_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
+def torch_wheel_brings_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that torch's wheel for the platform is built for CUDA and NCCL."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["platform"] in release.nccl_on:

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from rdma_images import facts
-from rdma_images.ci import jobs
+from rdma_images.ci import ci_jobs
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.plan import matrix, planner
@@ -25,7 +25,7 @@ def all_images(project: Project) -> tuple[Image, ...]:
 
 
 def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_images: tuple[Image, ...]) -> None:
-    for job, image in zip(jobs.jobs(all_images, all_images, project.matrix), all_images, strict=True):
+    for job, image in zip(ci_jobs.jobs(all_images, all_images, project.matrix), all_images, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
         (meant,) = target_options.chosen_images(project, [words[1]], False, pairs)
@@ -33,7 +33,7 @@ def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_im
 
 
 def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images: tuple[Image, ...]) -> None:
-    text = jobs.as_github(jobs.jobs(all_images, all_images, project.matrix, {"linux/amd64": "large"}))
+    text = ci_jobs.as_github(ci_jobs.jobs(all_images, all_images, project.matrix, {"linux/amd64": "large"}))
     assert "\n" not in text
     rows = json.loads(text)["include"]
     assert len(rows) == len(all_images)
@@ -42,24 +42,26 @@ def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images:
 
 
 def test_more_jobs_than_github_takes_are_refused(all_images: tuple[Image, ...], project: Project) -> None:
-    (job, *_) = jobs.jobs(all_images, all_images, project.matrix)
+    (job, *_) = ci_jobs.jobs(all_images, all_images, project.matrix)
     with pytest.raises(RefusedError, match="--shard 1/2"):
-        jobs.as_github([job] * 257)
+        ci_jobs.as_github([job] * 257)
 
 
 def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Project) -> None:
-    for job in jobs.jobs(all_images, all_images, project.matrix):
+    for job in ci_jobs.jobs(all_images, all_images, project.matrix):
         assert job.caches.split()[0] == job.cache
-    cache_names = {image.id: jobs.cache_name(image) for image in all_images}
+    cache_names = {image.id: ci_jobs.cache_name(image) for image in all_images}
     assert len(set(cache_names.values())) == len(all_images)
     changed_image = all_images[0]
-    (job_alone,) = jobs.jobs([changed_image], all_images, project.matrix)
+    (job_alone,) = ci_jobs.jobs([changed_image], all_images, project.matrix)
     kindred = {
-        cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_image)
+        cache_names[image.id]
+        for image in all_images
+        if ci_jobs.wheel_group(image) == ci_jobs.wheel_group(changed_image)
     }
     assert set(job_alone.caches.split()) == kindred, "also of kin that did not change"
 
 
 def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match=r"--runner: no platform 'linux/ppc64'\ndid you mean"):
-        jobs.jobs(all_images, all_images, project.matrix, {"linux/ppc64": "x"})
+        ci_jobs.jobs(all_images, all_images, project.matrix, {"linux/ppc64": "x"})

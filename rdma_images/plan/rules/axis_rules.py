@@ -6,11 +6,11 @@ from rdma_images.components import aws_ofi_nccl
 from rdma_images.facts import Facts
 from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, rule
+from rdma_images.plan.rules.plan_rule import Reason, rule
 
 
 @rule("axis-of-target")
-def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
+def target_has_axes(candidate: Candidate, _: Facts) -> Reason | None:
     """Refuse an axis that neither is in the target's default row nor follows from it."""
     if not candidate.foreign:
         return None
@@ -20,7 +20,7 @@ def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
 
 
 @rule("axis-undecided")
-def decider_exists(candidate: Candidate, _: Facts) -> Reason | None:
+def deciding_axis_exists(candidate: Candidate, _: Facts) -> Reason | None:
     """Refuse an axis that is decided by one which the target does not have."""
     axis = next((axis for axis in candidate.undecided if axis not in candidate.foreign), None)
     if axis is None:
@@ -30,7 +30,7 @@ def decider_exists(candidate: Candidate, _: Facts) -> Reason | None:
 
 
 @rule("incomplete")
-def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
+def target_is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require in the image what a component is compiled for or runs on."""
     lacking = next((pair for pair in _needs(candidate, facts) if pair[1] not in candidate.axes), None)
     if lacking is None:

@@ -4,11 +4,11 @@ from rdma_images.components import efa_installer, gpus
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.rule import Reason, rule
+from rdma_images.plan.rules.plan_rule import Reason, rule
 
 
 @rule("cuda-of-torch", "cuda", "pytorch")
-def matches_torch(candidate: Candidate, facts: Facts) -> Reason | None:
+def cuda_matches_torch(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require the CUDA that torch's wheel was built for."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["cuda"] == release.cuda:
@@ -18,7 +18,7 @@ def matches_torch(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("cuda-of-base", "base", "cuda")
-def matches_base(candidate: Candidate, facts: Facts) -> Reason | None:
+def cuda_matches_base(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that a base's CUDA toolkit has the major of the wheels."""
     base = facts.bases.bases[candidate["base"]]
     if base.cuda is None or versions.major(base.cuda) == versions.major(candidate["cuda"]):
@@ -28,26 +28,26 @@ def matches_base(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("nccl-tests-compiler", "nccl-tests", "cuda")
-def compiles_tests(candidate: Candidate, facts: Facts) -> Reason | None:
+def cuda_compiles_nccl_tests(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require for nccl-tests a CUDA whose compiler is on the package index."""
-    return _no_compiler("nccl-tests are", candidate, facts)
+    return _missing_compiler("nccl-tests are", candidate, facts)
 
 
 @rule("devel-compiler", "variant", "cuda")
-def compiles_in_devel(candidate: Candidate, facts: Facts) -> Reason | None:
+def cuda_compiles_in_devel_image(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require of a devel image a CUDA whose compiler is on the package index."""
-    return _no_compiler("extensions are", candidate, facts) if candidate["variant"] == "devel" else None
+    return _missing_compiler("extensions are", candidate, facts) if candidate["variant"] == "devel" else None
 
 
 @rule("plugin-compiler", "aws-ofi-nccl", "efa-installer", "cuda", "base", "platform")
-def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
+def cuda_compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require of a plugin from source a CUDA whose compiler is on the package index."""
     if candidate.axes.get("aws-ofi-nccl") == "efa-installer" or efa_installer.brings_plugin(candidate, facts):
         return None
-    return _no_compiler("a plugin of another version than the installer's is", candidate, facts)
+    return _missing_compiler("a plugin of another version than the installer's is", candidate, facts)
 
 
-def _no_compiler(user: str, candidate: Candidate, facts: Facts) -> Reason | None:
+def _missing_compiler(user: str, candidate: Candidate, facts: Facts) -> Reason | None:
     majors = facts.cuda.majors
     major = str(versions.major(candidate["cuda"]))
     if major not in majors or majors[major].toolkit:
@@ -57,7 +57,7 @@ def _no_compiler(user: str, candidate: Candidate, facts: Facts) -> Reason | None
 
 
 @rule("cuda-driver", "cuda")
-def driver_known(candidate: Candidate, facts: Facts) -> Reason | None:
+def cuda_driver_is_known(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that the minimum driver of the CUDA major is known."""
     major = versions.major(candidate["cuda"])
     if str(major) in facts.cuda.majors:

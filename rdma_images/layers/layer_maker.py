@@ -16,11 +16,11 @@ from rdma_images.inputs import wheel_files
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import digests, layer_store
-from rdma_images.layers.digests import Digests
+from rdma_images.layers import layer_store, locked_digests
 from rdma_images.layers.layer_store import StoredLayer
+from rdma_images.layers.locked_digests import Digests
+from rdma_images.layers.make_wheel_layer import LayerTask, make_layer, process_pool
 from rdma_images.layers.recipe import Recipe, devel_patterns
-from rdma_images.layers.wheel_layer import LayerTask, make_layer, process_pool
 
 DOWNLOADS = 4  # at once
 PROCESSES = 2  # the second core's worth is measured; more wait for the disk
@@ -40,7 +40,7 @@ class LayerMaker:
         index: str,
         mirrors: Mirrors,
         progress: Progress = silent,
-        locked: Digests = digests.NO_DIGESTS,
+        locked: Digests = locked_digests.NO_DIGESTS,
         indexes: Mapping[str, str] | None = None,
     ) -> None:
         self._recipes = {recipe.key: recipe for recipe in recipes}

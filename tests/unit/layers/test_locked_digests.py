@@ -15,10 +15,10 @@ from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import digests, layer_store, lock_layers, remote_layers
-from rdma_images.layers.load import LayerSet
+from rdma_images.layers import layer_store, lock_layers, locked_digests, remote_layers
+from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render.bake import Compression
 from tests.support import layer_wheels
@@ -27,7 +27,7 @@ from tests.support.publish_doubles import Store, served
 from tests.unit.core.test_locking import HOLD
 from tests.unit.layers.test_layer_store import MIRRORS
 
-COMMITTED = paths.LOCKS / digests.NAME
+COMMITTED = paths.LOCKS / locked_digests.NAME
 
 
 @dataclass
@@ -55,7 +55,7 @@ class WheelImage:
         return lock_layers.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
-        with LayerMaker([self.recipe], self.index, MIRRORS, locked=digests.read_digests()) as maker:
+        with LayerMaker([self.recipe], self.index, MIRRORS, locked=locked_digests.read_digests()) as maker:
             maker.layer_future(self.recipe).result()
 
 
@@ -72,7 +72,7 @@ def wheel_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelImage:
 
 
 def change(old: str, new: str) -> None:
-    file = paths.LOCKS / digests.NAME
+    file = paths.LOCKS / locked_digests.NAME
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -82,15 +82,15 @@ def test_what_is_made_is_written_down_and_kept(wheel_image: WheelImage) -> None:
     assert wheel_image.lock().outcome == "new"
     layer = layer_store.find(wheel_image.recipe)
     assert layer
-    assert digests.read_digests().blob(wheel_image.recipe, "runtime") == layer.runtime
-    assert digests.read_digests().blob(wheel_image.recipe, "devel") == layer.devel
-    text = (paths.LOCKS / digests.NAME).read_text()
+    assert locked_digests.read_digests().blob(wheel_image.recipe, "runtime") == layer.runtime
+    assert locked_digests.read_digests().blob(wheel_image.recipe, "devel") == layer.devel
+    text = (paths.LOCKS / locked_digests.NAME).read_text()
     assert "wheels: thing-1.0-py3-none-any.whl" in text
     assert f"toc: {layer.runtime.toc}" in text
     assert max(map(len, text.splitlines())) < 120
     again = replace(wheel_image, index="file:///nothing").lock()
     assert (again.outcome, again.detail) == ("kept", "1 known")
-    assert (paths.LOCKS / digests.NAME).read_text() == text
+    assert (paths.LOCKS / locked_digests.NAME).read_text() == text
 
 
 def test_layers_are_locked_after_the_build_of_another_process(wheel_image: WheelImage) -> None:
@@ -115,7 +115,7 @@ def test_what_no_lock_needs_any_more_is_forgotten(wheel_image: WheelImage) -> No
     wheel_image.lock()
     after = wheel_image.with_files({"thing/y.py": b"3"})
     after.lock()
-    locked = digests.read_digests()
+    locked = locked_digests.read_digests()
     assert locked.blob(wheel_image.recipe, "runtime") is None
     assert locked.blob(replace(wheel_image.recipe, compression="gzip"), "runtime"), "only zstd was locked again"
     assert locked.blob(after.recipe, "runtime")
@@ -127,9 +127,9 @@ def test_a_layer_that_another_lock_needs_stays(wheel_image: WheelImage) -> None:
     second.make()
     layer = layer_store.find(second.recipe)
     assert layer
-    digests.save({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
+    locked_digests.save({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
     for recipe in (wheel_image.recipe, second.recipe):
-        assert digests.read_digests().blob(recipe, "runtime")
+        assert locked_digests.read_digests().blob(recipe, "runtime")
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["made now", "made before"])
@@ -147,7 +147,7 @@ def test_a_layer_that_differs_from_the_lock_is_an_error(
     first, fix = str(raised.value).splitlines()
     assert first == (
         f"wheels-small (runtime): this machine made {layer.runtime.digest} of the wheels of which "
-        f"{paths.LOCKS / digests.NAME} has {wrong}"
+        f"{paths.LOCKS / locked_digests.NAME} has {wrong}"
     )
     assert fix.startswith(f"remove {layer_store.folder(layer.key)} and build again; ")
     assert f"remove {wheel_image.recipe.key} from the file" in fix
@@ -166,7 +166,7 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     with served(registry.handler()) as host:
         repository = layers_repository(f"{host}/team/efa-pytorch")
         remote_layer_set = remote_layers.query_registry(
-            LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, digests.read_digests()
+            LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, locked_digests.read_digests()
         )
         assert remote_layer_set.missing == ()
         with LayerMaker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
@@ -191,16 +191,16 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(layer.runtime.digest, right := f"sha256:{'0' * 64}")
         with pytest.raises(RdmaImagesError, match=rf"wheels-small is {layer.runtime.digest} there, .*has {right}\n"):
-            remote_layers.query_registry(layer_set, repository, digests.read_digests())
+            remote_layers.query_registry(layer_set, repository, locked_digests.read_digests())
 
 
 def test_a_damaged_file_is_named_with_its_line(wheel_image: WheelImage) -> None:
     wheel_image.lock()
     change("digest: sha256:", "digest: sha255:")
     with pytest.raises(RefusedError, match=r"layers\.yaml:\d+: .*no digest: write sha256:"):
-        digests.read_digests()
+        locked_digests.read_digests()
 
 
 def test_the_committed_file_is_as_it_is_written() -> None:
-    loaded = yaml_file.load(COMMITTED, digests.LayersLock).layers
-    assert digests.serialize_layers(loaded) == COMMITTED.read_text()
+    loaded = yaml_file.load(COMMITTED, locked_digests.LayersLock).layers
+    assert locked_digests.serialize_layers(loaded) == COMMITTED.read_text()

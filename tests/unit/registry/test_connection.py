@@ -5,8 +5,8 @@ import requests
 
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, sha256_digest
+from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.http import Connection
 from tests.support.publish_doubles import Handler, Store, served
 
 GOOD = Login("ci", "secret")

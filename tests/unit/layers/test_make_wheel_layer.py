@@ -11,7 +11,7 @@ from rdma_images.core import paths
 
 WAITING = """
 import os, time
-from rdma_images.layers.wheel_layer import process_pool
+from rdma_images.layers.make_wheel_layer import process_pool
 
 if __name__ == "__main__":
     print(process_pool(1).submit(os.getpid).result(), flush=True)
@@ -19,7 +19,7 @@ if __name__ == "__main__":
 """
 INTERRUPTED = """
 import os, time
-from rdma_images.layers.wheel_layer import process_pool
+from rdma_images.layers.make_wheel_layer import process_pool
 
 if __name__ == "__main__":
     pool = process_pool(1)
