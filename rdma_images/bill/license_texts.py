@@ -66,7 +66,7 @@ def _read_texts(engine: Engine, digest: str, text_paths: set[str]) -> dict[str, 
     with closing(docker.APIClient(base_url=engine.host)) as client:
         container = client.create_container(digest, command=["none"])["Id"]
         try:
-            folders = {match[0] for text in text_paths if (match := _FOLDER.match(text))}
+            folders = {match[0] for match in map(_FOLDER.match, text_paths) if match}
             texts = dict(_files(client, container, {*folders, COMMON}, is_text))
             # Of what is behind a link, and of what is in no such folder, each is asked for.
             texts |= dict(_files(client, container, text_paths - texts.keys(), is_text))

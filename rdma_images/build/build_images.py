@@ -57,20 +57,16 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
 
 def up_to_date_builds(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     """Return, by id, the builds in the engine that have the same inputs."""
-    recorded_builds = {
-        spec.image.id: recorded
-        for spec in specs
-        if (recorded := BUILD.read_if_valid(spec.image.id)) and recorded.inputs == spec.inputs
-    }
-    if any(_uncommitted(recorded.revision) for recorded in recorded_builds.values()) and not _uncommitted(
-        labels.project_revision().commit
-    ):
+    recorded_builds: dict[str, Build] = {}
+    for spec in specs:
+        recorded = BUILD.read_if_valid(spec.image.id)
+        if recorded and recorded.inputs == spec.inputs:
+            recorded_builds[spec.image.id] = recorded
+    uncommitted = [image_id for image_id, recorded in recorded_builds.items() if _is_uncommitted(recorded.revision)]
+    if uncommitted and not _is_uncommitted(labels.project_revision().commit):
         # The same inputs are committed by now: build again, so that the label names the commit.
-        recorded_builds = {
-            recorded_id: recorded
-            for recorded_id, recorded in recorded_builds.items()
-            if not _uncommitted(recorded.revision)
-        }
+        for uncommitted_id in uncommitted:
+            del recorded_builds[uncommitted_id]
     digests = image_digests([recorded.ref for recorded in recorded_builds.values()], engine)
     return {
         recorded_id: recorded
@@ -79,7 +75,7 @@ def up_to_date_builds(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, B
     }
 
 
-def _uncommitted(revision: str) -> bool:
+def _is_uncommitted(revision: str) -> bool:
     return revision.endswith("-dirty")
 
 
@@ -92,9 +88,8 @@ def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
     """Return the engine's images by name: with the containerd store, manifest digests."""
     if not names:
         return {}
-    with ThreadPoolExecutor(
-        min(len(names), MAX_QUESTIONS)
-    ) as pool:  # one after the other, an engine took 0.01 s for each
+    # One after the other, an engine took 0.01 s for each.
+    with ThreadPoolExecutor(min(len(names), MAX_QUESTIONS)) as pool:
         digests = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
     if all(digests.values()):
         return digests

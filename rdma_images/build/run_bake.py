@@ -214,14 +214,20 @@ def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:
 def build_error(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
     """Return the error of a build, with the first complaint of the failed step."""
     failure = f"BuildKit could not build {', '.join(ids)}"
-    if full := next((match[1] for line in lines if (match := _FULL.match(line))), ""):
+    if full := _first_match(_FULL, lines):
         fix = f"free disk space; {paths.COMMAND} engine.status shows what can be removed, and how"
         return RdmaImagesError(f"{failure}: {full}\n{fix}")
     if any(map(_LOST.match, lines)):
         fix = f"run the command again: what is built is in the cache; {paths.COMMAND} engine.status shows the engine"
         return RdmaImagesError(f"{failure}: the engine stopped, or the connection to it broke\n{fix}")
-    complaint = next((f": {match[1]}" for line in lines if (match := _COMPLAINT.match(line))), "")
-    return RdmaImagesError(f"{failure}{complaint}\nits last lines above name the step that failed")
+    complaint = _first_match(_COMPLAINT, lines)
+    cause = f": {complaint}" if complaint else ""
+    return RdmaImagesError(f"{failure}{cause}\nits last lines above name the step that failed")
+
+
+def _first_match(pattern: re.Pattern[str], lines: Sequence[str]) -> str:
+    """Return the first group in the first line that matches; "" for none."""
+    return next((match[1] for match in map(pattern.match, lines) if match), "")
 
 
 def network_entitlement(engine: Engine, builder: str | None) -> list[str]:

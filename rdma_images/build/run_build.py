@@ -188,7 +188,7 @@ def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Optio
                 "measured\nleave --builder out"
             )
         if spec.image.onto:
-            docker_command.provide(engine, spec.image.onto.base.ref, progress)
+            docker_command.ensure_image(engine, spec.image.onto.base.ref, progress)
 
 
 def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
     wheel_labels = [
         f"io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts
     ]
-    return bool(docker_command.labelled(engine, *wheel_labels))
+    return bool(docker_command.images_with_labels(engine, *wheel_labels))
 
 
 def _engine_data_folder(engine: Engine) -> Path | None:

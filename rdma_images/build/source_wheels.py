@@ -26,7 +26,7 @@ from rdma_images.registry import registry_errors
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
 from rdma_images.render.bake import source_stage
 
-LIMIT = 8 * GB  # of all wheels; the least recently used go first
+MAX_BYTES = 8 * GB  # of all wheels; the least recently used go first
 LOCK = "compile"  # for one package of an index at a time: their compilers share the machine's memory
 STAGES = ("cuda-toolkit", "source-builder")  # of a Dockerfile, on which every compiled wheel depends
 
@@ -215,13 +215,13 @@ def _stage(dockerfile: str, name: str) -> str:
 
 
 def _trim() -> None:
-    """Remove the least recently used wheels beyond LIMIT, except unfinished ones."""
+    """Remove the least recently used wheels beyond MAX_BYTES, except unfinished ones."""
     with locking.hold("source-wheels-trim", "removing compiled wheels that are not used"):
         complete = (folder for folder in files.list_folder(root()) if not folder.name.startswith("."))
         folders = sorted(complete, key=lambda folder: folder.stat().st_mtime)
         sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
         for folder in folders[:-1]:
-            if sum(sizes.values()) <= LIMIT:
+            if sum(sizes.values()) <= MAX_BYTES:
                 break
             shutil.rmtree(folder, ignore_errors=True)
             del sizes[folder]

@@ -98,8 +98,8 @@ def holder(name: str) -> Holder | None:
 
 def holders() -> dict[str, Holder]:
     """Return every lock that is held, by name."""
-    names = [path.name for path in files.list_folder(lock_path(""))]
-    return {name: lock_holder for name in names if (lock_holder := holder(name))}
+    by_name = {path.name: holder(path.name) for path in files.list_folder(lock_path(""))}
+    return {name: lock_holder for name, lock_holder in by_name.items() if lock_holder}
 
 
 def lock_path(name: str) -> Path:

@@ -11,7 +11,6 @@ CHUNK = 1 << 20  # bytes
 MAX_HEADER_BYTES = 18  # bytes of a frame's header with its magic number, RFC 8878, 3.1.1.1
 SKIPPABLE = 0x184D2A50  # and the 15 numbers after it: magic numbers of frames without content, 3.1.2
 RUN_LENGTH = 1  # the type of a block of one byte that is repeated, 3.1.1.2
-PIECE = 1 << 20  # bytes
 
 
 class ChunkReader(io.RawIOBase):
@@ -96,7 +95,7 @@ class ZstdFrames(io.RawIOBase):
             raise io.UnsupportedOperation("zstd is read forwards")
         while (remaining := offset - self._position) and (self._frame or self._begin(remaining)):
             if self._frame:
-                self.read(min(remaining, self._remaining, PIECE))
+                self.read(min(remaining, self._remaining, CHUNK))
         return self._position
 
     def _begin(self, skipped: int) -> bool:
@@ -120,7 +119,7 @@ class ZstdFrames(io.RawIOBase):
             return True
         self._blob.seek(first)
         frame = cast(IO[bytes], _Part(self._blob, self._next - first))
-        self._frame = self._decompressor.stream_reader(frame, read_size=PIECE)
+        self._frame = self._decompressor.stream_reader(frame, read_size=CHUNK)
         self._remaining = parameters.content_size
         return True
 

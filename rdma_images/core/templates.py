@@ -22,7 +22,7 @@ class _Options(TypedDict):
     autoescape: bool
 
 
-class _Compiled(jinja2.FileSystemBytecodeCache):
+class _BytecodeCache(jinja2.FileSystemBytecodeCache):
     """Cache of compiled templates between runs; compiling those of all targets takes 0.07 s."""
 
     def get_cache_key(self, name: str, filename: str | None = None) -> str:  # noqa: ARG002 - jinja2 gives both
@@ -50,17 +50,17 @@ def environment(folders: Iterable[Path], escape: bool = False) -> jinja2.Environ
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(list(folders)),
         undefined=jinja2.StrictUndefined,
-        bytecode_cache=_compiled(options),
+        bytecode_cache=_bytecode_cache(options),
         **options,
     )
     templates.globals["COMMAND"] = COMMAND  # how the tool is called where it is installed
     return templates
 
 
-def _compiled(options: _Options) -> _Compiled | None:
+def _bytecode_cache(options: _Options) -> _BytecodeCache | None:
     options_digest = sha256(f"{jinja2.__version__} {sorted(options.items())}".encode()).hexdigest()[:12]
     with suppress(RdmaImagesError):  # a user without a home folder has nothing kept
-        return _Compiled(str(state_folder() / "templates"), f"%s-{options_digest}")
+        return _BytecodeCache(str(state_folder() / "templates"), f"%s-{options_digest}")
     return None
 
 

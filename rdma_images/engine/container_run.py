@@ -53,7 +53,7 @@ class DockerHost:
 
 def command(ref: str, settings: Sequence[RunSetting]) -> list[str]:
     """Return the `docker run` of an image on a machine that has all that its settings ask for."""
-    return docker_command.words("run", *(setting.docker for setting in _for_docker(settings)), ref)
+    return docker_command.command_line("run", *(setting.docker for setting in _for_docker(settings)), ref)
 
 
 def command_on_host(
@@ -96,7 +96,7 @@ def command_on_host(
     if options.shell:
         arguments.append("--entrypoint=/bin/sh")
         words = SHELL
-    return docker_command.words(*arguments, ref, *words)
+    return docker_command.command_line(*arguments, ref, *words)
 
 
 def describe_omitted(settings: Sequence[RunSetting], host: DockerHost, options: ContainerOptions) -> str:
@@ -115,15 +115,12 @@ def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
     """
     info = json.loads(docker_command.output(engine, "info", "--format", "{{json .}}"))
     is_local = engine.kind == "private" or info.get("Name") == socket.gethostname()
+    reasons = {setting.name: _obstacle(setting, engine, info, is_local) for setting in _for_docker(settings)}
     return DockerHost(
         network="host" if engine.build_network == "host" else "",
         init=info.get("InitCommit", {}).get("ID") != "N/A",
         is_local=is_local,
-        missing={
-            setting.name: reason
-            for setting in _for_docker(settings)
-            if (reason := _obstacle(setting, engine, info, is_local))
-        },
+        missing={name: reason for name, reason in reasons.items() if reason},
     )
 
 

@@ -45,7 +45,7 @@ NO_VARIABLES: Mapping[str, str] = {}
 SECONDS = 60.0  # for an answer of the engine; it removes large images in a few
 
 
-def words(*arguments: str) -> list[str]:
+def command_line(*arguments: str) -> list[str]:
     """Return the docker command line, for callers that start it with `engine.environ()`."""
     return ["docker", *arguments]
 
@@ -66,7 +66,7 @@ def run(
     `timeout` seconds raises subprocess.TimeoutExpired.
     """
     return subprocess.run(
-        words(*arguments),
+        command_line(*arguments),
         env={**(engine.environ() if engine else os.environ), **variables},
         stdin=stdin,
         stdout=stdout,
@@ -112,7 +112,7 @@ def remove_images(engine: Engine, *names: str) -> None:
             run(engine, "image", "rm", name)
 
 
-def labelled(engine: Engine, *labels: str) -> list[str]:
+def images_with_labels(engine: Engine, *labels: str) -> list[str]:
     """Return the ids of the images with all labels, each "NAME" or "NAME=value".
 
     Raises RdmaImagesError where they cannot be known.
@@ -121,10 +121,10 @@ def labelled(engine: Engine, *labels: str) -> list[str]:
         images = request(engine, "GET", f"/images/json?filters={quote(json.dumps({'label': labels}))}")
         return [str(image["Id"]) for image in images]
     except (OSError, LookupError, TypeError):
-        return _list_labelled(engine, labels)
+        return _list_images_with_labels(engine, labels)
 
 
-def _list_labelled(engine: Engine, labels: Sequence[str]) -> list[str]:
+def _list_images_with_labels(engine: Engine, labels: Sequence[str]) -> list[str]:
     filters = [f"--filter=label={label}" for label in labels]
     list_images = partial(output, engine, "image", "ls", "--no-trunc", "--quiet", *filters)
     for _ in range(3):
@@ -150,7 +150,7 @@ def start(
         variables: Added to the environment.
     """
     return subprocess.Popen(
-        words(*arguments),
+        command_line(*arguments),
         env={**engine.environ(), **variables},
         stdin=subprocess.DEVNULL,
         stdout=stdout,
@@ -164,7 +164,7 @@ def local_name(ref: str) -> str:
     return f"rdma-images/onto:{ref.rpartition(':')[2][:12]}"
 
 
-def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
+def ensure_image(engine: Engine, ref: str, progress: Progress = silent) -> str:
     """Return the local name of the image `ref`, pulled where it is missing.
 
     Raises RdmaImagesError where it cannot be pulled.

@@ -37,7 +37,7 @@ def unused_images(engine: Engine, image_ids: Collection[str]) -> tuple[EngineIma
 
     With them the images of wheels' layers that a failed build left for the next one.
     """
-    digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.labelled(engine, label)]
+    digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.images_with_labels(engine, label)]
     if not digests:
         return ()
     inspected = json.loads(_run_docker(engine, "image", "inspect", *dict.fromkeys(digests)).stdout)

@@ -38,9 +38,8 @@ def note(image: Image, facts: Facts) -> str | None:
     request = lock.lock_request(image)
     if not torch or not image.python_packages or lock.exists(request):
         return None
-    locks = [
-        earlier_lock for version in facts.torch.releases if (earlier_lock := _read_lock(_with_torch(request, version)))
-    ]
+    candidates = [_read_lock(_with_torch(request, version)) for version in facts.torch.releases]
+    locks = [earlier_lock for earlier_lock in candidates if earlier_lock]
     if not locks:
         return None
     names = [canonicalize_name(Requirement(line).name) for line in image.python_packages]

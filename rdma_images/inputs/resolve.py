@@ -216,10 +216,10 @@ def _pylock(
     local: Mapping[str, LocalPackage],
     index: str,
     mirrors: Mirrors,
-    indexes: Sequence[PackageIndex] = (),
-    required: Sequence[str] = (),
-    unbuilt: Sequence[str] = (),
-    metadata: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    indexes: Sequence[PackageIndex],
+    required: Sequence[str],
+    unbuilt: Sequence[str],
+    metadata: Mapping[tuple[str, str], Sequence[str]],
 ) -> list[dict[str, Any]]:
     """Return the packages of uv's pylock.toml for `request`, each with its fitting wheels.
 
@@ -240,11 +240,15 @@ def _pylock(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
-        (folder / "requirements.in").write_text("\n".join(lines) + "\n")
-        (folder / "uv.toml").write_text(_uv_settings(metadata or {}))
-        (folder / "pyproject.toml").write_text(_project([*lines, *required], request.python, indexes))
-        (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
-        (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
+        inputs = {
+            "requirements.in": "\n".join(lines) + "\n",
+            "uv.toml": _uv_settings(metadata),
+            "pyproject.toml": _project([*lines, *required], request.python, indexes),
+            "overrides.in": "\n".join(request.overrides) + "\n",
+            "constraints.in": "\n".join(request.constraints) + "\n",
+        }
+        for file_name, text in inputs.items():
+            (folder / file_name).write_text(text)
         command = _compile_command(request, "pyproject.toml" if indexes else "requirements.in", local, unbuilt)
         # Through the environment: an address with its login must not show up in a process list.
         environ = package_index.without_uv(os.environ) | {
@@ -252,21 +256,26 @@ def _pylock(
             "SSL_CERT_FILE": str(mirrors.ca_bundle),
             **_index_logins(indexes, mirrors),
         }
-        try:
-            process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            raise RdmaImagesError(
-                f"locking {request.key}: the package index did not answer in {SECONDS} s\ntry again"
-            ) from None
-        if process.returncode:
-            _refuse_undeclared_import(process.stderr)
-            conflict = conflicts.parse_complaint(process.stderr)
-            if "No solution found" in process.stderr:
-                conflicts.remember(request, conflict)
-            raise conflicts.PackageConflictError(request, conflict)
-        conflicts.remember(request, None)
+        _run_uv(command, folder, environ, request)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
+
+
+def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
+    """Run uv for `_pylock`, and remember whether the packages of the request go together. Raises as `_pylock` does."""
+    try:
+        process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise RdmaImagesError(
+            f"locking {request.key}: the package index did not answer in {SECONDS} s\ntry again"
+        ) from None
+    if process.returncode:
+        _refuse_undeclared_import(process.stderr)
+        conflict = conflicts.parse_complaint(process.stderr)
+        if "No solution found" in process.stderr:
+            conflicts.remember(request, conflict)
+        raise conflicts.PackageConflictError(request, conflict)
+    conflicts.remember(request, None)
 
 
 def _compile_command(request: LockRequest, project: str, local: Iterable[str], unbuilt: Iterable[str]) -> list[str]:

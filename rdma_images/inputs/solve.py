@@ -114,7 +114,7 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
         able = tuple(
             version
             for version in facts.torch.releases
-            if rules.work(candidate(default.target, target, facts, {"base": base, TORCH: version}), facts)
+            if rules.is_allowed(candidate(default.target, target, facts, {"base": base, TORCH: version}), facts)
         )
         pythons.add(planned["python"])
         if base == default_base and torch in able:

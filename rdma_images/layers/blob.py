@@ -55,13 +55,13 @@ def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compre
     No more than a piece of one file is in memory. Raises WheelError for a content that is not what its wheel says.
     """
     writer = LayerWriter(stream, compression)
-    folders_: set[str] = set()
+    folders: set[str] = set()
     linked: dict[tuple[str, int, bool], str] = {}
     with ExitStack() as stack:
         archives: dict[Path, ZipFile] = {}
         for entry in entries:
-            for folder in _new_folders(entry.path, folders_):
-                writer.header(folder, tarfile.DIRTYPE, executable=True)
+            for folder in _new_folders(entry.path, folders):
+                writer.write_header(folder, tarfile.DIRTYPE, executable=True)
             first_path = linked.setdefault((entry.digest, entry.size, entry.executable), entry.path)
             if entry.wheel not in archives:
                 archives[entry.wheel] = stack.enter_context(ZipFile(entry.wheel))
@@ -69,12 +69,12 @@ def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compre
             if first_path != entry.path and entry.size >= LINKED:
                 for _ in pieces:  # compared with RECORD all the same
                     pass
-                writer.header(entry.path, tarfile.LNKTYPE, entry.executable, link=first_path)
+                writer.write_header(entry.path, tarfile.LNKTYPE, entry.executable, link=first_path)
                 continue
-            member = writer.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
-            writer.content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
-    writer.finish(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
-    return writer.blob()
+            member = writer.write_header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
+            writer.write_content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
+    writer.write_end(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
+    return writer.finish()
 
 
 class _GzipStream:
@@ -87,10 +87,10 @@ class _GzipStream:
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + 16)
         self.compress, self.finish = self._compressor.compress, self._compressor.flush
 
-    def member(self, member: tarfile.TarInfo, time: str) -> None:
+    def note_member(self, member: tarfile.TarInfo, time: str) -> None:
         """Do nothing: a stream has no table."""
 
-    def content(self, _member: tarfile.TarInfo, pieces: Iterable[bytes], _sha256: str) -> Iterator[bytes]:
+    def compress_content(self, _member: tarfile.TarInfo, pieces: Iterable[bytes], _sha256: str) -> Iterator[bytes]:
         """Compress the content of a member."""
         return map(self.compress, pieces)
 
@@ -107,43 +107,43 @@ class LayerWriter:
         self._digest, self._diff_id = hashlib.sha256(), hashlib.sha256()
         self._size = 0
 
-    def header(self, path: str, type: bytes, executable: bool, size: int = 0, link: str = "") -> tarfile.TarInfo:
+    def write_header(self, path: str, type: bytes, executable: bool, size: int = 0, link: str = "") -> tarfile.TarInfo:
         """Write the header of a member, and return the member."""
         member = tarfile.TarInfo(path)
         member.type, member.size, member.linkname = type, size, link
         member.mode, member.mtime = 0o755 if executable else 0o644, TIME
-        self.member(member, TIME_IN_TABLE, member.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+        self.write_member_header(member, TIME_IN_TABLE, member.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
         return member
 
-    def member(self, member: tarfile.TarInfo, time: str, header: bytes) -> None:
+    def write_member_header(self, member: tarfile.TarInfo, time: str, header: bytes) -> None:
         """Write the header of a member, which is there already; `time` is in RFC 3339."""
-        self._compressor.member(member, time)
+        self._compressor.note_member(member, time)
         self._write(header)
 
-    def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
+    def write_content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
         """Write the content of the last header's member, padded; `sha256` where known."""
-        for compressed in self._compressor.content(member, map(self._hashed, pieces), sha256):
-            self._put(compressed)
+        for compressed in self._compressor.compress_content(member, map(self._hashed, pieces), sha256):
+            self._write_compressed(compressed)
         self._write(bytes(-member.size % tarfile.BLOCKSIZE))
 
-    def finish(self, data: bytes) -> None:
+    def write_end(self, data: bytes) -> None:
         """Write what comes after the last member."""
         self._write(data)
 
-    def blob(self) -> Blob:
+    def finish(self) -> Blob:
         """End the compression, and return what was written."""
-        self._put(self._compressor.finish())
+        self._write_compressed(self._compressor.finish())
         digest, diff_id = (f"sha256:{hasher.hexdigest()}" for hasher in (self._digest, self._diff_id))
         return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size, self._compressor.toc)
 
     def _write(self, data: bytes) -> None:
-        self._put(self._compressor.compress(self._hashed(data)))
+        self._write_compressed(self._compressor.compress(self._hashed(data)))
 
     def _hashed(self, data: bytes) -> bytes:
         self._diff_id.update(data)
         return data
 
-    def _put(self, data: bytes) -> None:
+    def _write_compressed(self, data: bytes) -> None:
         if data:
             self._stream.write(data)
             self._digest.update(data)

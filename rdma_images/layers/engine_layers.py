@@ -43,7 +43,7 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
 
     Layers that an image of the other compression has, too, are left out: BuildKit may have made blobs of its own.
     """
-    ids = docker_command.labelled(engine, LAYERS)
+    ids = docker_command.images_with_labels(engine, LAYERS)
     same_compression: set[str] = set()
     other_compression: set[str] = set()
     if ids:

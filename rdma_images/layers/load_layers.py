@@ -18,7 +18,6 @@ from rdma_images.layers import layer_store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.layer_image import LayerImage, layer_image, layers_key
-from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.make_wheel_layer import collision
 from rdma_images.layers.private_engine_pull import EngineRefusedError, pull, refused, unlink_blob
 from rdma_images.layers.recipe import Recipe
@@ -118,7 +117,7 @@ def load_image(
         unsent = [layer for layer in files if not engine_layers.has(layer.blob(layer_set.part))]
         is_last = len(layers) == len(layer_set.recipes)
         if is_last:
-            check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
+            check_collisions(layer_set.recipes)
         if unsent or is_last:
             name = layer_set.ref if is_last else f"{layer_set.ref}-{len(layers)}"
             blobs = [(recipe.title, layer.blob(layer_set.part)) for recipe, layer in layers]
@@ -170,10 +169,13 @@ def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tu
         yield batch
 
 
-def check_collisions(layers: Sequence[StoredLayer]) -> None:
-    """Raise WheelError for a path of which two layers have different contents."""
+def check_collisions(recipes: Sequence[Recipe]) -> None:
+    """Raise WheelError for a path of which two layers have different contents.
+
+    Only layers that were made on this machine are compared. The upper layer would hide the lower one's file.
+    """
     by_path: dict[str, tuple[str, str]] = {}
-    for layer in layers:
+    for layer in filter(None, map(layer_store.find, recipes)):
         for path, (digest, wheel) in layer.paths().items():
             first_digest, first_wheel = by_path.setdefault(path, (digest, wheel))
             if first_digest != digest:

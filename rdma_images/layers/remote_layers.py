@@ -94,7 +94,7 @@ def complete_registry(
             layer = maker.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
             registry_errors.retry_cached(partial(_send, recipe, layer, layer_set, repository), progress)
-        check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
+        check_collisions(layer_set.recipes)
         complete_image = _layer_image(layer_set, blobs)
         registry_errors.retry_cached(partial(_put_image, repository, complete_image, layer_set.tag), progress)
         digest = complete_image.manifest.digest

@@ -48,7 +48,7 @@ class FrameCompressor:
         self._offset = 0  # in the compressed bytes
         self.toc = ""  # "sha256:…", of the table; there once `finish` has ended
 
-    def member(self, member: tarfile.TarInfo, time: str) -> None:
+    def note_member(self, member: tarfile.TarInfo, time: str) -> None:
         """Note a member of the tar in the table; its header is compressed next."""
         row = {"name": member.name, "type": TYPES[member.type], "mode": member.mode, "modtime": time}
         optional = {
@@ -67,7 +67,7 @@ class FrameCompressor:
         self._between += data
         return b""
 
-    def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> Iterator[bytes]:
+    def compress_content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> Iterator[bytes]:
         """Yield the compressed content of the member that was noted last.
 
         `sha256` is the content's, in hexadecimal, where it is known.

@@ -31,21 +31,23 @@ def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
         with tarfile.open(fileobj=tar, mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
                 _check_member(member, names)
-                writer.member(member, _time_in_table(member), b"".join(_range(tar, position, member.offset_data)))
+                writer.write_member_header(
+                    member, _time_in_table(member), b"".join(_range(tar, position, member.offset_data))
+                )
                 position = member.offset_data
                 if member.isreg():
                     position += member.size
-                    writer.content(member, _range(tar, member.offset_data, position))
+                    writer.write_content(member, _range(tar, member.offset_data, position))
                     position += -member.size % tarfile.BLOCKSIZE
         for padding in _range(tar, position, tar.seek(0, io.SEEK_END)):
             if padding.strip(b"\0"):
                 raise TarError(f"the tar of a layer is damaged after {position} bytes{_NO_TABLE}")
-            writer.finish(padding)
+            writer.write_end(padding)
     except UnicodeEncodeError as error:
         raise TarError(f"the layer has a name that is no UTF-8: {error.object!r}{_NO_TABLE}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError, ArithmeticError) as error:
         raise TarError(f"the tar of a layer cannot be read: {error}{_NO_TABLE}") from None
-    return writer.blob()
+    return writer.finish()
 
 
 def _check_member(member: tarfile.TarInfo, names: set[str]) -> None:

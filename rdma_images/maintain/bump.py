@@ -90,7 +90,7 @@ def _gaps(bumps: tuple[AxisBump, ...], current: Matrix, facts: Facts) -> Iterato
     """Yield what the facts do not know about the new rows."""
     for name in dict.fromkeys(bump.target for bump in bumps):
         row = {bump.axis: bump.new for bump in bumps if bump.target == name}
-        for gap in rules.unknown(candidate(name, current.target(name), facts, row), facts):
+        for gap in rules.unknown_facts(candidate(name, current.target(name), facts, row), facts):
             yield f"{name}: not known: {gap}"
 
 
@@ -102,7 +102,7 @@ def _newest_row(name: str, target: Target, facts: Facts) -> Row:
     version_axes = [axis for axis in VERSIONED if axis in target.default]
     for values in product(*(_candidate_values(axis, target.default[axis], facts) for axis in version_axes)):
         row = dict(zip(version_axes, values, strict=True))
-        if rules.work(candidate(name, target, facts, row), facts):
+        if rules.is_allowed(candidate(name, target, facts, row), facts):
             return {axis: value for axis, value in row.items() if value != target.default[axis]}
     return {}
 

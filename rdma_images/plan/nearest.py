@@ -43,7 +43,7 @@ def nearest(
             names for names in combinations(steps, count) if all(culprit.intersection(names) for culprit in culprits)
         ]
         for changes in _cheapest_first(sets, steps):
-            if rules.work(candidate(refused.target, target, facts, refused.axes | changes), facts):
+            if rules.is_allowed(candidate(refused.target, target, facts, refused.axes | changes), facts):
                 return changes
     return None
 
@@ -56,7 +56,7 @@ def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts
     """
     target = Target(summary="", fabric=image.fabric, default=image.axes)
     for _, value in sorted(_steps(axis, candidate(image.target, target, facts), facts, {})):
-        if value in values and rules.work(candidate(image.target, target, facts, {axis: value}), facts):
+        if value in values and rules.is_allowed(candidate(image.target, target, facts, {axis: value}), facts):
             return value
     return None
 

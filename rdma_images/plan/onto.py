@@ -119,7 +119,7 @@ def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:
 
 def image_onto(image: Image, base: ExistingImage) -> Image:
     """Return the planned image as one that is added to `base`."""
-    measured = {name: version for name in ("python", "pytorch") if (version := getattr(base, name))}
+    measured = {name: getattr(base, name) for name in ("python", "pytorch") if getattr(base, name)}
     components = {name: part for name, part in image.components.items() if name != "python"}
     for name in ("base", "cuda", "nccl"):
         components[name] = replace(components[name], decided_by=DECIDED_BY)

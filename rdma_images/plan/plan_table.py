@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image, Onto, Plan, Refusal
-from rdma_images.plan.planner import written
+from rdma_images.plan.planner import plan_document
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType
@@ -26,7 +26,7 @@ def as_json(plan: Plan, overrides: Sequence[str] = (), problems: Sequence[str] =
         overrides: The user's own files that replace the tool's.
         problems: What keeps the images from being built.
     """
-    images = [written(image) for image in plan.images]
+    images = [plan_document(image) for image in plan.images]
     refusals = [asdict(refusal) for refusal in plan.refusals]
     messages = {"overrides": list(overrides), "problems": list(problems)}
     return json.dumps({"images": images, "refusals": refusals} | messages, indent=2)

@@ -29,7 +29,7 @@ from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
 
-PROPERTIES = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
+TAG_WORDS = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
 MAX_TAG_LENGTH = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go
 _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
@@ -65,29 +65,36 @@ def plan(
             row_id = (name, *planned.axes.values())
             if row_id in refusals:
                 continue
-            broken = (
-                tuple(filter(onto.applies_to_existing_image, rules.check(planned, facts)))
-                if base
-                else rules.check(planned, facts)
-            )
-            where = partial(matrix.where, "targets", name)
-            image = None if broken else _image(planned, target, facts, base, where)
-            image = image and replace(image, indexes=matrix.package_indexes)
-            if image and not (
-                broken := (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
-            ):
-                images.setdefault(image.id, image)
+            result = _plan_row(planned, target, matrix, facts, base, changes)
+            if isinstance(result, Refusal):
+                refusals[row_id] = result
             else:
-                refusals[row_id] = Refusal(
-                    target=name,
-                    axes=planned.axes,
-                    broken=broken,
-                    nearest=None
-                    if image
-                    else nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ()),
-                    leave_out={axis: changes[axis] for axis in planned.foreign if axis in changes},
-                )
+                images.setdefault(result.id, result)
     return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
+
+
+def _plan_row(
+    planned: Candidate,
+    target: Target,
+    matrix: Matrix,
+    facts: Facts,
+    base: ExistingImage | None,
+    changes: dict[str, str],
+) -> Image | Refusal:
+    """Return the image of a candidate, or why it cannot be built."""
+    broken, nearest_row = rules.broken_rules(planned, facts), None
+    if base:
+        broken = tuple(filter(onto.applies_to_existing_image, broken))
+    if broken:
+        nearest_row = nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ())
+    else:
+        image = _image(planned, target, facts, base, partial(matrix.where, "targets", planned.target))
+        image = replace(image, indexes=matrix.package_indexes)
+        broken = (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
+        if not broken:
+            return image
+    leave_out = {axis: changes[axis] for axis in planned.foreign if axis in changes}
+    return Refusal(planned.target, planned.axes, broken, nearest_row, leave_out)
 
 
 # What compiles Triton's launcher while a program runs; measured in docs/reference/targets.md.
@@ -99,11 +106,11 @@ PLAN = step_file("plan.json", "plan", dict[str, object])
 
 def write(image: Image) -> Path:
     """Write plan.json of `image` into its folder; returns where it is."""
-    return PLAN.write(image.id, written(image))
+    return PLAN.write(image.id, plan_document(image))
 
 
-def written(image: Image) -> dict[str, object]:
-    """Return an image in the form of plan.json: the details of its components in words."""
+def plan_document(image: Image) -> dict[str, object]:
+    """Return the content of plan.json: an image, the details of its components in words."""
     words = {name: {"details": component.details.words()} for name, component in image.components.items()}
     plain = asdict(image)
     return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}
@@ -135,7 +142,6 @@ def _image(
         component.name: replace(parts[component.name], details=component.details(planned, facts))
         for component in present_components
     }
-    devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
     listed = requirements_file.read_requirements(target.requirements, target.constraints, planned.versions)
     image = Image(
         id=f"{planned.target}-{label}",
@@ -145,15 +151,7 @@ def _image(
         platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
         axes=planned.axes,
         components={name: detailed[name] for name in parts},
-        python_packages=(
-            *(
-                local_packages.pin(text, paths.PROJECT, where("python-packages", number))
-                for number, text in enumerate(target.python_packages)
-            ),
-            *listed.packages,
-            *efa_installer.python_packages(planned, facts),
-            *devel,
-        ),
+        python_packages=_python_packages(planned, target, listed.packages, facts, where),
         constraints=tuple(listed.constraints),
         hashes=listed.hashes,
         source_packages=target.source_packages,
@@ -163,7 +161,7 @@ def _image(
         requirements=tuple(
             requirement for component in present_components for requirement in component.requirements(planned, facts)
         ),
-        unknown=rules.unknown(planned, facts),
+        unknown=rules.unknown_facts(planned, facts),
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
         settings=tuple(runtime.settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
@@ -178,6 +176,18 @@ def _image(
     return replace(image, limits=tuple(runtime.limits(image, facts)))
 
 
+def _python_packages(
+    planned: Candidate, target: Target, listed: Sequence[str], facts: Facts, where: Callable[..., str]
+) -> tuple[str, ...]:
+    """Return an image's requirements: the target's, those `listed` in its file, and what CUDA needs."""
+    own_packages = (
+        local_packages.pin(text, paths.PROJECT, where("python-packages", number))
+        for number, text in enumerate(target.python_packages)
+    )
+    devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
+    return (*own_packages, *listed, *efa_installer.python_packages(planned, facts), *devel)
+
+
 def tag(planned: Candidate) -> str:
     """Return the tag of a candidate: all versions in one order, unique for each image.
 
@@ -187,7 +197,7 @@ def tag(planned: Candidate) -> str:
     parts = [
         f"{component.tag}{planned[component.name]}" for component in components.IN_TAGS if component.name in planned
     ]
-    parts += [words[planned[axis]] for axis, words in PROPERTIES.items() if planned[axis] in words]
+    parts += [words[planned[axis]] for axis, words in TAG_WORDS.items() if planned[axis] in words]
     if planned.versions.get("gpu", gpus.ALL) != gpus.ALL:
         parts.append(planned["gpu"])
     text = "-".join(parts)

@@ -67,8 +67,8 @@ def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return the source packages that need a CUDA compiler where there is none."""
     if not image.source_packages:
         return ()
-    table = facts.table(SourcePackages)
-    needing = [name for name in image.source_packages if (row := table.packages.get(name)) and row.cuda]
+    table = facts.table(SourcePackages).packages
+    needing = [name for name in image.source_packages if name in table and table[name].cuda]
     if not needing or image.toolkit or (image.details(BaseDetails).cuda and "-devel-" in image.axes["base"]):
         return ()
     able = [

@@ -89,4 +89,5 @@ def original_tag(tag: str) -> str:
 
 def originals(index: Manifest) -> dict[str, str]:
     """Return the originals' digests by those of the converted images in `index`."""
-    return {entry.digest: source for entry in index.members() if (source := entry.annotations.get(CONVERTED_FROM))}
+    sources = {entry.digest: entry.annotations.get(CONVERTED_FROM) for entry in index.members()}
+    return {digest: source for digest, source in sources.items() if source}

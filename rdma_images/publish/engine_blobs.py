@@ -57,7 +57,8 @@ def _saved_files(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile
     with archive(engine, digest) as chunks:
         saved = io.BufferedReader(ChunkReader(chunks), CHUNK)
         with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:
-            yield ((member, file) for member in tar if (file := tar.extractfile(member)) is not None)
+            members = ((member, tar.extractfile(member)) for member in tar)
+            yield ((member, file) for member, file in members if file is not None)
 
 
 @contextmanager

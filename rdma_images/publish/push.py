@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import docker
@@ -90,13 +91,8 @@ def push(
         ) from None
     finally:
         client.close()
-
-    def read_back_checked() -> Manifest:
-        manifest = read_back(repository, tag, digest)
-        _check_blobs(manifest, repository)
-        return manifest
-
-    manifest = registry_errors.retry(read_back_checked, policy.attempts, policy.first_wait, progress=progress)
+    checked_read_back = partial(_read_back_with_blobs, repository, tag, digest)
+    manifest = registry_errors.retry(checked_read_back, policy.attempts, policy.first_wait, progress=progress)
     return PushResult(manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started))
 
 
@@ -257,15 +253,17 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
     return manifest
 
 
-def _check_blobs(manifest: Manifest, repository: Repository) -> None:
-    """Raise ConflictError when the registry does not hold all blobs of the image.
+def _read_back_with_blobs(repository: Repository, tag: str, digest: str) -> Manifest:
+    """Return `read_back`. Raises ConflictError where the registry does not hold all blobs of the image.
 
     docker leaves out what the registry says it has, and a registry says that of files which a power failure emptied.
     """
+    manifest = read_back(repository, tag, digest)
     blobs = (Descriptor.from_json(manifest.body["config"]), *manifest.layers())
     sizes = {blob.digest: blob.size for blob in blobs}
-    for digest in sizes.keys() - repository.present_blobs(sizes):
-        raise registry_errors.ConflictError(f"{repository.ref}: the registry lost {digest}\npublish again")
+    for lost in sizes.keys() - repository.present_blobs(sizes):
+        raise registry_errors.ConflictError(f"{repository.ref}: the registry lost {lost}\npublish again")
+    return manifest
 
 
 def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:

@@ -16,12 +16,14 @@ from typing import Any
 from zstandard import ZstdError
 
 from rdma_images.build import build_spec, run_build, source_wheels
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.core import paths, stream
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import LABEL_PREFIX, TOOL
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine
+from rdma_images.facts import Facts
 from rdma_images.inputs import sources
 from rdma_images.layers import layer_store
 from rdma_images.layers.recipe import layer_recipe
@@ -185,23 +187,28 @@ def reproduce(
         options = Options(is_rehearsal, compression=evidence.compression, no_cache=True, layout=layout)
         run_build.build_layout(spec, project, engine, options, revision, progress)
         rebuilt = read_layout(layout)
-        pins = _pins(map(statement.dependency, sources.pinned(image, project.facts)))
-        if evidence.tool:  # an older provenance has neither
-            pins |= spec.files
-        differences = [
-            *_differing_values("input", {name: evidence.dependencies.get(name, ABSENT) for name in pins}, pins),
+        differences = (
+            *_differing_inputs(evidence, spec, project.facts),
             *compare(published, rebuilt, layout, Path(folder), progress),
-        ]
+        )
     return Reproduction(
         ref=published.ref,
         rebuilt=rebuilt.digest,
         commit=evidence.commit,
-        differences=tuple(differences),
+        differences=differences,
         unpinned=evidence.unpinned,
         reused=reused,
         compiled=compiled,
         tool=evidence.tool,
     )
+
+
+def _differing_inputs(evidence: BuildEvidence, spec: BuildSpec, facts: Facts) -> Iterator[Difference]:
+    """Yield the inputs that are not those of the published image."""
+    pins = _pins(map(statement.dependency, sources.pinned(spec.image, facts)))
+    if evidence.tool:  # an older provenance has neither
+        pins |= spec.files
+    return _differing_values("input", {name: evidence.dependencies.get(name, ABSENT) for name in pins}, pins)
 
 
 def read_layout(layout: Path) -> Manifest:

@@ -43,7 +43,7 @@ def measure(
         if not words:
             return EntryPointChanges()
         with container.entry_container(client, image_config.digest, command(words), box) as container_:
-            line = docker_command.words("start", "--attach", str(container_.id))
+            line = docker_command.command_line("start", "--attach", str(container_.id))
             rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"

@@ -11,7 +11,7 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import ExistingImage
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine.docker_command import provide
+from rdma_images.engine.docker_command import ensure_image
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
 from rdma_images.inspection.measurements import Tree
 from rdma_images.plan import onto, onto_records
@@ -62,7 +62,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     if (recorded := onto_records.find(ref)) and recorded.suite == suite.digest():
         return recorded
     engine = engines.ensure(progress)
-    name = provide(engine, ref, progress)
+    name = ensure_image(engine, ref, progress)
     report = validate(name, engine, progress=progress)
     if report.inspection is None:
         raise RdmaImagesError(f"{ref}: nothing could be measured in it\nsee that `docker run` starts it")

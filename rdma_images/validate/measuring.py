@@ -143,7 +143,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
     for name, (tool, *arguments) in tools.COMMANDS.items():
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
-            command = docker_command.words("exec", container_id, path, *arguments)
+            command = docker_command.command_line("exec", container_id, path, *arguments)
             rc, out, err = transport.run_with_limits(command, tools.LIMIT, engine.environ())
             timed_out = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:

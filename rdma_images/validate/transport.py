@@ -46,7 +46,7 @@ class ContainerBackend(LimitedBackend, DockerBackend):
         # Filled in after the line is split: to split the text of all probes takes 0.15 s.
         arguments = iter(args)
         words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
-        line = docker_command.words("exec", self.name, *words)
+        line = docker_command.command_line("exec", self.name, *words)
         rc, out, err = run_with_limits(line, self.limit, self.environment, self.start_limit)
         return self.result(rc, command.encode(), out, err)
 

@@ -58,7 +58,7 @@ class Script:
 
 def docker(submission: Submission) -> Script:
     """Return the script for Docker, on this machine or on several by ssh."""
-    remove = docker_command.words("rm", "--force", submission.name)
+    remove = docker_command.command_line("rm", "--force", submission.name)
     hosts = [
         host for host in submission.job.parameters.get("hosts", "").split(",") if host and submission.job.nodes > 1
     ]

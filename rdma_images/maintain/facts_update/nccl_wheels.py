@@ -56,7 +56,8 @@ def _read_values(index: IndexClient, mirrors: Mirrors, version: str, majors: lis
 
     Raises RdmaImagesError when the wheels of two majors differ.
     """
-    wheels = {major: wheel for major in majors if (wheel := _wheel_address(index, major, version))}
+    addresses = {major: _wheel_address(index, major, version) for major in majors}
+    wheels = {major: address for major, address in addresses.items() if address}
     if not wheels:
         return {}
     interfaces = [wheel_interfaces(wheel, mirrors) for wheel in wheels.values()]
@@ -72,7 +73,7 @@ def _read_values(index: IndexClient, mirrors: Mirrors, version: str, majors: lis
 def row_values(release: NcclRelease) -> Mapping[str, Value]:
     """Return what the facts say of a release, in the same shape."""
     row: dict[str, Value] = {"cuda": _join(release.cuda)}
-    return row | {name: _join(numbers) for name in INTERFACES if (numbers := getattr(release, name))}
+    return row | {name: _join(getattr(release, name)) for name in INTERFACES if getattr(release, name)}
 
 
 def _package(major: int) -> str:

@@ -47,7 +47,8 @@ def first_cells(html: str) -> list[str]:
 def tag_names(text: str) -> list[str]:
     """Return the versions in GitHub's list of releases or tags, without candidates."""
     names = (entry.get("tag_name") or entry.get("name", "") for entry in json.loads(text))
-    return [match[1] for name in names if (match := re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:-aws)?", name))]
+    matches = (re.fullmatch(r"v?(\d+(?:\.\d+)+)(?:-aws)?", name) for name in names)
+    return [match[1] for match in matches if match]
 
 
 PAGES = (

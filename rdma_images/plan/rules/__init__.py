@@ -6,7 +6,7 @@ from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules import axis_rules, cuda_rules, fabric_rules, nccl_rules, python_rules
 from rdma_images.plan.rules.plan_rule import PlanRule
 
-__all__ = ["RULES", "check", "unknown", "work"]
+__all__ = ["RULES", "broken_rules", "is_allowed", "unknown_facts"]
 
 RULES: tuple[PlanRule, ...] = tuple(
     value
@@ -16,13 +16,13 @@ RULES: tuple[PlanRule, ...] = tuple(
 )
 
 
-def check(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
+def broken_rules(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return the rules that a combination breaks, none if it can work."""
     results = (rule.broken_rule(candidate, facts) for rule in RULES)
     return tuple(broken for broken in results if broken)
 
 
-def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
+def unknown_facts(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
     """Return the facts that the rules lack to judge `candidate`.
 
     A sentence and its source for each.
@@ -31,7 +31,7 @@ def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
     return tuple(f"{gap.text} [{gap.source}]" for gap in gaps if gap)
 
 
-def work(candidate: Candidate, facts: Facts) -> bool:
+def is_allowed(candidate: Candidate, facts: Facts) -> bool:
     """Return whether `candidate` breaks no rule; stops at the first that it breaks."""
     # Backwards: the first rules, those of shape, are the ones broken least.
     return not any(rule.reason(candidate, facts) for rule in reversed(RULES))

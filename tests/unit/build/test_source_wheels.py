@@ -173,7 +173,7 @@ def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> No
     for number, rehearsed in enumerate([("a",), ("b",), ("c",)]):
         folders.append(Path(provided(compiler, spec(), rehearsed)["source-some-extension"]))
         os.utime(folders[-1], (number, number))
-    monkeypatch.setattr(source_wheels, "LIMIT", 2000)
+    monkeypatch.setattr(source_wheels, "MAX_BYTES", 2000)
     provided(compiler, spec(), ("a",))  # used again
     assert [folder.exists() for folder in folders] == [True, False, True]
 

@@ -48,7 +48,7 @@ known = facts.load()
 (image,) = planner.plan(matrix.load(), known, ["efa-pytorch"]).images
 print(json.dumps({
     "tag": image.tag,
-    "details": planner.written(image)["components"]["gdrcopy"]["details"],
+    "details": planner.plan_document(image)["components"]["gdrcopy"]["details"],
     "label": labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.gdrcopy"],
     "sources": [one.upstream for one in sources.pinned(image, known) if one.component == "gdrcopy"],
     "dockerfile": dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS),

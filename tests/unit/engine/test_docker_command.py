@@ -23,7 +23,7 @@ def test_images_are_listed_and_removed_by_the_engines_socket(
     monkeypatch.setattr(daemon_api, "send", send)
     monkeypatch.setattr(docker_command, "run", lambda *_: pytest.fail("the docker command was started"))
     lab = Engine("lab", "existing", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
-    assert docker_command.labelled(lab, "a", "b=1") == ["sha256:2"]
+    assert docker_command.images_with_labels(lab, "a", "b=1") == ["sha256:2"]
     docker_command.remove_images(lab, "127.0.0.1:1/x:y")
     assert requests == [
         ("GET", '/images/json?filters={"label": ["a", "b=1"]}'),
@@ -40,8 +40,8 @@ def test_images_are_listed_while_somebody_removes_one(
     monkeypatch.setattr(docker_command, "run", lambda *_: next(answers, listed))
     lab = Engine("lab", "existing", "unix:///x", "28", "0.13", "containerd", "default")
     if times == 2:
-        assert docker_command.labelled(lab, "x") == ["sha256:2", "sha256:3"]
+        assert docker_command.images_with_labels(lab, "x") == ["sha256:2", "sha256:3"]
     else:
         with pytest.raises(RdmaImagesError, match=message):
-            docker_command.labelled(lab, "x")
+            docker_command.images_with_labels(lab, "x")
         assert len(list(answers)) == times - 1

@@ -301,7 +301,7 @@ def test_a_secret_reaches_the_build_and_no_record(
     image = image_with(f"secrets: {{git-token: 'env:GIT_TOKEN', key: 'file:{tmp_path}/key'}}")
     texts = secret_texts(image)
     assert (texts["git-token"], texts["key"]) == ("hunter2", "s3cret")
-    assert "hunter2" not in str(planner.written(image))
+    assert "hunter2" not in str(planner.plan_document(image))
 
 
 def test_a_secret_that_is_not_there_is_named(secret_texts: Callable[[Image], dict[str, str]]) -> None:

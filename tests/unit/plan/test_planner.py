@@ -124,7 +124,7 @@ def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[
     assert answer.images == ()
     assert refusal.nearest == nearest
     suggested = refusal.axes | refusal.nearest
-    assert rules.check(candidate(target, OURS.target(target), FACTS, suggested), FACTS) == ()
+    assert rules.broken_rules(candidate(target, OURS.target(target), FACTS, suggested), FACTS) == ()
 
 
 def test_torch_that_crashes_on_erdma_goes_with_a_later_nccl() -> None:
@@ -178,7 +178,7 @@ def test_every_target_that_can_be_written_is_described_or_refused_with_a_reason(
             for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
                 mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
                 answer = candidate("mine", mine, FACTS)
-                if broken_rules := rules.check(answer, FACTS):
+                if broken_rules := rules.broken_rules(answer, FACTS):
                     assert all(broken.reason and broken.source for broken in broken_rules)
                 else:
                     words = [components.BY_NAME[name].details(answer, FACTS).words() for name in answer.components]
@@ -199,7 +199,7 @@ def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> N
     mine = matrix.Target(summary="mine", fabric="efa", default={"base": "debian13"} | row)
     (broken,) = (
         rule_broken
-        for rule_broken in rules.check(candidate("mine", mine, FACTS), FACTS)
+        for rule_broken in rules.broken_rules(candidate("mine", mine, FACTS), FACTS)
         if rule_broken.rule == "incomplete"
     )
     assert sentence in broken.reason

@@ -24,7 +24,9 @@ BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa
 
 def broken(target: Target, all_facts: facts.Facts = FACTS, **changes: str) -> dict[str, BrokenRule]:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return {reason.rule: reason for reason in rules.check(candidate("mine", target, all_facts, changes), all_facts)}
+    return {
+        reason.rule: reason for reason in rules.broken_rules(candidate("mine", target, all_facts, changes), all_facts)
+    }
 
 
 @pytest.mark.parametrize("target", [EFA, ERDMA])
@@ -183,7 +185,7 @@ def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.
     ],
 )
 def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> None:
-    unknowns = rules.unknown(candidate("efa-pytorch", EFA, FACTS, changes), FACTS)
+    unknowns = rules.unknown_facts(candidate("efa-pytorch", EFA, FACTS, changes), FACTS)
     assert len(unknowns) == len(gaps)
     for gap, words in zip(unknowns, gaps, strict=True):
         assert words in gap
