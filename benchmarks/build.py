@@ -24,10 +24,10 @@ from pathlib import Path
 
 import build_page
 import build_pull
-from build_floor import floor
-from build_lab import BuildLab, TimedRun, lab
+from build_floor import time_floor
+from build_lab import BuildLab, TimedRun, open_lab
 from build_results import WAYS, BenchmarkRun, Results, Way, load
-from registry import registry
+from registry import running_registry
 
 from rdma_images.core import paths
 from rdma_images.debian import bootstrap
@@ -56,23 +56,23 @@ GB = 1e9
 
 def main() -> None:
     """Measure what is asked for, and write the page from all that is known."""
-    options = arguments()
-    results, run = load(), this_run(options.wheels)
+    options = parse_arguments()
+    results, run = load(), describe_run(options.wheels)
     if set(options.only) - {"nothing"}:
-        with lab(options.folder) as room:
-            prepare(room, options.wheels)
+        with open_lab(options.folder) as lab:
+            prepare_inputs(lab, options.wheels)
             if {*ROWS, "floor"} & set(options.only):
-                builds(room, options, results, run)
+                measure_builds(lab, options, results, run)
             if "six" in options.only:
-                six(room, options, results, run)
+                measure_six_images(lab, options, results, run)
     if "nothing" in options.only:
         measure_up_to_date(options.runs, results, run)
     results.save()
     build_page.write(results)
 
 
-def arguments() -> argparse.Namespace:
-    """Return the command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(MEASURES))
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
@@ -86,13 +86,13 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def prepare(room: BuildLab, wheels: list[str] | None) -> None:
+def prepare_inputs(lab: BuildLab, wheels: list[str] | None) -> None:
     """Lock the wheels and make the bases, which both ways need, before measuring."""
     images = [(TARGET, torch, ()) for torch in (OLD, NEW)] + [(target, torch, (BASE,)) for target, torch in SIX]
     for target, torch, axes in images:
         changes = [word for pair in (f"pytorch={torch}", *axes) for word in ("--set", pair)]
-        room.time("prepare", [*INVOKE, "render", "--rehearse", "--target", target, *changes])
-    for file in (room.project / "locks" / "python").glob("torch-*.json") if wheels else ():
+        lab.run_timed("prepare", [*INVOKE, "render", "--rehearse", "--target", target, *changes])
+    for file in (lab.project / "locks" / "python").glob("torch-*.json") if wheels else ():
         lock = Lock.model_validate_json(file.read_text(encoding="utf-8"))
         names = ("torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13", *(wheels or ()))
         wheels_needed = tuple(wheel for wheel in lock.wheels if wheel.size < LARGE or wheel.name in names)
@@ -101,7 +101,7 @@ def prepare(room: BuildLab, wheels: list[str] | None) -> None:
         bootstrap.base(base)
 
 
-def builds(room: BuildLab, options: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
+def measure_builds(lab: BuildLab, options: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
     """Measure cold build, next torch and pull, one way after the other, `runs` times."""
     for name in (name for measure in options.only for name in ROWS.get(measure, ())):
         results.start(name, UNITS.get(name, "s"), options.ways, run)
@@ -109,122 +109,122 @@ def builds(room: BuildLab, options: argparse.Namespace, results: Results, run: B
         results.start(node.name, "s", options.ways, run)
     for number in range(options.runs):
         if "floor" in options.only:
-            measure_floor(room, number, results, run)
+            measure_floor(lab, number, results, run)
         ways = options.ways[::-1] if number % 2 else options.ways  # whoever is second finds what the first left warm
         for way in ways if set(ROWS) & set(options.only) else ():
-            room.empty()
-            layers = measure_cold(room, way, number, results)
+            lab.empty()
+            layers = measure_cold(lab, way, number, results)
             if "next" in options.only:
-                measure_next(room, way, number, layers, results)
+                measure_next(lab, way, number, layers, results)
             if "pull" in options.only:
-                measure_pull(room, way, NEW if "next" in options.only else OLD, options.containerd, results)
+                measure_pull(lab, way, NEW if "next" in options.only else OLD, options.containerd, results)
             if "kept" in options.only and way == "ours":
-                measure_reused_layers(room, results)
+                measure_reused_layers(lab, results)
             if "resident" in options.only and way == "ours":
-                measure_resident(room, results)
+                measure_resident(lab, results)
             results.save()
 
 
-def six(room: BuildLab, options: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
+def measure_six_images(lab: BuildLab, options: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
     """Measure the bytes of SIX in a registry, and on the engine's disk.
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
     """
     units = dict.fromkeys(("one image", "two fabrics", "six images", "engine's disk after six"), "GB")
     units |= {"an image with another torch": "s", "an image with the same torch": "s"}
-    rows = {name: results.start(name, unit, options.ways, this) for name, unit in units.items()}
+    rows = {name: results.start(name, unit, options.ways, run) for name, unit in units.items()}
     for way in options.ways:
-        room.empty()
+        lab.empty()
         layers: dict[str, int] = {}
         for number, (target, torch) in enumerate(SIX, 1):
-            before = set(room.images())
-            run = room.time(f"{way}-six-{number}", command(way, torch, target, BASE))
-            (ref,) = set(room.images()) - before
-            layers |= room.layers(ref)
+            before = set(lab.image_names())
+            timed = lab.run_timed(f"{way}-six-{number}", build_command(way, torch, target, BASE))
+            (ref,) = set(lab.image_names()) - before
+            layers |= lab.layer_sizes(ref)
             if number > 1:  # the first one is built in an empty engine
                 same = torch == SIX[number - 2][1]
-                rows[f"an image with {'the same' if same else 'another'} torch"].add(way, run.seconds, run.load)
+                rows[f"an image with {'the same' if same else 'another'} torch"].add(way, timed.seconds, timed.load)
             if name := {1: "one image", len(FABRICS): "two fabrics", len(SIX): "six images"}.get(number):
-                rows[name].add(way, round(sum(layers.values()) / GB, 3), run.load)
+                rows[name].add(way, round(sum(layers.values()) / GB, 3), timed.load)
             if way == "baseline":
-                room.empty()
+                lab.empty()
         if way == "ours":
-            rows["engine's disk after six"].add(way, round(room.used() / GB, 1), run.load)
+            rows["engine's disk after six"].add(way, round(lab.used_bytes() / GB, 1), timed.load)
         results.save()
 
 
-def measure_floor(room: BuildLab, number: int, results: Results, run: BenchmarkRun) -> None:
+def measure_floor(lab: BuildLab, number: int, results: Results, run: BenchmarkRun) -> None:
     """Measure what the bytes of the wheels cost without BuildKit."""
-    (dockerfile,) = (room.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
+    (dockerfile,) = (lab.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
     steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
     wheel_platform, python = steps[0][0], next(version for _, version, _ in steps if version)
     requirements = "\n".join(lines for *_, lines in steps)
-    for name, seconds in floor(requirements, python, wheel_platform, room.folder / "floor").items():
+    for name, seconds in time_floor(requirements, python, wheel_platform, lab.folder / "floor").items():
         row = results.rows[name] if number else results.start(name, "s", ["ours"], run)
         row.add("ours", seconds, round(os.getloadavg()[0], 1))
 
 
-def measure_cold(room: BuildLab, way: Way, number: int, results: Results) -> dict[str, int]:
-    """Build with an empty engine. Answers the image's layers."""
-    cold = room.time(f"{way}-cold-{number}", command(way, OLD))
-    layers = room.layers(built(room, OLD))
+def measure_cold(lab: BuildLab, way: Way, number: int, results: Results) -> dict[str, int]:
+    """Build with an empty engine, and return the sizes of the image's layers."""
+    cold = lab.run_timed(f"{way}-cold-{number}", build_command(way, OLD))
+    layers = lab.layer_sizes(built_image(lab, OLD))
     values = {
         "cold": cold.seconds,
         "cold, of it export": cold.export,
         "cold, of it unpacking": cold.unpack,
         **dict(zip(build_page.PROCESSOR, (cold.processor.machine, cold.processor.engine), strict=True)),
-        "unpacked": room.unpacked(built(room, OLD)) / GB,
-        "wheels unpacked": room.unpacked(built(room, OLD), "/opt/venv") / GB,
+        "unpacked": lab.unpacked_bytes(built_image(lab, OLD)) / GB,
+        "wheels unpacked": lab.unpacked_bytes(built_image(lab, OLD), "/opt/venv") / GB,
         "compressed": sum(layers.values()) / GB,
-        "engine's disk": room.used() / GB,
+        "engine's disk": lab.used_bytes() / GB,
     }
-    note(results, way, cold, values)
+    add_values(results, way, cold, values)
     return layers
 
 
-def measure_next(room: BuildLab, way: Way, number: int, before: dict[str, int], results: Results) -> None:
+def measure_next(lab: BuildLab, way: Way, number: int, before: dict[str, int], results: Results) -> None:
     """Build with the next torch, in an engine that has built with the one before."""
     if way == "baseline":  # nothing of it is used again, and it would fill the disk
-        room.docker("image", "rm", built(room, OLD))
-    run = room.time(f"{way}-next-{number}", command(way, NEW))
-    after = room.layers(built(room, NEW))
+        lab.docker("image", "rm", built_image(lab, OLD))
+    run = lab.run_timed(f"{way}-next-{number}", build_command(way, NEW))
+    after = lab.layer_sizes(built_image(lab, NEW))
     new = sum(size for digest, size in after.items() if digest not in before)
     share = new / sum(after.values())
-    note(results, way, run, {"next torch": run.seconds, "to push": new / GB, "to push of the whole": share})
+    add_values(results, way, run, {"next torch": run.seconds, "to push": new / GB, "to push of the whole": share})
 
 
-def measure_pull(room: BuildLab, way: Way, torch: str, programs: Path | None, results: Results) -> None:
+def measure_pull(lab: BuildLab, way: Way, torch: str, programs: Path | None, results: Results) -> None:
     """Push an image, empty the engine, and pull it; then pull as other nodes do."""
-    with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
+    with tempfile.TemporaryDirectory(dir=lab.folder) as folder, running_registry(Path(folder)) as host:
         ref = f"{host}/benchmark/{way}:new"
-        layers = len(room.layers(built(room, torch)))
-        room.docker("tag", built(room, torch), ref)
+        layers = len(lab.layer_sizes(built_image(lab, torch)))
+        lab.docker("tag", built_image(lab, torch), ref)
         for name in ("push", "pull"):
-            begun = time.monotonic()
-            room.docker(name, ref)
-            results.rows[name].add(way, round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
-            room.empty(layers=False)
+            start = time.monotonic()
+            lab.docker(name, ref)
+            results.rows[name].add(way, round(time.monotonic() - start, 2), round(os.getloadavg()[0], 1))
+            lab.empty(layers=False)
         for node in build_pull.nodes(programs):
-            seconds = build_pull.pull(node, programs or Path(), room.folder / "node", ref, layers)
+            seconds = build_pull.pull(node, programs or Path(), lab.folder / "node", ref, layers)
             results.rows[node.name].add(way, round(seconds, 2), round(os.getloadavg()[0], 1))
 
 
-def measure_reused_layers(room: BuildLab, results: Results) -> None:
+def measure_reused_layers(lab: BuildLab, results: Results) -> None:
     """Build in an empty engine, on a machine that has made the wheels' layers before."""
-    room.empty(layers=False)
-    run = room.time("ours-kept", command("ours", OLD))
+    lab.empty(layers=False)
+    run = lab.run_timed("ours-kept", build_command("ours", OLD))
     results.rows["cold with kept layers"].add("ours", run.seconds, run.load)
 
 
-def measure_resident(room: BuildLab, results: Results) -> None:
+def measure_resident(lab: BuildLab, results: Results) -> None:
     """Build in an empty engine from layers that another build sent to a registry."""
-    with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
-        build = [*command("ours", OLD), "--cache-layers", f"{host}/benchmark/layers"]
-        room.empty(layers=False)
-        room.time("ours-sends", build)
-        room.empty()
-        run = room.time("ours-resident", build)
-        log = (room.folder / "ours-resident.log").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(dir=lab.folder) as folder, running_registry(Path(folder)) as host:
+        build = [*build_command("ours", OLD), "--cache-layers", f"{host}/benchmark/layers"]
+        lab.empty(layers=False)
+        lab.run_timed("ours-sends", build)
+        lab.empty()
+        run = lab.run_timed("ours-resident", build)
+        log = (lab.folder / "ours-resident.log").read_text(encoding="utf-8")
     results.rows["cold with the registry's layers"].add("ours", run.seconds, run.load)
     results.rows["wheel layers made then"].add("ours", sum(map(int, re.findall(r"making (\d+) layers", log))), run.load)
 
@@ -235,13 +235,13 @@ def measure_up_to_date(repetitions: int, results: Results, run: BenchmarkRun) ->
     again = [*INVOKE, "build", "--all", "--rehearse"]
     subprocess.run(again, cwd=paths.PROJECT, check=True)
     for _ in range(max(repetitions, 5)):
-        begun = time.monotonic()
+        start = time.monotonic()
         subprocess.run(again, cwd=paths.PROJECT, check=True, capture_output=True)
-        row.add("ours", round(time.monotonic() - begun, 2), round(os.getloadavg()[0], 1))
+        row.add("ours", round(time.monotonic() - start, 2), round(os.getloadavg()[0], 1))
     results.save()
 
 
-def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]:
+def build_command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]:
     """Return what a user of either way would type."""
     chosen = [f"pytorch={torch}", *axes]
     if way == "baseline":
@@ -250,18 +250,18 @@ def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]
     return [*INVOKE, "build", "--rehearse", "--no-validate", "--target", target, *changes]
 
 
-def built(room: BuildLab, torch: str) -> str:
+def built_image(lab: BuildLab, torch: str) -> str:
     """Return the one image in the engine with that torch, by name."""
-    return next(name for name in room.images() if f"{torch}-cu" in name)
+    return next(name for name in lab.image_names() if f"{torch}-cu" in name)
 
 
-def note(results: Results, way: Way, run: TimedRun, values: dict[str, float]) -> None:
-    """Add what one run gave."""
+def add_values(results: Results, way: Way, run: TimedRun, values: dict[str, float]) -> None:
+    """Add the values of one run to their rows."""
     for name in values.keys() & results.rows.keys():
         results.rows[name].add(way, round(values[name], 3), run.load)
 
 
-def this_run(wheels: list[str] | None) -> BenchmarkRun:
+def describe_run(wheels: list[str] | None) -> BenchmarkRun:
     """Return this run's time, commit, machine and, if not all, large wheels."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=paths.PROJECT, capture_output=True, text=True, check=True

@@ -37,13 +37,13 @@ SH
 
 
 def main() -> None:
-    """Build it; what it is made of is chosen as for `invoke build`."""
+    """Build the baseline of a target, whose axes are chosen as for `invoke build`."""
     target, *axes = sys.argv[1:]
     checkout = project.load()
     (image,) = target_options.chosen_images(checkout, [target], False, axes, True)
     ours = build_spec.build_spec(image, checkout, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
-    text = dockerfile(ours)
+    text = baseline_dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
     build_images.build(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
@@ -59,10 +59,11 @@ def main() -> None:
     )
 
 
-def dockerfile(ours: BuildSpec) -> str:
+def baseline_dockerfile(ours: BuildSpec) -> str:
     """Return our Dockerfile with one RUN of pip in place of the wheels' layers."""
     text = ours.dockerfile.read_text(encoding="utf-8")
-    stages = {name: stage for stage in re.split(r"(?m)^(?=FROM )", text) if (name := _name(stage))}
+    stages = {_stage_name(stage): stage for stage in re.split(r"(?m)^(?=FROM )", text)}
+    del stages[""]  # what comes before the first stage
     apt = stages["with-python"].split("\n", 1)[1].split(" <<'SH'")[0]
     fabric = {
         n: s for n, s in stages.items() if re.match("(with|build)-", n) and n not in ("with-python", "with-wheels")
@@ -74,7 +75,7 @@ def dockerfile(ours: BuildSpec) -> str:
     return "\n".join((PYTHON.format(run=apt), *fabric.values(), wheels, stages["image"]))
 
 
-def _name(stage: str) -> str:
+def _stage_name(stage: str) -> str:
     """Return the name of a stage; empty before the first stage."""
     match = re.match(r"FROM .* AS (\S+)\n", stage)
     return match[1] if match else ""

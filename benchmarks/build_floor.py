@@ -18,7 +18,7 @@ from uv import find_uv_bin
 LEVEL = 3  # as our layers
 
 
-def floor(requirements: str, python: str, platform: str, folder: Path) -> dict[str, float]:
+def time_floor(requirements: str, python: str, platform: str, folder: Path) -> dict[str, float]:
     """Return the seconds of each step, on all cores where its tool can use them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -36,9 +36,9 @@ def floor(requirements: str, python: str, platform: str, folder: Path) -> dict[s
 
 
 def _timed(step: Callable[[], None]) -> float:
-    begun = time.monotonic()
+    start = time.monotonic()
     step()
-    return round(time.monotonic() - begun, 2)
+    return round(time.monotonic() - start, 2)
 
 
 def _install(folder: Path, wheels: Path, python: str, platform: str) -> None:
@@ -55,9 +55,9 @@ def _install(folder: Path, wheels: Path, python: str, platform: str) -> None:
 
 def _compress(wheels: Path, blob: Path) -> None:
     command = ["tar", "-cf", "-", "-C", str(wheels), "."]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as tar, blob.open("wb") as to:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tar, blob.open("wb") as target:
         assert tar.stdout is not None
-        zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(tar.stdout, to)
+        zstandard.ZstdCompressor(level=LEVEL, threads=-1).copy_stream(tar.stdout, target)
 
 
 def _unpack(blob: Path, unpacked: Path) -> None:

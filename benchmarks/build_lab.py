@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from processor import Processor, processor
+from processor import ProcessorTime, measure_processor
 
 from rdma_images.core import disk_space, paths
 from rdma_images.engine import Engine, private
@@ -28,7 +28,7 @@ class TimedRun:
     seconds: float
     export: float  # seconds of the whole in which BuildKit compressed layers
     unpack: float  # and in which it unpacked the image
-    processor: Processor
+    processor: ProcessorTime
     load: float  # 1-minute load average of the machine at the end
 
 
@@ -41,19 +41,19 @@ class BuildLab:
 
     @property
     def project(self) -> Path:
-        """The copy of this project; what a build writes stays in it."""
+        """Return the copy of this project, in which all that a build writes stays."""
         return self.folder / "project"
 
-    def time(self, name: str, command: Sequence[str | Path]) -> TimedRun:
+    def run_timed(self, name: str, command: Sequence[str | Path]) -> TimedRun:
         """Time `command` in the project, logged to <name>.log. Exits where it fails."""
         log = self.folder / f"{name}.log"
-        begun = time.monotonic()
-        with log.open("w", encoding="utf-8") as out, processor() as spent:
-            done = subprocess.run(
+        start = time.monotonic()
+        with log.open("w", encoding="utf-8") as out, measure_processor() as spent:
+            process = subprocess.run(
                 command, cwd=self.project, env=self._environ(), stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
-        seconds = time.monotonic() - begun
-        if done.returncode:
+        seconds = time.monotonic() - start
+        if process.returncode:
             sys.exit(f"{name} failed, see {log}")
         text = log.read_text(encoding="utf-8")
         return TimedRun(
@@ -67,7 +67,7 @@ class BuildLab:
             sys.exit(f"docker {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def images(self) -> list[str]:
+    def image_names(self) -> list[str]:
         """Return the names of the images in the engine."""
         return self.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}").split()
 
@@ -79,20 +79,20 @@ class BuildLab:
             self.docker("image", "rm", "--force", *dict.fromkeys(images))
         self.docker("buildx", "prune", "--all", "--force")
 
-    def layers(self, ref: str) -> dict[str, int]:
+    def layer_sizes(self, ref: str) -> dict[str, int]:
         """Return the layers of an image: digest -> bytes, compressed as they are pushed."""
         manifest = self._blob(self.docker("image", "inspect", "--format", "{{.Id}}", ref))
         if "manifests" in manifest:
             manifest = self._blob(manifest["manifests"][0]["digest"])
         return {layer["digest"]: layer["size"] for layer in manifest["layers"]}
 
-    def unpacked(self, ref: str, path: str = "/") -> int:
-        """Return bytes of an image's files under `path`."""
+    def unpacked_bytes(self, ref: str, path: str = "/") -> int:
+        """Return the bytes of an image's files under `path`."""
         output = self.docker("run", "--rm", "--network", "host", ref, "du", "-sxB1", "--apparent-size", path)
         return int(output.split()[0])
 
-    def used(self) -> int:
-        """Return bytes of the engine's disk."""
+    def used_bytes(self) -> int:
+        """Return the bytes of the engine's disk."""
         return disk_space.used_bytes(layout().data_folder)
 
     def _blob(self, digest: str) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _last(pattern: re.Pattern[str], log: str) -> float:
 
 
 @contextmanager
-def lab(folder: Path) -> Iterator[BuildLab]:
+def open_lab(folder: Path) -> Iterator[BuildLab]:
     """Provide a laboratory under `folder`, with bases that were made there before."""
     state = folder / "state"
     os.environ["RDMA_IMAGES_STATE"] = str(state)
@@ -128,13 +128,13 @@ def lab(folder: Path) -> Iterator[BuildLab]:
     )
     for name in filter(None, listed.stdout.split("\0")):
         if (source := paths.PROJECT / name).is_file():
-            to = folder / "project" / name
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, to)
-    room = BuildLab(folder, private.up(lambda line: print(line, file=sys.stderr)))
+            copy = folder / "project" / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+    lab = BuildLab(folder, private.up(lambda line: print(line, file=sys.stderr)))
     try:
-        room.empty()
-        yield room
-        room.empty()
+        lab.empty()
+        yield lab
+        lab.empty()
     finally:
         private.down()

@@ -28,7 +28,7 @@ class Goal:
 
 
 def write(results: Results) -> None:
-    """Write both files."""
+    """Write the page and its chart."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -41,26 +41,26 @@ def write(results: Results) -> None:
     floor = {name: results.rows[name] for name in FLOOR if name in results.rows}
     page = environment.get_template("performance.md.j2").render(
         results=results,
-        goals=[(goal, measured(goal, results, letters)) for goal in GOALS],
-        told=figure_text,
+        goals=[(goal, goal_verdict(goal, results, letters)) for goal in GOALS],
+        figure=figure_text,
         runs_of=lambda row: ", ".join(dict.fromkeys(letters[row.runs[way]] for way in WAYS if way in row.runs)),
         counts=lambda row: ", ".join(str(len(row.values[way])) for way in WAYS if way in row.values),
         loads=lambda row: ", ".join(str(machine_load) for way in WAYS for machine_load in row.loads.get(way, ())),
-        number=number,
+        number=three_digits,
         bars=bars,
         runs=letters,
         floor=floor,
-        bound=bound(results, list(floor)),
+        lower_bound=lower_bound(results, list(floor)),
         processor=processor_time(results),
     )
     atomic.write(PAGE, page + "\n")
     chart = environment.get_template("performance.svg.j2")
-    seconds = [figure.value for row in bars.values() for way in WAYS if (figure := row.figure(way))]
-    longest = max(seconds, default=1)
+    figures = [row.figure(way) for row in bars.values() for way in WAYS]
+    longest = max((figure.value for figure in figures if figure), default=1)
     atomic.write(CHART, chart.render(bars=bars, scale=420 / longest) + "\n")
 
 
-def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) -> tuple[str, str]:
+def goal_verdict(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) -> tuple[str, str]:
     """Return what was measured of a goal, and whether it was reached, by one run."""
     try:
         verdict = goal.measure(results)
@@ -69,7 +69,7 @@ def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) 
     return (verdict[0], "yes" if verdict[1] else "**no**") if verdict else ("not measured", "")
 
 
-def bound(results: Results, steps: list[str]) -> dict[str, float] | None:
+def lower_bound(results: Results, steps: list[str]) -> dict[str, float] | None:
     """Return the seconds of indispensable steps, and both cold builds beside them.
 
     None where something of it was not measured, or not in one run.
@@ -122,12 +122,12 @@ def figure_text(row: ResultRow, way: str) -> str:
     if not values:
         return "—"
     middle = median(values)
-    spread = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
-    return f"{number(middle)} {row.unit}{spread}"
+    spread = f" ({three_digits(min(values))} to {three_digits(max(values))})" if len(values) > 1 else ""
+    return f"{three_digits(middle)} {row.unit}{spread}"
 
 
-def number(value: float) -> str:
-    """Three digits that count."""
+def three_digits(value: float) -> str:
+    """Return a value with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 

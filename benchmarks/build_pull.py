@@ -93,9 +93,9 @@ def pull(node: PullingNode, programs: Path, folder: Path, ref: str, layers: int)
                 (folder / "soci").mkdir()
                 soci = f"{programs}/soci-snapshotter-grpc --address {folder}/soci.sock --root {folder}/soci --config"
                 stack.enter_context(_running(soci.split(), SOCI.format(**values), folder))
-            begun = time.monotonic()
+            start = time.monotonic()
             _output([*ctr, "images", "pull", "--plain-http", "--snapshotter", node.snapshotter, ref])
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             unpacked = len(_output([*ctr, "snapshots", "--snapshotter", node.snapshotter, "list"]).splitlines()) - 1
         if unpacked != layers:
             sys.exit(f"{node.name}: {unpacked} layers of {layers} were unpacked")
@@ -125,7 +125,7 @@ def _running(command: list[str], settings: str, folder: Path) -> Iterator[None]:
 
 
 def _output(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}: {process.stderr.strip()}")
+    return process.stdout

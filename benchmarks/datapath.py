@@ -21,41 +21,43 @@ RUNS = 3
 
 
 def main() -> None:
-    """Measure each image named, and print a line for each part."""
-    running = engine.ensure(say)
-    parts = kit.prepare(say)
-    print(f"{os.cpu_count()} cores, {accelerator.choose(parts)}, {RUNS} runs; load when begun {os.getloadavg()[0]:.1f}")
+    """Print the median seconds of each part, for each image that is named."""
+    running = engine.ensure(print_progress)
+    parts = kit.prepare(print_progress)
+    print(
+        f"{os.cpu_count()} cores, {accelerator.choose(parts)}, {RUNS} runs; load at the start {os.getloadavg()[0]:.1f}"
+    )
     for ref in sys.argv[1:]:
         print(ref)
-        for part, seconds in measured(ref, running).items():
+        for part, seconds in time_parts(ref, running).items():
             print(f"{median(seconds):8.1f} s   ({min(seconds):.1f} to {max(seconds):.1f})  {part}")
-    print(f"load when done {os.getloadavg()[0]:.1f}")
+    print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 
-def measured(ref: str, running: engine.Engine) -> dict[str, list[float]]:
+def time_parts(ref: str, running: engine.Engine) -> dict[str, list[float]]:
     """Return the seconds of every part in each run; parts that took none are left out."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for _ in range(RUNS):
-        marks = [perf_counter()]
+        times = [perf_counter()]
         with tempfile.TemporaryDirectory() as folder:
-            checks = datapath.run(ref, running, progress=partial(mark, marks), folder=Path(folder))
+            checks = datapath.run(ref, running, progress=partial(note_time, times), folder=Path(folder))
         # The first lines are of reading out, of starting, and of the first check when it was done.
-        seconds["the image read from the engine"].append(marks[2] - marks[1])
-        seconds["two machines started and looked at"].append(marks[3] - marks[2] - checks[0].seconds)
+        seconds["the image read from the engine"].append(times[2] - times[1])
+        seconds["two machines started and looked at"].append(times[3] - times[2] - checks[0].seconds)
         for check in checks:
             if check.outcome != "skipped":
                 seconds[check.title].append(check.seconds)
-        seconds["altogether"].append(perf_counter() - marks[0])
+        seconds["altogether"].append(perf_counter() - times[0])
     return seconds
 
 
-def mark(marks: list[float], _line: str) -> None:
-    """Note when a line of progress came."""
-    marks.append(perf_counter())
+def note_time(times: list[float], _line: str) -> None:
+    """Add the time of a line of progress to `times`."""
+    times.append(perf_counter())
 
 
-def say(line: str) -> None:
-    """Print what goes on."""
+def print_progress(line: str) -> None:
+    """Print a line of progress to standard error."""
     print(line, file=sys.stderr)
 
 

@@ -102,7 +102,7 @@ def processor_seconds(processes: list[int]) -> float:
     return sum(int(row[11]) + int(row[12]) for row in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(node: Node, images: Sequence[str], way: str, reads_rest: bool) -> None:
+def pull_all(node: Node, images: Sequence[str], way: str, reads_rest: bool) -> None:
     """Pull and run the images on an empty node, printing rows; may wait for all bytes."""
     host, folder = images[0].partition("/")[0], node.folder
     (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, snapshotter=SNAPSHOTTERS[way]))
@@ -192,7 +192,7 @@ def main() -> None:
             nodes = [stack.enter_context(empty_node(options, name)) for name in options.namespaces]
             reads_rest = not options.no_rest
             images = options.soci if way == "soci" else options.images
-            for run in [pool.submit(measure, node, images, way, reads_rest) for node in nodes]:
+            for run in [pool.submit(pull_all, node, images, way, reads_rest) for node in nodes]:
                 run.result()
 
 

@@ -29,24 +29,32 @@ ROWS = 1000
 
 
 def main() -> None:
-    """Measure, and print a line each."""
+    """Print the processor time of each part."""
     all_facts, ours = facts.load(), matrix.load()
-    large = thousand(all_facts, ours)
+    large = grown_matrix(all_facts, ours)
     planned = planner.plan(large, all_facts, all_rows=True)
     rows = len(planned.images) + len(planned.refusals)
-    print_times("invoke plan --all, the whole process", measured(lambda: run("-m", "invoke", "plan", "--all")))
-    print_times("of it, Python itself", measured(lambda: run("-c", "pass")))
-    print_times("of it, invoke with one empty task", measured(empty_task))
-    print_times("of it, importing pydantic", measured(lambda: run("-c", "import pydantic; pydantic.BaseModel")))
-    print_times("facts/ read and checked", measured(facts.load))
-    print_times("matrix.yaml read and checked", measured(matrix.load))
-    print_times("the default matrix planned", measured(lambda: planner.plan(ours, all_facts, all_rows=True)))
+    print_times(
+        "invoke plan --all, the whole process", processor_seconds(lambda: run_python("-m", "invoke", "plan", "--all"))
+    )
+    print_times("of it, Python itself", processor_seconds(lambda: run_python("-c", "pass")))
+    print_times("of it, invoke with one empty task", processor_seconds(run_empty_task))
+    print_times(
+        "of it, importing pydantic", processor_seconds(lambda: run_python("-c", "import pydantic; pydantic.BaseModel"))
+    )
+    print_times("facts/ read and checked", processor_seconds(facts.load))
+    print_times("matrix.yaml read and checked", processor_seconds(matrix.load))
+    print_times("the default matrix planned", processor_seconds(lambda: planner.plan(ours, all_facts, all_rows=True)))
     refused = f"{len(planned.refusals)} of them refused, each with its nearest combination"
-    print_times(f"{rows} rows planned, {refused}", measured(lambda: planner.plan(large, all_facts, all_rows=True)))
-    print_times(f"{len(planned.images)} Dockerfiles rendered", measured(lambda: rendered(planned, all_facts, ours)))
+    print_times(
+        f"{rows} rows planned, {refused}", processor_seconds(lambda: planner.plan(large, all_facts, all_rows=True))
+    )
+    print_times(
+        f"{len(planned.images)} Dockerfiles rendered", processor_seconds(lambda: render_all(planned, all_facts, ours))
+    )
 
 
-def thousand(all_facts: Facts, ours: Matrix) -> Matrix:
+def grown_matrix(all_facts: Facts, ours: Matrix) -> Matrix:
     """Return the matrix of efa-pytorch, grown to about ROWS rows."""
     bases, torches = tuple(all_facts.bases.bases), tuple(all_facts.torch.releases)
     installers = tuple(all_facts.efa.releases)[: -(-ROWS // (len(bases) * len(torches)))]
@@ -55,7 +63,7 @@ def thousand(all_facts: Facts, ours: Matrix) -> Matrix:
     return ours.model_copy(update={"targets": {"efa-pytorch": target}})
 
 
-def rendered(planned: Plan, all_facts: Facts, ours: Matrix) -> None:
+def render_all(planned: Plan, all_facts: Facts, ours: Matrix) -> None:
     """Render all Dockerfiles with the default row's wheels: locking is not measured."""
     default = planner.plan(ours, all_facts, ["efa-pytorch"]).images[0]
     wheels, toolkit, tools = lock.load(default), lock.load_toolkit(default), lock.tools()
@@ -63,20 +71,20 @@ def rendered(planned: Plan, all_facts: Facts, ours: Matrix) -> None:
         dockerfiles.render(image, wheels, toolkit, tools)
 
 
-def run(*arguments: str, folder: Path = paths.PROJECT) -> None:
-    """Python with `arguments`, as a user starts it; its output goes nowhere."""
+def run_python(*arguments: str, folder: Path = paths.PROJECT) -> None:
+    """Run Python with `arguments` as a user starts it, without its output."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, cwd=folder, env=environ)
 
 
-def empty_task() -> None:
-    """Measure the least that a task of invoke takes."""
+def run_empty_task() -> None:
+    """Run the smallest task of invoke, whose time every other task has, too."""
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "tasks.py").write_text("from invoke import task\n\n@task\ndef plan(c): pass\n")
-        run("-m", "invoke", "plan", folder=Path(name))
+        run_python("-m", "invoke", "plan", folder=Path(name))
 
 
-def measured(work: Callable[[], object]) -> list[float]:
+def processor_seconds(work: Callable[[], object]) -> list[float]:
     """Return the processor seconds of each run but the first, which compiles bytecode."""
     work()
     seconds = []

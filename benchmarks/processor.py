@@ -11,7 +11,7 @@ from rdma_images.engine.layout import layout
 
 
 @dataclass
-class Processor:
+class ProcessorTime:
     """Seconds of processor time, all cores added up."""
 
     machine: float = 0.0  # of everything that ran, the steps inside the build too
@@ -19,9 +19,9 @@ class Processor:
 
 
 @contextmanager
-def processor() -> Iterator[Processor]:
-    """Measure what is spent inside the `with`; filled in at its end."""
-    spent = Processor()
+def measure_processor() -> Iterator[ProcessorTime]:
+    """Yield the processor time of the block, which is known at its end."""
+    spent = ProcessorTime()
     machine, engine = _machine(), _engine()
     yield spent
     spent.machine = round(_machine() - machine, 1)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from registry import registry
+from registry import running_registry
 
 from rdma_images import engine, facts
 from rdma_images.core import atomic, paths
@@ -44,81 +44,81 @@ IMAGES = 6
 
 
 def main(mebibytes: int) -> None:
-    """Measure, and print a line each."""
+    """Print how long each way of publishing takes."""
     with tempfile.TemporaryDirectory(prefix="rdma-bench-") as name:
         folder = Path(name)
         paths.IMAGES = folder / "images"
         running = engine.ensure(lambda line: print(line, file=sys.stderr))
         context = folder / "context"
         write_layers(context, mebibytes)
-        old = built(running, context, "old")
+        old = build_image(running, context, "old")
         (context / "layer0").write_bytes(os.urandom(int(SHARES[0] * mebibytes * 2**20)))
-        new = built(running, context, "new")
+        new = build_image(running, context, "new")
         try:
-            against_docker(running, folder, old, mebibytes)
-            changed_torch(running, folder, old, new)
+            measure_against_docker(running, folder, old, mebibytes)
+            measure_changed_torch(running, folder, old, new)
             measure_up_to_date(running, folder, context)
         finally:
-            remove(running, old, new)
+            remove_images(running, old, new)
 
 
-def against_docker(running: Engine, folder: Path, digest: str, mebibytes: int) -> None:
+def measure_against_docker(running: Engine, folder: Path, digest: str, mebibytes: int) -> None:
     """Push the same image to an empty registry, by `docker push` and by us, in turns."""
     ours: list[float] = []
     theirs: list[float] = []
     sending: list[float] = []
     for _ in range(RUNS):
-        with registry(folder) as host:
+        with running_registry(folder) as host:
             name = f"{host}/bench/theirs:full"
-            docker(running, "tag", digest, name)
-            theirs.append(seconds(partial(docker, running, "push", "-q", name)))
-            docker(running, "rmi", name)
-        with registry(folder) as host:
-            item = prepared("efa-pytorch", digest)
-            ours.append(seconds(partial(_ship_to, sending, item, host, running)))
+            run_docker(running, "tag", digest, name)
+            theirs.append(seconds_of(partial(run_docker, running, "push", "-q", name)))
+            run_docker(running, "rmi", name)
+        with running_registry(folder) as host:
+            item = approved_image("efa-pytorch", digest)
+            ours.append(seconds_of(partial(_publish_and_note, sending, item, host, running)))
     rows = (("docker push", theirs), ("publish: the push in it", sending), ("publish: everything", ours))
     for who, times in rows:
         middle = median(times)
         print(f"{who}: {middle:.2f} s, {mebibytes / middle:.0f} MiB/s (median of {RUNS}; {spread(times)})")
 
 
-def _ship_to(sending: list[float], item: ApprovedImage, host: str, running: Engine) -> None:
-    sending.append(ship([item], host, running))
+def _publish_and_note(sending: list[float], item: ApprovedImage, host: str, running: Engine) -> None:
+    sending.append(publish_items([item], host, running))
 
 
-def changed_torch(running: Engine, folder: Path, old: str, new: str) -> None:
+def measure_changed_torch(running: Engine, folder: Path, old: str, new: str) -> None:
     """Push a torch of another version where everything else is there."""
-    with registry(folder) as host:
-        full = seconds(lambda: ship([prepared("efa-pytorch", old)], host, running))
-        change = seconds(lambda: ship([prepared("efa-pytorch", new)], host, running))
+    with running_registry(folder) as host:
+        full = seconds_of(lambda: publish_items([approved_image("efa-pytorch", old)], host, running))
+        change = seconds_of(lambda: publish_items([approved_image("efa-pytorch", new)], host, running))
     print(f"full push {full:.2f} s, with a changed torch {change:.2f} s ({change / full:.0%})")
 
 
 def measure_up_to_date(running: Engine, folder: Path, context: Path) -> None:
-    """Six images that are all there: in this process, and as a whole process."""
-    with registry(folder) as host:
+    """Publish six images that are all there, in this process and as a whole process."""
+    with running_registry(folder) as host:
         digests = []
         for number in range(IMAGES):
             (context / f"layer{len(SHARES) - 1}").write_bytes(os.urandom(2**20))
-            digests.append(built(running, context, f"small{number}", layers=1))
-        items = [prepared("efa-pytorch", digest, number) for number, digest in enumerate(digests)]
-        ship(items, host, running)
-        inside = [seconds(lambda: ship(items, host, None)) for _ in range(RUNS)]
+            digests.append(build_image(running, context, f"small{number}", layers=1))
+        items = [approved_image("efa-pytorch", digest, number) for number, digest in enumerate(digests)]
+        publish_items(items, host, running)
+        inside = [seconds_of(lambda: publish_items(items, host, None)) for _ in range(RUNS)]
         command = [sys.executable, __file__, "--again", str(folder), host]
-        whole = [seconds(lambda: subprocess.run(command, check=True)) for _ in range(RUNS)]
-        remove(running, *digests)
+        whole = [seconds_of(lambda: subprocess.run(command, check=True)) for _ in range(RUNS)]
+        remove_images(running, *digests)
     print(f"nothing to do for {IMAGES} images: {median(inside):.2f} s, whole process {median(whole):.2f} s (median)")
 
 
-def again(folder: Path, host: str) -> None:
+def publish_again(folder: Path, host: str) -> None:
     """Measure the whole process of a run with nothing to do."""
     paths.IMAGES = folder / "images"
-    images = [numbered_image for number in range(IMAGES) if (numbered_image := numbered("efa-pytorch", number))]
-    ship(list(publish_images.approved_images(images, images, matrix.load(), SUITE)), host, None)
+    images = [numbered_image("efa-pytorch", number) for number in range(IMAGES)]
+    publish_items(list(publish_images.approved_images(images, images, matrix.load(), SUITE)), host, None)
 
 
-def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float:
-    """Publish, and complain when anything failed; the seconds that docker's pushes took in it."""
+def publish_items(items: list[ApprovedImage], host: str, running: Engine | None) -> float:
+    """Publish the images, and return the seconds of docker's pushes. Fails where one is not published."""
 
     def needed() -> Engine:
         if running is None:
@@ -134,15 +134,15 @@ def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float
     return pushing
 
 
-def numbered(target: str, number: int) -> Image:
+def numbered_image(target: str, number: int) -> Image:
     """Return the image of a target as planned, under a name of its own."""
     (image,) = planner.plan(matrix.load(), facts.load(), targets=[target]).images
     return replace(image, id=f"{image.id}-{number}", tag=f"{image.tag}-{number}")
 
 
-def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
+def approved_image(target: str, digest: str, number: int = 0) -> ApprovedImage:
     """Return the image `digest` as built and validated as the target's default row."""
-    image = numbered(target, number)
+    image = numbered_image(target, number)
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
     build = Build(image.id, digest, digest, digest, (), now, 1.0)
@@ -154,7 +154,7 @@ def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
 
 
 def write_layers(context: Path, mebibytes: int) -> None:
-    """Random files, one a layer."""
+    """Write random files, one for each layer."""
     context.mkdir()
     for number, share in enumerate(SHARES):
         with (context / f"layer{number}").open("wb") as file:
@@ -162,8 +162,8 @@ def write_layers(context: Path, mebibytes: int) -> None:
                 file.write(os.urandom(2**20))
 
 
-def built(running: Engine, context: Path, name: str, layers: int = len(SHARES)) -> str:
-    """Return the image of the context, zstd as the product builds it; its digest."""
+def build_image(running: Engine, context: Path, name: str, layers: int = len(SHARES)) -> str:
+    """Build the context as a zstd image, as the product does, and return its digest."""
     first = len(SHARES) - layers
     lines = [f"COPY --link layer{number} /layer{number}\n" for number in range(first, len(SHARES))]
     (context / "Dockerfile").write_text("FROM scratch\n" + "".join(lines))
@@ -171,26 +171,26 @@ def built(running: Engine, context: Path, name: str, layers: int = len(SHARES)) 
     output = f"type=image,name=rdma-images-bench/{name}:bench,{kind}"
     metadata = context.parent / "metadata.json"
     options = ["--provenance=false", f"--metadata-file={metadata}", f"--output={output}"]
-    docker(running, "buildx", "build", "-q", *options, str(context))
+    run_docker(running, "buildx", "build", "-q", *options, str(context))
     return str(json.loads(metadata.read_text())["containerimage.digest"])
 
 
-def docker(running: Engine, *arguments: str) -> None:
+def run_docker(running: Engine, *arguments: str) -> None:
     """Run one docker command."""
     subprocess.run(["docker", *arguments], env=running.environ(), check=True, capture_output=True)
 
 
-def remove(running: Engine, *digests: str) -> None:
-    """Take the images out of the engine; its build cache has its own limits."""
+def remove_images(running: Engine, *digests: str) -> None:
+    """Remove images from the engine; its build cache has limits of its own."""
     for digest in digests:
         subprocess.run(["docker", "rmi", "-f", digest], env=running.environ(), check=False, capture_output=True)
 
 
-def seconds(action: Callable[[], object]) -> float:
+def seconds_of(action: Callable[[], object]) -> float:
     """Return how long `action` takes."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     action()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def spread(times: list[float]) -> str:
@@ -200,6 +200,6 @@ def spread(times: list[float]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--again"]:
-        again(Path(sys.argv[2]), sys.argv[3])
+        publish_again(Path(sys.argv[2]), sys.argv[3])
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 400)

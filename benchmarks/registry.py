@@ -16,7 +16,7 @@ from rdma_images.debian import debian_packages
 
 
 @contextmanager
-def registry(folder: Path) -> Iterator[str]:
+def running_registry(folder: Path) -> Iterator[str]:
     """Start an empty docker-registry, and yield its host."""
     packages = paths.state_folder() / "docker-registry"
     program = debian_packages.fetch(["docker-registry"], "bookworm", packages) / "usr" / "bin" / "docker-registry"

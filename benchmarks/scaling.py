@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from registry import registry
+from registry import running_registry
 
 from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, private
@@ -37,21 +37,21 @@ MODES = "mode=max,compression=zstd,image-manifest=true,oci-mediatypes=true"
 
 
 def main(mebibytes: int) -> None:
-    """Measure, and print a line each."""
+    """Print the seconds of each shard, with the cache and without it."""
     base = bootstrap.base("debian13", lambda line: print(line, file=sys.stderr))
     with tempfile.TemporaryDirectory(prefix="rdma-bench-") as name:
         folder = Path(name)
         write_context(folder / "context", base, mebibytes)
-        with registry(folder) as host:
+        with running_registry(folder) as host:
             cache = f"type=registry,ref={host}/cache:shared"
-            with engine() as first:
-                seconds_alone = build(first, folder / "context", SHARDS[0])
-            with engine() as first:
-                writing = build(first, folder / "context", SHARDS[0], f"--set=*.cache-to={cache},{MODES}")
-            with engine() as second:
-                reading = build(second, folder / "context", SHARDS[1], f"--set=*.cache-from={cache}")
-            with engine() as second:
-                without = build(second, folder / "context", SHARDS[1])
+            with private_engine() as first:
+                seconds_alone = bake(first, folder / "context", SHARDS[0])
+            with private_engine() as first:
+                writing = bake(first, folder / "context", SHARDS[0], f"--set=*.cache-to={cache},{MODES}")
+            with private_engine() as second:
+                reading = bake(second, folder / "context", SHARDS[1], f"--set=*.cache-from={cache}")
+            with private_engine() as second:
+                without = bake(second, folder / "context", SHARDS[1])
     print(f"first shard {seconds_alone:.1f} s, and written to the cache {writing:.1f} s")
     print(f"second shard on another engine {without:.1f} s, from the cache {reading:.1f} s ({reading / without:.0%})")
 
@@ -74,7 +74,7 @@ def write_context(folder: Path, base: Path, mebibytes: int) -> None:
 
 
 @contextmanager
-def engine() -> Iterator[Engine]:
+def private_engine() -> Iterator[Engine]:
     """Provide a private engine with an empty state folder, removed afterwards."""
     before = os.environ.get("RDMA_IMAGES_STATE")
     os.environ["RDMA_IMAGES_STATE"] = folder = tempfile.mkdtemp(prefix="rdma-bench-")
@@ -88,12 +88,12 @@ def engine() -> Iterator[Engine]:
             os.environ["RDMA_IMAGES_STATE"] = before
 
 
-def build(running: Engine, folder: Path, names: tuple[str, ...], *options: str) -> float:
+def bake(running: Engine, folder: Path, names: tuple[str, ...], *options: str) -> float:
     """Return the seconds that baking the targets takes."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain", *options, *names]
     subprocess.run(command, cwd=folder, env=running.environ(), check=True, capture_output=True)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ def main() -> None:
     """Time both and print a table."""
     arguments = _arguments()
     engine = engines.ensure()
-    paths = _paths(arguments.ref, engine, arguments.checks)
+    paths = _library_paths(arguments.ref, engine, arguments.checks)
     if len(paths) < arguments.checks:
         sys.exit(f"{arguments.ref} has {len(paths)} libraries to check, not {arguments.checks}: name a larger image")
     tool = (arguments.tool,) if arguments.tool else UV
-    theirs = _median(lambda: _structure_test(tool, arguments.ref, paths, engine), arguments.runs)
-    ours = _median(lambda: _relate(arguments.ref, paths, engine), arguments.runs)
-    seconds = _median(lambda: _suite(arguments.ref, engine), arguments.runs)
+    theirs = _median(lambda: _run_structure_test(tool, arguments.ref, paths, engine), arguments.runs)
+    ours = _median(lambda: _check_here(arguments.ref, paths, engine), arguments.runs)
+    seconds = _median(lambda: _run_suite(arguments.ref, engine), arguments.runs)
     print(f"| {len(paths)} checks of {arguments.ref}, median of {arguments.runs} | seconds |")
     print("|---|---|")
     print(f"| container-structure-test | {theirs:.1f} |")
@@ -67,7 +67,7 @@ def _median(run: Callable[[], None], runs: int) -> float:
     return statistics.median(seconds)
 
 
-def _measured(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
+def _probe_image(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
     with (
         closing(engines.client(engine)) as client,
         container.sealed_container(client, read_image_config(client, ref).digest) as box,
@@ -78,33 +78,33 @@ def _measured(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
     return measured
 
 
-def _paths(ref: str, engine: Engine, count: int) -> list[str]:
-    tree = _measured(ref, engine, ("tree",)).tree
+def _library_paths(ref: str, engine: Engine, count: int) -> list[str]:
+    tree = _probe_image(ref, engine, ("tree",)).tree
     return sorted(tree.files.libraries)[:count] if tree else []
 
 
-def _relate(ref: str, paths: Sequence[str], engine: Engine) -> None:
+def _check_here(ref: str, paths: Sequence[str], engine: Engine) -> None:
     """Run the checks as this project makes them: measured in one process, then related."""
-    tree = _measured(ref, engine, ("tree",)).tree
+    tree = _probe_image(ref, engine, ("tree",)).tree
     missing = [path for path in paths if not tree or path not in tree.files.libraries]
     if missing:
         sys.exit(f"checks failed: {missing}")
 
 
-def _suite(ref: str, engine: Engine) -> None:
+def _run_suite(ref: str, engine: Engine) -> None:
     validate(ref, engine, reuse=False)
 
 
-def _structure_test(tool: Sequence[str], ref: str, paths: Sequence[str], engine: Engine) -> None:
+def _run_structure_test(tool: Sequence[str], ref: str, paths: Sequence[str], engine: Engine) -> None:
     """Run the checks as container-structure-test makes them."""
     tests = [{"name": path, "command": "test", "args": ["-r", path]} for path in paths]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "checks.yaml"
         config.write_text(yaml.safe_dump({"schemaVersion": "2.0.0", "commandTests": tests}))
         command = [*tool, "test", "--image", ref, "--config", str(config)]
-        done = subprocess.run(command, env=engine.environ(), capture_output=True, text=True, check=False)
-    if f"Passes:      {len(paths)}" not in done.stdout:
-        sys.exit(f"container-structure-test: {(done.stdout + done.stderr)[-2000:]}")
+        process = subprocess.run(command, env=engine.environ(), capture_output=True, text=True, check=False)
+    if f"Passes:      {len(paths)}" not in process.stdout:
+        sys.exit(f"container-structure-test: {(process.stdout + process.stderr)[-2000:]}")
 
 
 if __name__ == "__main__":

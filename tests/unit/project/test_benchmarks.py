@@ -38,8 +38,8 @@ def cold(ours: BenchmarkRun) -> Results:
 def test_a_new_run_of_one_way_leaves_no_ratio_beside_the_old_figure() -> None:
     goal = build_page.GOALS[0]
     letters = {FIRST: "A", SECOND: "B"}
-    assert build_page.measured(goal, cold(FIRST), letters) == ("5.0 times", "yes")
-    assert build_page.measured(goal, cold(SECOND), letters) == ("of two runs (A, B), not compared", "")
+    assert build_page.goal_verdict(goal, cold(FIRST), letters) == ("5.0 times", "yes")
+    assert build_page.goal_verdict(goal, cold(SECOND), letters) == ("of two runs (A, B), not compared", "")
 
 
 def test_results_are_read_back_with_their_runs(tmp_path: Path) -> None:
@@ -69,6 +69,6 @@ def test_the_page_in_docs_is_of_the_figures_in_docs(monkeypatch: pytest.MonkeyPa
 
 def test_a_benchmark_of_results_judges_a_folder_of_logs(tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(RESULT.read_bytes())
-    command = [sys.executable, str(paths.PROJECT / "benchmarks" / "results.py"), str(tmp_path)]
+    command = [sys.executable, str(paths.PROJECT / "benchmarks" / "job_verdict.py"), str(tmp_path)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd=paths.PROJECT)
     assert re.fullmatch(r"\d+ \S.*\n", answer.stdout)

@@ -4,7 +4,7 @@ Wall time and processor time of the whole process, and its peak of memory. The l
 of NCCL's start, channels to 97 peers and inside the node, rings and trees, which are most of a large job's log, and
 calls of collectives, as with NCCL_DEBUG_SUBSYS=COLL.
 
-python benchmarks/results.py
+python benchmarks/job_verdict.py
 """
 
 import re
@@ -23,10 +23,10 @@ REAL = Path(__file__).parent.parent / "tests" / "data" / "results" / "2.19.6-tcp
 
 
 def main() -> None:
-    """Measure, and print a line each."""
+    """Print what the verdict of each set of logs takes."""
     with tempfile.TemporaryDirectory() as folder:
         many, large = Path(folder) / "many", Path(folder) / "large"
-        total = write(many)
+        total = write_logs(many)
         large.mkdir()
         with (large / "0.log").open("w") as file:
             text = (many / "0.log").read_text()
@@ -36,7 +36,7 @@ def main() -> None:
         print_cost(f"1 log, {LARGE / 1e6:.0f} MB", large)
 
 
-def write(folder: Path) -> int:
+def write_logs(folder: Path) -> int:
     """Write a log for each rank; return the bytes of all."""
     folder.mkdir()
     lines = REAL.read_text().split("\n")
@@ -56,7 +56,7 @@ def write(folder: Path) -> int:
 
 
 def _message(rank: int, n: int) -> str:
-    """Return what a rank says, the line number `n`."""
+    """Return the line number `n` of a rank's log."""
     gpu, peer, beside = rank % GPUS, (rank + n % 97) % RANKS, rank - rank % GPUS + n % GPUS
     return (
         f"Channel {n % 64:02}/0 : {rank}[{gpu}] -> {peer}[{peer % GPUS}] [send] via NET/Libfabric/{n % GPUS}/GDRDMA",
@@ -79,21 +79,21 @@ def _line_of_rank(line: str, prefix: str, rank: int) -> str:
 def print_cost(name: str, folder: Path) -> None:
     """Judge the logs in a process of their own, and print what that took."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, __file__, str(folder)], capture_output=True, text=True, check=True, cwd=REAL.parents[3]
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    peak, sentence = done.stdout.split(" ", 1)
+    peak, sentence = process.stdout.split(" ", 1)
     print(f"{name}: {time.perf_counter() - began:.1f} s, {used:.1f} s of processor time, {int(peak) / 1e3:.0f} MB")
     print(f"  {sentence.strip()}")
 
 
-def judge(folder: Path) -> None:
+def print_verdict(folder: Path) -> None:
     """Print the peak of memory and the verdict of the logs in a folder."""
     result = from_logs.read_logs([folder])
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, result.sentence)
 
 
 if __name__ == "__main__":
-    judge(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
+    print_verdict(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
