@@ -51,11 +51,7 @@ class Figure:
 
 
 def ratio(above: Figure | None, below: Figure | None) -> float | None:
-    """Return `above` over `below`; None where one was not measured.
-
-    Raises:
-        MixedRunsError: the figures are of two runs.
-    """
+    """Return `above` over `below`; None without both. Raises MixedRunsError for two runs."""
     if not above or not below or not below.value:
         return None
     if above.run != below.run:

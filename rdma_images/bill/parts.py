@@ -187,9 +187,5 @@ def _downloads(
 
 
 def _distribution(release: Mapping[str, str]) -> str:
-    """Return the distribution and its release as package URLs write them (debian-13).
-
-    Returns:
-        "" where they are not known.
-    """
+    """Return distribution and release as in package URLs, "debian-13"; "" if unknown."""
     return "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))

@@ -21,11 +21,7 @@ IGNORED = ("**/.git", "**/__pycache__", "**/*.pyc", "**/*.egg-info", "**/.venv",
 
 
 def digests(image: Image, lock: Lock) -> dict[str, str]:
-    """Return the digest of the files of each package that no index has, by name.
-
-    Raises:
-        RefusedError: a project is too large, see `added_files.folder_digest`.
-    """
+    """Return the digest of each package of no index, by name. Raises as `folder_digest`."""
     return {
         name: added_files.folder_digest(_folder(package), IGNORED) if package.kind == "folder" else package.digest
         for name, package in _packages(image, lock).items()
@@ -33,11 +29,7 @@ def digests(image: Image, lock: Lock) -> dict[str, str]:
 
 
 def contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = silent) -> dict[str, str]:
-    """Return a folder with each package's files, by context name; commits are fetched.
-
-    Raises:
-        RdmaImagesError: git cannot fetch a commit.
-    """
+    """Return a folder of files for each of these packages, by context name; fetch commits."""
     staged = {}
     for name, package in _packages(image, lock).items():
         target = paths.image_folder(image.id) / "packages" / name

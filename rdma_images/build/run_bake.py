@@ -231,10 +231,7 @@ def _first_match(pattern: re.Pattern[str], lines: Sequence[str]) -> str:
 
 
 def network_entitlement(engine: Engine, builder: str | None) -> list[str]:
-    """Return the option that allows a RUN to use the host's network.
-
-    None for a buildx that does not ask (see FIRST_WITH_ALLOW).
-    """
+    """Return the option, if buildx asks for one, that lets a RUN use the host's network."""
     needs_host_network = engine.build_network == "host" and not builder
     return (
         ["--allow=network.host"]

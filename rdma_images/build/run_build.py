@@ -177,10 +177,7 @@ def _unlocked_to_compile(
 
 
 def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Options, progress: Progress) -> None:
-    """Bring the images of `--onto` into the engine.
-
-    Raises RefusedError for another builder.
-    """
+    """Bring images of `--onto` into the engine. Raises RefusedError for another builder."""
     for spec in specs:
         if spec.image.onto and options.builder:
             raise RefusedError(

@@ -228,11 +228,7 @@ def _trim() -> None:
 
 
 def fetch_from_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
-    """Write the wheel of a key into a folder; False where the registry does not have it.
-
-    Raises:
-        PublishError: The registry does not answer, or what it has is damaged.
-    """
+    """Write a key's wheel into a folder; False without one. Raises PublishError."""
     try:
         manifest = repository.manifest(_registry_tag(key))
     except registry_errors.MissingError:
@@ -252,11 +248,7 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
 
 
 def send_to_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
-    """Send the wheel in a folder, and then the tag under which it is looked up.
-
-    Raises:
-        PublishError: The registry does not take it.
-    """
+    """Send the wheel in a folder, then its tag. Raises PublishError."""
     (wheel,) = folder.glob("*.whl")
     registry_errors.retry_cached(partial(_send_wheel, key, repository, wheel), progress)
     progress(f"{wheel.name}: sent to {repository.ref}")

@@ -36,8 +36,5 @@ IN_TAGS = tuple(component for component in (*_SUBJECTS, *_PARTS, *reversed(_FOUN
 
 
 def axis_of_wheel(name: str) -> str | None:
-    """Return the axis that decides a Python package's version.
-
-    `name` is in the normal form. None where none does.
-    """
+    """Return the axis that decides a package (name in normal form); None for none."""
     return next((component.name for component in ALL if component.wheel and component.wheel.fullmatch(name)), None)

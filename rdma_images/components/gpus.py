@@ -33,11 +33,7 @@ def architectures_by_name(facts: Facts) -> dict[str, str]:
 
 
 def compiler_capabilities(cuda: str, facts: Facts) -> tuple[str, ...]:
-    """Return the compute capabilities that the compiler of a CUDA version has real code for.
-
-    Returns:
-        Empty where unknown.
-    """
+    """Return the compute capabilities that a CUDA version compiles for; empty if unknown."""
     major = facts.cuda.majors.get(str(versions.major(cuda)))
     return major.capabilities if major else ()
 

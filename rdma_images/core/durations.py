@@ -9,10 +9,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_duration(text: str, option: str) -> int:
-    """Return a duration as typed for `option`, "90s", "30m", "4h" or "2d", in seconds.
-
-    Raises RefusedError for any other text.
-    """
+    """Return the seconds of "90s", "30m", "4h" or "2d". Raises RefusedError for other text."""
     match = _DURATION.fullmatch(text)
     if not match:
         problem = "has no unit" if text.isdecimal() else "not a time"

@@ -15,11 +15,7 @@ class RdmaImagesError(Exception):
     exit_code = exit_codes.NO
 
     def details(self) -> object | None:
-        """Return what a terminal shows before the message: text or a rich table.
-
-        Returns:
-            None where the message says it all.
-        """
+        """Return what to show before the message, as text or a rich table; None for nothing."""
         return None
 
 

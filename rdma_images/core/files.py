@@ -82,11 +82,7 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
 
 
 def read_text(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
-    """Return the text of a user's file, in UTF-8.
-
-    Raises:
-        FileError: for what `read_bytes` refuses, and for a file that is not UTF-8.
-    """
+    """Return the text of a user's file. Raises FileError as `read_bytes`, and if not UTF-8."""
     content = read_bytes(path, largest)
     with as_file_error(path):
         return content.decode("utf-8").replace("\r\n", "\n")
@@ -111,11 +107,7 @@ def read_bytes(path: Path, largest: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the sorted paths in a folder, none where there is no folder.
-
-    Raises:
-        FileError: It cannot be read.
-    """
+    """Return the sorted paths in a folder, none without it. Raises FileError if unreadable."""
     if not exists(folder):
         return []
     with as_file_error(folder):
@@ -123,10 +115,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether `path` exists.
-
-    Raises FileError where that cannot be known, and for a link to nothing.
-    """
+    """Return whether `path` exists. Raises FileError if unknown, and for a link to nothing."""
     with as_file_error(path):
         try:
             path.stat()

@@ -72,10 +72,7 @@ class RetryPolicy:
 
 
 def session(retry_policy: RetryPolicy | None = None) -> requests.Session:
-    """Return a session that makes GET and HEAD again as `retry_policy` says.
-
-    Whatever else it is asked for, it asks once.
-    """
+    """Return a session that repeats GET and HEAD as `retry_policy` says, and nothing else."""
     retry_policy = retry_policy or RetryPolicy()
     retries = _Retries(
         total=retry_policy.retries,

@@ -11,11 +11,7 @@ MACHINES: Mapping[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aar
 
 
 def machine_name(platform: str) -> str:
-    """Return the machine of a platform, with or without a variant.
-
-    Returns:
-        "" for a platform that no image is built for.
-    """
+    """Return a platform's machine, "x86_64"; "" for one that no image is built for."""
     name = "/".join(platform.split("/")[:2])
     return next((machine for supported, machine in MACHINES.items() if supported == name), "")
 

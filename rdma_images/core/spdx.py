@@ -23,11 +23,7 @@ def _licensing() -> Licensing:
 
 
 def normalize(text: str) -> str:
-    """Return a valid SPDX expression in its normal form.
-
-    Returns:
-        "" for what is none. A LicenseRef of any name is valid.
-    """
+    """Return a valid SPDX expression in its normal form; "" for an invalid one."""
     if len(text) > _MAX_LENGTH or "\x00" in text:
         return ""
     try:

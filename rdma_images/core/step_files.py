@@ -34,10 +34,7 @@ class StepFile(Generic[Form]):
         return image_folder(image_id) / self.name
 
     def read(self, image_id: str) -> Form | None:
-        """Return what the step wrote of an image; None where it wrote nothing.
-
-        Raises RdmaImagesError for a broken file.
-        """
+        """Return the step's result for an image, or None. Raises RdmaImagesError if broken."""
         return self.load(self.path(image_id))
 
     def read_if_valid(self, image_id: str) -> Form | None:
@@ -61,9 +58,11 @@ class StepFile(Generic[Form]):
         text = files.read_bytes(path, MAX_FILE_BYTES)
         try:
             return self.decode(pydantic_core.from_json(text))
+        except ValidationError as error:
+            problem = first_misfit(error)
         except ValueError as error:
-            fix = f"run `{COMMAND} {self.step}` again"
-            raise RdmaImagesError(f"{path}: {_misfit(error)}\n{fix}") from None
+            problem = f"this file cannot be read: {plain(str(error))}"
+        raise RdmaImagesError(f"{path}: {problem}\nrun `{COMMAND} {self.step}` again")
 
     def write(self, image_id: str, value: Form) -> Path:
         """Write it for an image; returns where it is."""
@@ -103,10 +102,3 @@ def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
 
 
 BUILD = step_file("build.json", "build", Build)
-
-
-def _misfit(error: ValueError) -> str:
-    """Return where a file has another form than expected, and what is wrong there."""
-    if not isinstance(error, ValidationError):
-        return f"this file cannot be read: {plain(str(error))}"
-    return first_misfit(error)

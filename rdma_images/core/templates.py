@@ -42,10 +42,7 @@ class _BytecodeCache(jinja2.FileSystemBytecodeCache):
 
 
 def environment(folders: Iterable[Path], escape: bool = False) -> jinja2.Environment:
-    """Return what finds templates in `folders`, the first that has one.
-
-    `escape` is for what a browser reads.
-    """
+    """Return an environment for the templates in `folders`, escaping HTML with `escape`."""
     options = _Options(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=escape)
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(list(folders)),

@@ -134,11 +134,7 @@ def cache_path(*parts: str) -> Path:
 
 
 def fetched_packages(folder: Path) -> dict[str, str]:
-    """Return the versions of the packages that `fetch` unpacked into `folder`, by name.
-
-    Returns:
-        Empty where it did not.
-    """
+    """Return the versions of the packages that `fetch` unpacked into `folder`, by name."""
     try:
         versions: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

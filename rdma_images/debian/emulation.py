@@ -47,19 +47,12 @@ class Format:
 
 
 def is_foreign(image_platform: str) -> bool:
-    """Return whether the programs of a platform are for another processor than this host's.
-
-    Not so for an unknown name.
-    """
+    """Return whether a known platform's programs are for another processor than this one."""
     return machine_name(image_platform) not in ("", platform.machine())
 
 
 def obstacle(image_platform: str) -> str | None:
-    """Return why this host cannot run programs of a foreign platform, as half a sentence.
-
-    Returns:
-        None where it does or can.
-    """
+    """Return why this host cannot run a foreign platform's programs; None where it can."""
     if any(format.matches(machine_name(image_platform)) for format in formats()):
         return None
     if os.geteuid() != 0:

@@ -50,10 +50,7 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
 
 
 def image_id(engine: Engine, ref: str) -> str:
-    """Return what identifies the image `ref`, asked of the engine's socket.
-
-    "" where it has none, or does not say at once.
-    """
+    """Return the id of the image `ref` by the engine's socket; "" where it does not say."""
     kind, _, path = engine.host.partition("://")
     try:
         return str(daemon_api.get(Path(path), f"/images/{quote(ref, '/:@')}/json")["Id"]) if kind == "unix" else ""

@@ -125,10 +125,7 @@ def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
 
 
 def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
-    """Return the config of the image `ref`; None where the engine does not have it.
-
-    Raises RdmaImagesError where the engine does not answer.
-    """
+    """Return the config of the image `ref`, or None. Raises RdmaImagesError without answer."""
     inspected = docker_command.run(engine, "image", "inspect", "--format", "{{json .Config}}", ref)
     if inspected.returncode == 0:
         config: Mapping[str, Any] = json.loads(inspected.stdout) or {}

@@ -22,19 +22,12 @@ class _Connection(http.client.HTTPConnection):
 
 
 def get(path: Path, path_and_query: str, seconds: float = 2.0) -> Any:
-    """Return the answer (JSON or text) of the daemon at the socket `path` to a GET.
-
-    OSError when there is none.
-    """
+    """Return the answer, JSON or text, to a GET at the socket `path`. Raises OSError."""
     return send(path, "GET", path_and_query, seconds)
 
 
 def send(path: Path, method: str, path_and_query: str, seconds: float) -> Any:
-    """Return the answer (JSON or text) of the daemon at the socket `path`.
-
-    Raises:
-        OSError: It does not answer within `seconds`, or refuses.
-    """
+    """Return the answer, JSON or text, to a request at the socket `path`. Raises OSError."""
     connection = _Connection(path, seconds)
     try:
         connection.request(method, path_and_query)

@@ -113,10 +113,7 @@ def remove_images(engine: Engine, *names: str) -> None:
 
 
 def images_with_labels(engine: Engine, *labels: str) -> list[str]:
-    """Return the ids of the images with all labels, each "NAME" or "NAME=value".
-
-    Raises RdmaImagesError where they cannot be known.
-    """
+    """Return the ids of images with all labels ("NAME=value"). Raises RdmaImagesError."""
     try:
         images = request(engine, "GET", f"/images/json?filters={quote(json.dumps({'label': labels}))}")
         return [str(image["Id"]) for image in images]
@@ -165,10 +162,7 @@ def local_name(ref: str) -> str:
 
 
 def ensure_image(engine: Engine, ref: str, progress: Progress = silent) -> str:
-    """Return the local name of the image `ref`, pulled where it is missing.
-
-    Raises RdmaImagesError where it cannot be pulled.
-    """
+    """Return the local name of the image `ref`, pulled if missing. Raises RdmaImagesError."""
     digest, local = ref.partition("@")[2], local_name(ref)
     present_name = next((name for name in (digest, ref) if run(engine, "image", "inspect", name).returncode == 0), "")
     if not present_name:

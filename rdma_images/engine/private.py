@@ -64,10 +64,7 @@ def running() -> Engine | None:
 
 
 def up(progress: Progress = silent) -> Engine:
-    """Return the private engine, started if necessary.
-
-    Raises RdmaImagesError where it cannot be started.
-    """
+    """Return the private engine, started if necessary. Raises RdmaImagesError."""
     if engine := running():
         return engine
     if problem := obstacle():

@@ -25,15 +25,12 @@ class Process:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when `pid` was started, in clock ticks since boot (proc_pid_stat(5), field 22).
-
-    None where it does not run.
-    """
+    """Return the start of a running `pid` in clock ticks since boot, or None."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name, field 2, is in brackets and may hold anything, brackets and blanks too.
+    # proc_pid_stat(5): the start is field 22. The name, field 2, is in brackets and may hold brackets and blanks, too.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 

@@ -146,11 +146,7 @@ def freeable_space(folders: Layout, cache_used: int | None, layers_limit: int) -
 
 
 def build_cache_bytes(folders: Layout) -> int | None:
-    """Return bytes of the private engine's build cache.
-
-    Returns:
-        None where the builder, at work, does not say in time.
-    """
+    """Return the bytes of the private engine's build cache; None without an answer in time."""
     try:
         df = daemon_api.get(folders.socket, "/system/df?type=build-cache", COUNTING)
     except OSError:

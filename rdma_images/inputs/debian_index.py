@@ -70,10 +70,7 @@ def _similar(name: str, packages: Iterable[str]) -> list[str]:
 
 
 def _packages(source: Source, architecture: str, mirrors: Mirrors, progress: Progress) -> Iterator[tuple[str, str]]:
-    """Yield name and version of each package, and the names that packages provide.
-
-    Nothing where it is not known.
-    """
+    """Yield name and version of the archive's packages and provided names, if known."""
     address = mirrors.address(source) or source.upstream
     if not address:
         return

@@ -22,11 +22,7 @@ def folder(package: LocalPackage) -> Path:
 
 
 def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) -> Path:
-    """Return the folder with the files of a commit and its submodules.
-
-    Raises:
-        RdmaImagesError: git cannot fetch it.
-    """
+    """Return the folder of a commit's files, with submodules. Raises RdmaImagesError."""
     target = folder(package)
     with locking.hold(f"repository-{package.digest}", f"fetching {package.origin}", progress):
         if target.is_dir():

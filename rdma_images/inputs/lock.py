@@ -135,10 +135,7 @@ def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
 
 
 def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Resolve the wheels of an image, and write and return its lock.
-
-    Raises RdmaImagesError, see resolve.resolve.
-    """
+    """Resolve an image's wheels; write and return the lock. Raises as `resolve.resolve`."""
     request = lock_request(image)
     if not request.requirements:
         return Lock(request=request, wheels=())
@@ -161,18 +158,12 @@ def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -
 
 
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
-    """Return the lock of an image's compiler, empty where nothing is compiled.
-
-    Raises as `load`.
-    """
+    """Return the lock of an image's compiler, empty for none. Raises as `load`."""
     return read_lock(toolkit_request(image), folder)
 
 
 def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Resolve the compiler of an image, and write and return its lock.
-
-    Raises RdmaImagesError, see resolve.resolve.
-    """
+    """Resolve an image's compiler; write and return the lock. Raises as `resolve.resolve`."""
     request = toolkit_request(image)
     resolved = _resolve(request, mirror_settings)
     atomic.write(lock_path(request, folder), resolved.text())

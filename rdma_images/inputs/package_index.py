@@ -71,13 +71,12 @@ def _uv_index(environ: Environ, *options: str) -> str:
 
 
 def _pip_index(environ: Mapping[str, str]) -> str | None:
-    """Return the index in pip's environment or configuration; None where there is none.
-
-    `pip config get` looks into one file of them, and takes 0.4 s.
-    """
+    """Return the index of pip's environment or configuration, read as pip does; None for none."""
     if configured := environ.get("PIP_INDEX_URL"):
         return configured
     import configparser  # here, because an image whose wheels are locked needs no index
+
+    # `pip config get` looks into one file alone, and takes 0.4 s.
 
     configuration = configparser.RawConfigParser()
     configuration.optionxform = lambda name: name.lower().replace("_", "-").removeprefix("--")  # type: ignore[method-assign,assignment]

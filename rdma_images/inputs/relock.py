@@ -92,11 +92,7 @@ def relock_debian(
 
 
 def release_table(images: Iterable[Image], mirror_settings: Mirrors) -> Table | None:
-    """Return a table of the targets' own packages: locked, newest, warning.
-
-    Returns:
-        None for none.
-    """
+    """Return the targets' own packages: locked, newest, warning. None without any."""
     table = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
     rows = set()
     for image in images:

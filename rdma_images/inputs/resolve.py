@@ -380,11 +380,7 @@ def wheel_size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
 
 
 def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple[str, ...]:
-    """Return the requirements that the source of a release states.
-
-    Raises:
-        RdmaImagesError: The index has no such source, or it says nothing.
-    """
+    """Return the requirements stated in a release's source. Raises RdmaImagesError."""
     address = next(iter(_source_addresses(name, version, wheel_files.file_addresses(name, index, mirrors))), None)
     if address is None:
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")

@@ -127,10 +127,7 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 def _newest_solvable(
     problem: _Problem, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
 ) -> str:
-    """Return the newest torch for which all wheels exist.
-
-    Raises PackageConflictError for none.
-    """
+    """Return the newest torch with wheels of all. Raises PackageConflictError for none."""
     oldest, *_, newest = sorted([*torches, *torches], key=Version)
     unavailable = [version for version in facts.torch.releases if version not in torches]
     excluded = "".join(
@@ -150,10 +147,7 @@ def _newest_solvable(
 
 
 def _explain(conflict: Conflict, planned: str, torch: str = "") -> str:
-    """Return which torch packages need, the chosen one where uv names it.
-
-    Where it names none, its own words.
-    """
+    """Return which torch packages need, the chosen one if possible; else uv's own words."""
     other_needs = [need for need in conflict.needs if need.torch != planned]
     needs_of_torch = [need for need in other_needs if need.torch == torch]
     return (

@@ -46,10 +46,7 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 
 
 def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
-    """Return the sources that have a pin of their own.
-
-    That is all but the package index, which uv and pip take long to name.
-    """
+    """Return the sources with pins of their own: all but the package index."""
     bases = facts.bases.bases
     pinned_sources = [
         source_of_base(image, facts),
@@ -120,10 +117,7 @@ def _archives(role: str, name: str, base: Base) -> Iterator[Source]:
 
 
 def _debian() -> tuple[str, str]:
-    """Return the addresses of Debian's archive and of its security archive here.
-
-    Empty where this host is not Debian.
-    """
+    """Return the host's Debian archive and security archive; empty on other systems."""
     try:
         host = host_apt.debian()
     except RdmaImagesError:

@@ -29,7 +29,10 @@ def lock(
     RdmaImagesError for what cannot be made.
     """
     images = list(images)
-    recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
+    # On a base with a CUDA toolkit, stages install the wheels.
+    recipes = _recipes(
+        (wheel_lock.load(image) for image in images if image.details(BaseDetails).cuda is None), compression
+    )
     locked = locked_digests.read_digests()
     missing_recipes = [recipe for key, recipe in recipes.items() if key not in locked.entries]
     index, opener = sources.index_for(mirrors)
@@ -43,11 +46,6 @@ def lock(
     size = format_bytes(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
     return LockOutcome(locked_digests.NAME, "new" if layers else "kept", detail)
-
-
-def _has_layers(image: Image) -> bool:
-    """Return whether wheels become layers; a base with a CUDA toolkit installs them."""
-    return image.details(BaseDetails).cuda is None
 
 
 def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recipe]:

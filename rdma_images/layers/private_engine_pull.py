@@ -27,10 +27,7 @@ POLL = 0.01  # seconds after which the registry sees that it is to end
 
 
 def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
-    """Pull an image as `ref` into the private engine, which lacks only `blobs`.
-
-    Raises RdmaImagesError where it does not take them.
-    """
+    """Pull an image that lacks only `blobs` as `ref`. Raises EngineRefusedError."""
     for digest, file in blobs.items():
         _link(file, blob_file(digest))
     with _registry(image, blobs) as host:

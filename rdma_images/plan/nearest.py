@@ -49,11 +49,7 @@ def nearest(
 
 
 def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts) -> str | None:
-    """Return the value nearest to the image's own, among `values`, that breaks no rule.
-
-    Returns:
-        None where there is none.
-    """
+    """Return the value of `values` nearest to the image's that breaks no rule, or None."""
     target = Target(summary="", fabric=image.fabric, default=image.axes)
     for _, value in sorted(_steps(axis, candidate(image.target, target, facts), facts, {})):
         if value in values and rules.is_allowed(candidate(image.target, target, facts, {axis: value}), facts):

@@ -30,11 +30,7 @@ def reference_problem(ref: str) -> str | None:
 
 
 def find(ref: str) -> ExistingImage | None:
-    """Return what was measured in the image `ref`.
-
-    Returns:
-        None where it was not, or by another version of this tool.
-    """
+    """Return the measurements of the image `ref`; None without any by this version."""
     record = RECORD.load(_path(ref)) if _path(ref).exists() else None
     return record if record and record.ref == ref else None
 

@@ -33,10 +33,7 @@ class SourcePackages(FactsFile):
 
 
 def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -> tuple[str, ...]:
-    """Return the GPU architectures to compile for, as ("sm_80", "sm_90").
-
-    Empty where no compiler of this CUDA can be had.
-    """
+    """Return the GPUs to compile for, ("sm_80", "sm_90"); empty without a CUDA compiler."""
     if not packages or not cuda.toolkit_requirements(candidate[cuda.NAME], facts):
         return ()
     choice = candidate[nccl_tests.GPU]

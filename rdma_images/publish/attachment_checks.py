@@ -57,11 +57,7 @@ def check_attachment(form: str, content: bytes | None, digest: str, allowed: Col
 
 
 def allowed_failures(report: bytes | None) -> frozenset[str]:
-    """Return the failed checks that the publisher allowed, by the attached report.
-
-    Returns:
-        None where it cannot be read.
-    """
+    """Return the allowed failed checks in the attached report; None if it is unreadable."""
     try:
         return frozenset(statement.parse_predicate(report or b"{}").get("allowedRed") or ())
     except _MALFORMED:

@@ -56,10 +56,7 @@ def unsupported_types(manifest: Manifest, compression: AcceptedCompression) -> t
 
 
 def layers_repository(name_or_address: str) -> Repository:
-    """Return the repository of wheel layers: by a registry's name, or as HOST/REPOSITORY.
-
-    Raises RefusedError for what is neither.
-    """
+    """Return the repository of wheel layers, by registry or address. Raises RefusedError."""
     configured = registries.load_if_present()
     if name_or_address in configured.registries:
         return open_destination(name_or_address, configured.registries[name_or_address]).repository(LAYERS)

@@ -32,11 +32,7 @@ class Signer:
 
 
 def parse_signer(key: str) -> Signer | None:
-    """Return the signer of `--sign`, None where it is empty.
-
-    Raises:
-        RefusedError: The key file is not there.
-    """
+    """Return the signer of `--sign`, None if empty. Raises RefusedError for a missing file."""
     if key and key != KEYLESS:
         _require_key_file("--sign", key)
     return Signer(key) if key else None

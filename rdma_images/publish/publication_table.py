@@ -44,7 +44,8 @@ def _copy_text(copy: PublishedCopy) -> Text:
     output.append("pushed" if copy.result == "pushed" else "there already", "green")
     if traffic.pushed and traffic.seconds:
         output.append(f" in {traffic.seconds:.1f} s, {format_bytes(traffic.pushed / traffic.seconds)}/s")
-    sizes = [f"{format_bytes(count)} {word}" for word, count in _sizes(copy).items() if count]
+    counts = {"sent": traffic.pushed, "mounted": traffic.mounted, "there already": traffic.present}
+    sizes = [f"{format_bytes(count)} {word}" for word, count in counts.items() if count]
     attached = ", ".join(attachment.title for attachment in copy.attached)
     signed = f"; signed with {copy.signed_by}" if copy.signed_by else "; not signed"
     output.append(f"\n  image     {copy.ref}\n")
@@ -60,11 +61,6 @@ def _copy_text(copy: PublishedCopy) -> Text:
 def _indented(error: str) -> str:
     """Return an error whose further lines stand below its first."""
     return error.replace("\n", "\n            ")
-
-
-def _sizes(copy: PublishedCopy) -> dict[str, int]:
-    traffic = copy.traffic
-    return {"sent": traffic.pushed, "mounted": traffic.mounted, "there already": traffic.present}
 
 
 def join_text(results: Sequence[JoinResult]) -> Text:

@@ -63,7 +63,14 @@ def approved_images(
 
 def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
     """Return the images with the policy's decisions. Raises RefusedError for a denied one."""
-    return tuple(_with_decision(approved, policy) for approved in images) if policy else images
+    if policy is None:
+        return images
+    decided = []
+    for approved in images:
+        scan = SCAN.read(approved.image.id)
+        decisions = require(approved.image.id, scan, approved.build.digest, policy, datetime.now(UTC).date())
+        decided.append(replace(approved, scan=scan, decisions=decisions))
+    return tuple(decided)
 
 
 def _approve(
@@ -104,13 +111,6 @@ def require_licenses(image: Image, report: Report | None, matrix: Matrix) -> Non
         raise RefusedError(
             f"{image.id}: {listed}{more}, which the target denies\nleave the package out, or change `licenses`"
         )
-
-
-def _with_decision(approved: ApprovedImage, policy: Policy) -> ApprovedImage:
-    """Return the image with its scan and the policy's decisions, where these let it pass."""
-    scan = SCAN.read(approved.image.id)
-    decisions = require(approved.image.id, scan, approved.build.digest, policy, datetime.now(UTC).date())
-    return replace(approved, scan=scan, decisions=decisions)
 
 
 def publish(

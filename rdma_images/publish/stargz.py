@@ -37,10 +37,7 @@ class StargzConverter:
     def convert(
         self, original: Manifest, repository: Repository, _engine: Callable[[], Engine], scratch: Path
     ) -> ConvertedImage:
-        """Return the image with a table in each layer.
-
-        Raises PublishError where a layer cannot have one.
-        """
+        """Return the image with a table in each layer. Raises PublishError if one cannot have it."""
         layers, files = [], {}
         for layer, diff_id in zip(original.layers(), _diff_ids(repository, original), strict=True):
             if seekable_layer.ANNOTATION not in layer.annotations:

@@ -101,7 +101,8 @@ def _short_tags(image: Image, images: Sequence[Image], matrix: Matrix) -> list[s
     if image.target not in matrix.targets:
         return []
     default = matrix.targets[image.target].complete()
-    lead = _lead_component(image)
+    # What the target is about: the first component in the order of tags.
+    lead = next(component.name for component in components.IN_TAGS if component.name in image.components)
     if any(image.axes.get(name) != value for name, value in default.items() if name not in ("platform", lead)):
         return []
     release_line = _release_line(image.version(lead))
@@ -115,11 +116,6 @@ def _short_tags(image: Image, images: Sequence[Image], matrix: Matrix) -> list[s
     newest = max((other.version(lead) for other in (*rivals, image)), key=sort_key)
     short = [release_line] if image.version(lead) == newest else []
     return short + ([LATEST] if image.axes.get(lead) == default.get(lead) else [])
-
-
-def _lead_component(image: Image) -> str:
-    """Return the component that a target is about: the first of the grammar that it has."""
-    return next(component.name for component in components.IN_TAGS if component.name in image.components)
 
 
 def _release_line(version: str) -> str:

@@ -141,10 +141,7 @@ def index(entries: Iterable[Descriptor]) -> Manifest:
 
 
 def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
-    """Return the descriptors in the field `name` of a manifest; none without it.
-
-    Raises MalformedError where it is no list of descriptors.
-    """
+    """Return the descriptors in the field `name` of a manifest. Raises MalformedError."""
     listed = body.get(name) or []
     if not isinstance(listed, list):
         raise registry_errors.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
@@ -159,11 +156,7 @@ def labels_in(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def config_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the digests of the uncompressed layers in an image's config, lowest first.
-
-    Returns:
-        None where it has none.
-    """
+    """Return the diff ids in an image's config, lowest first; none without any."""
     root = config.get("rootfs")
     listed = root.get("diff_ids") if isinstance(root, Mapping) else None
     return tuple(map(str, listed)) if isinstance(listed, list) else ()
@@ -188,11 +181,7 @@ class Repository:
         self.ref = f"{connection.host}/{name}"
 
     def head(self, reference: str) -> str | None:
-        """Return the digest that a tag or digest leads to.
-
-        Returns:
-            None where the registry has no such thing or repository.
-        """
+        """Return the digest that a tag or digest leads to; None where there is none."""
         try:
             response = self._request("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         except registry_errors.MissingError:
@@ -201,10 +190,7 @@ class Repository:
         return response.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
 
     def manifest(self, reference: str) -> Manifest:
-        """Return the manifest of a tag or digest, checked against a digest.
-
-        Raises ConflictError where the registry answers with another.
-        """
+        """Return a manifest, checked against a requested digest. Raises ConflictError."""
         response = self._request("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         manifest = Manifest(response.headers.get("Content-Type", "").partition(";")[0], response.content)
         if reference.startswith("sha256:") and manifest.digest != reference:
@@ -215,10 +201,7 @@ class Repository:
         return manifest
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the config of an image: its labels, diff ids and creation time.
-
-        Raises MalformedError where it is none.
-        """
+        """Return an image's config: labels, diff ids, time. Raises MalformedError."""
         if "config" not in manifest.body:
             raise registry_errors.MalformedError(
                 f"{self.ref}@{manifest.digest} is no image: it names no config\nname an image, and no attachment"
@@ -266,10 +249,7 @@ class Repository:
         return {digest for digest, present in zip(sizes, answers, strict=True) if present}
 
     def blob(self, digest: str) -> bytes:
-        """Return a small blob's bytes, checked against the digest.
-
-        Raises ConflictError where the registry answers with other bytes.
-        """
+        """Return a small blob, checked against its digest. Raises ConflictError."""
         raw = self._request("GET", f"blobs/{digest}", subject=digest).content
         if sha256_digest(raw) != digest:
             raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")

@@ -45,11 +45,7 @@ def check_reference(text: str) -> str:
 
 
 def resolve_secret(reference: str, environ: Mapping[str, str] = os.environ, named_in: str = "registries.yaml") -> str:
-    """Return the secret that a reference leads to.
-
-    Raises:
-        RefusedError: Its variable or file is missing; the message names it.
-    """
+    """Return the secret of a reference. Raises RefusedError for a missing variable or file."""
     scheme, _, target = reference.partition(":")
     if scheme == "env":
         if value := environ.get(target):

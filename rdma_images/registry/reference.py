@@ -26,10 +26,7 @@ class ImageReference:
 
 
 def parse_reference(text: str) -> ImageReference:
-    """Return the reference in `text`; the tag is "latest" by default.
-
-    Raises RefusedError where it names no registry.
-    """
+    """Return a reference, with "latest" as default tag. Raises RefusedError without registry."""
     host, slash, path = text.partition("/")
     if not slash or not names_registry(host) or not HOST.fullmatch(host):
         raise RefusedError(f"{text!r} names no registry\nwrite host/repository:tag or host/repository@sha256:…")

@@ -36,11 +36,7 @@ class Reading:
 
     @property
     def changes(self) -> dict[str, tuple[Value, Value]]:
-        """Return the values that differ: name -> (recorded, current), "" for a missing one.
-
-        Returns:
-            None for a new version.
-        """
+        """Return the differing values, name -> (recorded, current); none of a new version."""
         if self.recorded is None:
             return {}
         names = [*self.current, *(name for name in self.recorded if name not in self.current)]
@@ -53,7 +49,8 @@ def add_rows(folder: Path, readings: Iterable[Reading], today: date) -> None:
     for reading in readings:
         path = folder / reading.file
         text = path.read_text(encoding="utf-8")
-        atomic.write(path, _dated(_with_row(text, reading), today))
+        dated = re.sub(rf"(?ms)^(  {SOURCE}:$.*?^    read: )\S+", rf"\g<1>{today}", _with_row(text, reading), count=1)
+        atomic.write(path, dated)
 
 
 def yaml_row(version: str, values: dict[str, Value]) -> str:
@@ -79,11 +76,6 @@ def _with_row(text: str, reading: Reading) -> str:
             break
         position = number + 1
     return "".join([*lines[:position], yaml_row(reading.version, dict(reading.current)), *lines[position:]])
-
-
-def _dated(text: str, today: date) -> str:
-    """Return `text` whose source says that it was read `today`."""
-    return re.sub(rf"(?ms)^(  {SOURCE}:$.*?^    read: )\S+", rf"\g<1>{today}", text, count=1)
 
 
 def readings_json(update: Update) -> str:

@@ -23,10 +23,7 @@ def broken_rules(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
 
 
 def unknown_facts(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
-    """Return the facts that the rules lack to judge `candidate`.
-
-    A sentence and its source for each.
-    """
+    """Return the facts that rules lack to judge `candidate`, each with its source."""
     gaps = (rule.unknown(candidate, facts) for rule in RULES)
     return tuple(f"{gap.text} [{gap.source}]" for gap in gaps if gap)
 
