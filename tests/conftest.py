@@ -61,13 +61,13 @@ APART = {  # modules with another real part than `invoke build` in the shared en
 
 
 def part(nodeid: str) -> str:
-    """Return what a test shares with others: the engine that builds, another real part, or its module's fixtures."""
+    """Return the part of the machine that a test shares with others, or its own module."""
     path = PurePath(nodeid.partition("::")[0])
     return APART.get(path.stem, ENGINE) if "e2e" in path.parts else str(path)
 
 
 class ByPart(LoadScopeScheduling):
-    """A module is one worker's; of the modules that share a part, one runs at a time, whichever worker is free.
+    """Give each module to one worker, and run one module of a shared part at a time.
 
     xdist's own groups by mark do nothing under pytest 9.2.
     """
@@ -76,7 +76,7 @@ class ByPart(LoadScopeScheduling):
         return nodeid.partition("::")[0]
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give a worker its next module with the last test of the one before: what waits for that could run elsewhere.
+        """Give a worker its next module together with the last test of the one before.
 
         It starts no test without the next one, which xdist has it know.
         """
@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Yield a validator that a test calls and that is skipped fails the test: it would be skipped with it, unseen."""
+    """Fail a test that calls a validator which is skipped: it would be skipped unseen."""
     report = yield
     if (
         report.skipped

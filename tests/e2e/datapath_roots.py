@@ -1,4 +1,4 @@
-"""Real root filesystems for the data path: Debian with its RDMA packages, whole and broken on purpose."""
+"""Real root filesystems with RDMA packages for the data path, whole and broken."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
 def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
-    """Return a root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
+    """Return a root filesystem of Debian 13 with these packages installed in `folder`."""
     tool = debian_packages.fetch(("mmdebstrap",), "trixie", debian_packages.cache_path("packages", "mmdebstrap"))
     with locking.hold("apt-trixie", "a test's bootstrap"):
         apt = debian_packages.apt("trixie", debian_packages.cache_path("apt", "trixie"))

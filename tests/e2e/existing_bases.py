@@ -1,4 +1,4 @@
-"""Images in the shapes of those that teams have: Debian with NVIDIA's real wheels, by name and digest."""
+"""Images like those that teams have: Debian with NVIDIA's real wheels, by digest."""
 
 import subprocess
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _docker(*words: str, stdin: str | None = None) -> str:
 
 @contextmanager
 def start(folder: Path) -> Iterator[None]:
-    """Provide what the images are made from, once for all: an image imported again is another one to BuildKit's cache.
+    """Provide, once for all tests, what the images are made from.
 
     `folder` gets the wheels.
     """

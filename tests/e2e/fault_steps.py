@@ -21,7 +21,7 @@ PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-plan
 
 @dataclass(frozen=True)
 class ImageFault:
-    """`steps` are added to the good image; `needs` are files of the build context by name; `tag` is of the image.
+    """A fault: `steps` added to the good image, its `needs` by name, and its `tag`.
 
     `besides` are other validators that rightly report the same fault.
     """
@@ -52,7 +52,7 @@ def rename(plugin_symbol: str, kept_symbol: str, file: str = f"{OFI}/lib/libnccl
 
 
 def extension_of_another_torch() -> str:
-    """Return a step that makes a module like one of torch, which wants a symbol that this torch does not have."""
+    """Return a step that makes a module which wants a symbol that this torch lacks."""
     code = (
         f"import glob;d=open(glob.glob('{S}/torch/_C.*.so')[0],'rb').read();assert b'initModule' in d;"
         f"open('{S}/_another.so','wb').write(d.replace(b'initModule',b'initModulx'))"
@@ -61,7 +61,7 @@ def extension_of_another_torch() -> str:
 
 
 def names_topology(folder: str, name: str) -> str:
-    """Return a step that has the stand-in's plugin name a topology file, in the place of the end of its message."""
+    """Return a step that has the stand-in's plugin name a topology file at its end."""
     code = (
         f"p='{OFI}/lib/libnccl-net-ofi.so';d=open(p,'rb').read();"
         "m=b': this image is a rehearsal and cannot use EFA; build it without --rehearse';"

@@ -1,4 +1,4 @@
-"""A real API server and scheduler of Kubernetes, compiled from Debian's source package, with Debian's etcd.
+"""Kubernetes' real API server and scheduler, compiled from Debian's source, with etcd.
 
 1.20.2 is the newest that Debian has in source with all that it needs: it knows extended resources, huge pages, affinity
 and taints, and says why a pod fits nowhere; it drops fields that came later, resource claims among them.
@@ -65,7 +65,7 @@ def programs() -> Path:
 
 
 def _compile(source: Path, root: Path, ready: Path) -> None:
-    """Compile as Debian does: with the vendored dependencies and no modules, after the one file that is generated."""
+    """Compile as Debian does, with vendored dependencies, after one generated file."""
     toolchain = root / "root" / "usr" / "lib" / "go-1.19"
     settings = {
         "GOROOT": toolchain,

@@ -1,4 +1,4 @@
-"""Real parts for the tests of layers: small images of the product's own making, and what BuildKit says it did."""
+"""Small images of the product's own making, and what BuildKit says it did."""
 
 import hashlib
 import io
@@ -64,7 +64,7 @@ class SmallBuild:
     def order(
         self, wheels: Sequence[Wheel], *changes: str, name: str = "small", checkout: Project | None = None
     ) -> BuildSpec:
-        """Return what building it means; with inputs of its own, so that it is built also where it is there."""
+        """Return its build spec, with inputs of its own, so that it is always built."""
         checkout = checkout or project.load()
         (image,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, changes, True)
         spec = build_spec.build_spec(image, checkout, rehearse=True)
@@ -155,7 +155,7 @@ root = "{folder}/root"
 
 @contextmanager
 def remote_builder(engine: Engine, registry: str) -> Iterator[str]:
-    """Run a buildkitd that shares only that registry with the engine, as a builder of buildx, and yield its name."""
+    """Run a buildkitd that shares only that registry with the engine; yield its name."""
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))  # pytest's own folders are too deep for a socket's path
     (folder / "settings").write_text(BUILDKITD.format(folder=folder, registry=registry))
     environ = engine.environ()
@@ -182,7 +182,7 @@ def remote_builder(engine: Engine, registry: str) -> Iterator[str]:
 
 
 def ran(log: str) -> set[str]:
-    """Return the steps that BuildKit ran, from its plain record, without those that it had: "wheel-torch 1/1"."""
+    """Return the steps that BuildKit ran and did not take from its cache: "wheel-torch 1/1"."""
     titles = dict(re.findall(r"(?m)^#(\d+) \[(?:\S+ )?([\w-]+ +\d+/\d+)\] (?:RUN|COPY|ADD|WORKDIR)", log))
     had = set(re.findall(r"(?m)^#(\d+) CACHED$", log))
     return {re.sub(" +", " ", title) for number, title in titles.items() if number not in had}

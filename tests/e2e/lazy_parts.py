@@ -1,4 +1,4 @@
-"""What tests of lazy pulls share: images that are published converted, and a node whose snapshotter reads them in part.
+"""Converted images in a registry, and a node whose snapshotter reads them in part.
 
 A node is a containerd of its own, and needs root.
 """
@@ -81,7 +81,7 @@ def registry_with_login(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @contextmanager
 def built(engine: Engine, folder: Path, compression: str) -> Iterator[Small]:
-    """Provide an image of two layers; they are of 12 MiB, as soci leaves layers below 10 MiB as they are."""
+    """Provide an image of two layers of 12 MiB: soci leaves layers below 10 MiB alone."""
     output = f"oci-mediatypes=true,compression={compression},force-compression=true"
     small = build_small(engine, folder / "context", folder.name.lower(), layers=2, size=12 << 20, output=output)
     try:
@@ -112,7 +112,7 @@ def publish(
 
 @contextmanager
 def node(folder: Path, name: str, program: str, config: str) -> Iterator[tuple[str, ...]]:
-    """Yield ctr's command line for a containerd with the snapshotter `name`, which is `program` with this config."""
+    """Yield ctr's command for a containerd with the snapshotter `name`, run by `program`."""
     (folder / "snapshots").mkdir(parents=True)
     snapshots = ("--root", str(folder / "snapshots"), "--address", str(folder / f"{program}.sock"))
     containerd = CONTAINERD.format(folder=folder, name=name, program=program)

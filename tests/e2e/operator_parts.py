@@ -1,4 +1,4 @@
-"""What an API server and a scheduler lack: a controller that makes a Job's pods, a kubelet, garbage collection.
+"""What an API server and a scheduler lack: controllers, a kubelet, garbage collection.
 
 It is Kubernetes' own Job: this API server crashes on objects of resources that are defined in it, because Go 1.19 is
 newer than a library of its time.

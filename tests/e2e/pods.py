@@ -1,4 +1,4 @@
-"""Pods as processes of this machine, each in a network of its own: what LeaderWorkerSet's controller and a kubelet do.
+"""Pods as processes, each in a network of its own, for controllers and kubelets of tests.
 
 Addresses and names are those that pods get; the container is this machine's file system, not an image.
 """
@@ -95,7 +95,7 @@ def manifest_pods(manifest: Any) -> Iterator[Pod]:
 
 @contextmanager
 def running(manifests: Sequence[Any], folder: Path, path: str) -> Iterator[list[Pod]]:
-    """Yield the pods of the manifests, started; `path` is the PATH of their image. They end with the block."""
+    """Yield the started pods of the manifests, with `path` as PATH; they end with the block."""
     pods = [pod for manifest in manifests for pod in manifest_pods(manifest)]
     configs = {item["metadata"]["name"]: item for item in manifests if item["kind"] == "ConfigMap"}
     bridge, namespace = f"pods{os.getpid()}", manifests[0]["metadata"]["namespace"]
@@ -123,7 +123,7 @@ def running(manifests: Sequence[Any], folder: Path, path: str) -> Iterator[list[
 
 @contextmanager
 def _name_server(addresses: Mapping[str, str]) -> Iterator[None]:
-    """Answer as the cluster's DNS does, RFC 1035: addresses of pods by their whole names, and nothing else."""
+    """Answer like the cluster's DNS (RFC 1035): addresses of pods by their full names."""
     ended = threading.Event()
 
     def serve() -> None:
@@ -217,7 +217,7 @@ def _write_config(volume: Any, configs: Mapping[str, Any], folder: Path) -> None
 
 
 def wait_until_ready(pods: Sequence[Pod], seconds: float) -> None:
-    """Wait until each pod with a readiness probe answers it; all logs are printed where one does not, or ends."""
+    """Wait until each readiness probe answers; print all logs where one does not."""
     deadline = time.monotonic() + seconds
     waiting = [pod for pod in pods if pod.port]
     while waiting := [pod for pod in waiting if not pod.answers()]:

@@ -1,4 +1,4 @@
-"""Real parts for the publishing tests: Debian's docker-registry, small images, and what earlier steps wrote of them."""
+"""Debian's docker-registry, small images, and the results of their earlier steps."""
 
 import functools
 import json
@@ -201,7 +201,7 @@ def build_small(
     platform: str = "linux/amd64",
     text: str = "",
 ) -> Small:
-    """Return an image of `layers` layers of `size` random bytes each, and of one with a licence's `text`, if any.
+    """Return an image of `layers` layers of random bytes, and a layer with `text`, if any.
 
     The same folder gives the same layers. The files keep their times: buildx takes those of equal size and time in a
     folder of equal name for unchanged.

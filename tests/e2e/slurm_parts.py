@@ -51,7 +51,7 @@ PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun")
 
 @contextmanager
 def cluster(state: Path, nodes: int = 2) -> Iterator[Path]:
-    """Start the nodes for a block, and yield the folder of programs that reach them from outside of their namespace."""
+    """Start the nodes for a block; yield the folder of programs that reach them."""
     start = [*START, str(tree()), str(state), "sh", "-c", "echo ready; cat"]
     environ = {**os.environ, "SLURM_NODES": str(nodes)}
     with subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as running:

@@ -1,4 +1,4 @@
-"""Two builds at once, one of which compiles: the other does not wait; and a build that is killed while it compiles."""
+"""Two builds at once, of which one compiles; and a build killed while it compiles."""
 
 import os
 import signal

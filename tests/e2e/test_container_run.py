@@ -1,4 +1,4 @@
-"""Commands in real containers: exit codes, signals, standard input, a terminal, and nothing left behind."""
+"""Commands in real containers: exit codes, signals, input, a terminal, no leftovers."""
 
 import os
 import pty

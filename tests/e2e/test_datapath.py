@@ -148,7 +148,7 @@ with disk.folder_disk(Path(sys.argv[1]), parts.mkfs) as files:
 
 
 def leftover_files(parts: kit.Kit) -> list[str]:
-    """Return what the tier could leave behind: emulators that run, files beside the kit, mounts on any of them."""
+    """Return what the tier could leave behind: emulators, files, mounts."""
     folder = paths.state_folder() / "datapath"
     emulators = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""An image for another processor: built and validated by emulation, and joined with this machine's own."""
+"""An image for another processor: built and validated by emulation, and joined."""
 
 import platform
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def image(of_platform: str) -> Image:
 
 @pytest.fixture(scope="module")
 def refs() -> dict[str, str]:
-    """Return the name of the image in the engine by platform, each built and validated as a user does it."""
+    """Return the name of the image by platform, each built and validated as by a user."""
     by_platform: dict[str, str] = {}
     for name in PLATFORMS:
         output, _ = built("--target", "efa-nccl-tests", "--set", f"platform={name}", "--set", PLUGIN)

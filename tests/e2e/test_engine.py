@@ -1,4 +1,4 @@
-"""The private engine for real: it comes, survives, and goes without a trace. In a state folder of its own."""
+"""The private engine for real, in a state folder of its own: it starts, survives, ends."""
 
 import dataclasses
 import os

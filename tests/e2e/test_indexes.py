@@ -1,4 +1,4 @@
-"""Two package indexes with the same name in both: a package comes from the one that is named for it."""
+"""Two indexes with the same package name: each package comes from the one named for it."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""`invoke job.run` with Debian's kubectl, against an API whose operator, scheduler and kubelets the test plays."""
+"""`invoke job.run` with Debian's kubectl, and a test that plays operator and kubelets."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""`invoke job.run` with Docker on two machines, over a real ssh to this one; docker says how it was called."""
+"""`invoke job.run` with Docker on two machines, over a real ssh to this one."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A node that fails its check, on a real Slurm with a node to spare: the next attempt is without it."""
+"""A node that fails its check on a real Slurm: the next attempt runs without it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The scripts of an MPIJob's pods with a real Open MPI and OpenSSH: three machines, as far as the network can tell."""
+"""The scripts of an MPIJob's pods with a real Open MPI and OpenSSH on three "machines"."""
 
 import re
 import subprocess

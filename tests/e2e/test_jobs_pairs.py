@@ -1,4 +1,4 @@
-"""The lines of docs/reference/results.md for slow nodes, on a real Slurm of eight nodes whose speeds are planted."""
+"""Finding slow nodes as in docs/reference/results.md, on a real Slurm of eight nodes."""
 
 import os
 import random
@@ -48,7 +48,7 @@ def lines() -> tuple[str, str]:
 
 
 def plant(folder: Path) -> None:
-    """Write what nccl-tests prints for each pair: 440 GB/s with 3 % of noise, and half of it with the slow node."""
+    """Write nccl-tests' output for each pair: 440 GB/s with noise, half with the slow node."""
     folder.mkdir()
     chance = random.Random(1)
     for pair in combinations(NODES, 2):

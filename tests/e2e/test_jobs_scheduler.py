@@ -1,4 +1,4 @@
-"""The pods of generated jobs before a real scheduler: what fits is bound, one a node; what does not, and why not."""
+"""Pods of generated jobs before a real scheduler: what it binds, and what it refuses."""
 
 import json
 import os

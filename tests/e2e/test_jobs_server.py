@@ -1,4 +1,4 @@
-"""Servers over several nodes, started: the pods' commands as they are written, the real SGLang router and a real Ray.
+"""Started servers over several nodes: the written commands, a real router, a real Ray.
 
 In place of the servers, which need GPUs and models, are programs of their names that take the documented options, meet
 the other nodes where they are told to, and answer requests. What they print is seen in the answers.
@@ -107,7 +107,7 @@ http.server.ThreadingHTTPServer(("", 8000), Answer).serve_forever()
 
 
 def image(name: str, *packages: str) -> str:
-    """Return the PATH of a virtual environment with packages of the index, kept in the state folder between runs."""
+    """Return the PATH of a virtual environment with packages, kept between runs."""
     folder = paths.state_folder() / name
     if not (folder / "complete").exists():
         uv = find_uv_bin()
@@ -137,7 +137,7 @@ def request_json(pod: pods.Pod, path: str, body: Any = None, method: str = "") -
 
 
 def wait_for_workers(router: pods.Pod, count: int) -> None:
-    """Wait until SGLang's router, which answers before it has found its servers, has all of them healthy."""
+    """Wait until SGLang's router has found all of its servers healthy."""
     deadline = time.monotonic() + 120
     while sum(worker["is_healthy"] for worker in request_json(router, "/workers")["workers"]) < count:
         assert time.monotonic() < deadline, router.log.read_text()[-4000:]

@@ -1,4 +1,4 @@
-"""SkyPilot's own reading of the task that is generated for it; its package is large, and so this is asked for."""
+"""SkyPilot's own reading of a generated task; its large package is an option."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The check of two nodes with two adapters each, in networks of their own: which adapters reach which."""
+"""The check of two nodes with two adapters each: which adapters reach which."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def ip(*words: str) -> None:
 
 
 def wait_for_links(name: str) -> None:
-    """Wait until the links of a network namespace are running, a moment after both of their ends are up."""
+    """Wait until the links of a network namespace are running."""
     deadline = time.monotonic() + 10
     states = subprocess.run(["ip", "-n", name, "-brief", "link"], capture_output=True, text=True, check=True)
     while states.stdout.count(" UP ") < len(LINKS) and time.monotonic() < deadline:
@@ -53,7 +53,7 @@ def wait_for_links(name: str) -> None:
 
 
 def warnings(networks: dict[int, str], folder: Path, **variables: str) -> list[str]:
-    """Return what the check of both nodes says of rails and neighbours, each started as every launcher starts it."""
+    """Return what the checks of both nodes say of rails and neighbours."""
     running = []
     for node, name in networks.items():
         root = folder / str(node)

@@ -1,4 +1,4 @@
-"""The guide "Your own work in an image", run as it is written: from `init` to an image, then changes of the code."""
+"""The guide "Your own work in an image", run as it is written."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_the_page_builds_an_image_that_imports_all_and_runs_the_script(folder: F
 
 
 def comparable(tree: Tree) -> Tree:
-    """Return the tree with the first path of each library in place of its inode, which differs between two images."""
+    """Return the tree with the first path of each library in place of its inode."""
     libraries = tree.files.libraries
     first: dict[str, str] = {}
     for path, about in libraries.items():

@@ -185,7 +185,7 @@ def signing(
 
 
 def elsewhere(image: Image, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: str) -> None:
-    """Another machine, that built and proved the same bytes at another time and knows of no publication."""
+    """Provide another machine that built the same bytes, and knows no publication."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / f"elsewhere-{finished[:10]}")
     built, report = green(image, small)
     write_steps(image, dataclasses.replace(built, finished=finished), dataclasses.replace(report, started=finished))

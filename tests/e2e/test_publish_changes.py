@@ -1,4 +1,4 @@
-"""A pull request builds what its change touches: real commits in a clone, seen by the clone's own code."""
+"""A pull request builds what it changes: real commits, judged by the clone's own code."""
 
 import json
 import subprocess

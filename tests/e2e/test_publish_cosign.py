@@ -1,4 +1,4 @@
-"""cosign from 2.4 to 3: each version signs and verifies with a key file, and the other reads what it wrote."""
+"""cosign 2.4 to 3: each version signs and verifies with a key, also the other's work."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def image(connection: Connection, request: pytest.FixtureRequest) -> str:
 
 
 def client(folder: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Cosign:
-    """cosign as it is found when `folder` is the first on the PATH, with no way to Sigstore's public services."""
+    """Return the cosign found first in `folder`, without Sigstore's public services."""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", connection.host)

@@ -1,4 +1,4 @@
-"""What goes wrong on the way: a registry that dies, stalls, fills up, or changes its mind about a password."""
+"""Faults while publishing: a registry dies, stalls, fills up, or refuses a password."""
 
 import json
 import os

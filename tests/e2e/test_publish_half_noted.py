@@ -1,4 +1,4 @@
-"""A registry that was killed, or lost its power, while it wrote: what it left half noted is sent again, or told."""
+"""A registry that died while it wrote: what it recorded in part is repaired or reported."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def published(engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 
 
 def publication_note(registry: Registry, item: ApprovedImage, name: str, turn: int = 0) -> Path:
-    """Return of the notes of the repository whose path matches `name`, the one that was written at that turn."""
+    """Return the note of the repository that matches `name` and was written at that turn."""
     tags = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
     return [path for path in stored_files(registry) if path.match(f"{REPOSITORY}/{name.format(**tags)}/link")][turn]
 

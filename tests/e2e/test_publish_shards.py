@@ -1,4 +1,4 @@
-"""Two engines that share nothing but a registry cache build disjoint shards; what both need is done once."""
+"""Two engines that share only a registry cache build disjoint shards, nothing twice."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`publish --lazy soci` with the real parts: an engine, a registry with passwords, cosign, and soci itself.
+"""`publish --lazy soci` with a real engine, registry, cosign and soci.
 
 The last one has containerd with SOCI's snapshotter, too. Neither is in a package of the Debian that CI has: where they
 are not on the PATH, these tests are skipped.

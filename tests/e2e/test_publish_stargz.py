@@ -1,4 +1,4 @@
-"""`publish --lazy stargz` with the real parts: an engine, a registry with passwords, cosign, stargz-snapshotter.
+"""`publish --lazy stargz` with a real engine, registry, cosign and stargz-snapshotter.
 
 The snapshotter is in no package: where it is not on the PATH, the test that has a node is skipped.
 """
@@ -132,7 +132,7 @@ def test_a_node_sees_the_same_files_in_part_and_whole(tmp_path: Path) -> None:
 
 
 def file_digests(root: Path) -> dict[str, Any]:
-    """Return all that a program sees of each file, by path; of a folder in no layer, only that it is there."""
+    """Return all that a program sees of each file, by path."""
     digests: dict[str, Any] = {}
     inodes: dict[tuple[int, int], str] = {}
     # containerd takes a time before 1970 for 1970 when it unpacks.

@@ -24,7 +24,7 @@ TARGETS = matrix.load().targets
 
 
 def plugins() -> list[object]:
-    """Target and version: each target with the newest plugin, and efa-nccl-tests also with the oldest and the bundled.
+    """Return pairs of target and plugin version: the newest, and for one also older ones.
 
     The oldest is the oldest that compiles with CUDA 13, the only one that NVIDIA's wheels are a whole toolkit for:
     1.14.0 does not (PFN_cuCtxGetDevice), whether those up to 1.17.0 do is not known.
@@ -41,7 +41,7 @@ def plugins() -> list[object]:
 
 
 def write_project(folder: Path, component: str, version: str) -> dict[str, str]:
-    """Return a copy of this checkout that pins the real file by its digest; the environment to run it in."""
+    """Write a copy of this checkout that pins the real file; return its environment."""
     tarball = real_parts.tarballs(component)[version]
     checkout.copied(folder)
     content = tarball.read_bytes()

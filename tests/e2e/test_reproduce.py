@@ -1,4 +1,4 @@
-"""An image from a lock of Debian's archive, published, and built again on an engine that has nothing of it."""
+"""A published image from a lock of Debian's archive, rebuilt on an empty engine."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def folder(tmp_path: Path, program: Path, registry: Registry, archive: snapshot.
 
 @pytest.fixture
 def second_state() -> Iterator[Path]:
-    """Provide a state folder of its own; it has what comes from Debian's archive for the tools, and no base."""
+    """Provide a state folder with tools of Debian's archive, and without bases."""
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))  # pytest's own folders are too deep for a socket's path
     for name in FROM_ARCHIVE:
         if (paths.state_folder() / name).exists():

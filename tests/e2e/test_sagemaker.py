@@ -1,4 +1,4 @@
-"""A SageMaker training job in the image: its own `train`, real torchrun, and two containers as the job's two hosts.
+"""A SageMaker job in the image: its own `train`, real torchrun, two containers as hosts.
 
 The engine here may have no network for containers. The first host's container has a loopback interface alone, with an
 address for each host; the second container shares it, and /etc/hosts with it.
@@ -76,7 +76,7 @@ Start = Callable[..., str]
 
 @pytest.fixture
 def start(image: str, tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a host's container with a program and hyperparameters, and returns its name."""
+    """Return a function that starts a host's container and returns its name."""
     lines: list[str] = []
 
     def run(current: str, program: str, hosts: list[str], **arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""A package of CUDA code that has no wheel, compiled for an image by the toolkit in NVIDIA's wheels."""
+"""A package of CUDA code without a wheel, compiled by the toolkit in NVIDIA's wheels."""
 
 import os
 import shutil

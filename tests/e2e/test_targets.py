@@ -1,4 +1,4 @@
-"""Every target, built for real in a rehearsal and looked at from the inside: what it is for must work in it."""
+"""Every target, built as a rehearsal: what it is for must work in it."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def label(image: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def for_nobody() -> Iterator[list[str]]:
-    """Yield a list of images to remove, together at the end: a build right after a removal may still count on them."""
+    """Yield a list of images that are removed together at the end."""
     lines: list[str] = []
     yield lines
     environ = engines.ensure().environ()
@@ -121,7 +121,7 @@ def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path: Path, for_nobod
 
 @pytest.fixture(scope="module")
 def devel_image(for_nobody: list[str]) -> str:
-    """Return the name of an image to compile in, on a CUDA base, with a plugin that was compiled for it."""
+    """Return the name of a devel image on a CUDA base, with a compiled plugin."""
     image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel", "--set", "aws-ofi-nccl=1.20.0")
     for_nobody.append(image)
     return image

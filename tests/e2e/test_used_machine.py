@@ -1,4 +1,4 @@
-"""Layers on a machine that has seen other builds: whatever came before, a build has the layers of a fresh machine.
+"""Builds on a machine that has seen others have the layers of a fresh machine.
 
 One engine and one state folder live through all sequences: what one sequence leaves is there for the next.
 """
@@ -113,7 +113,7 @@ class World:
         return Recipe(f"wheel-{name}", (layer_wheels.locked(wheel),), compression)
 
     def build(self, variant: Variant) -> None:
-        """Build a variant; it has the layers that were made for it, and those that it had when it was first built."""
+        """Build a variant, and require the layers that it had at first."""
         print("build", variant)
         checkout, target, base, part, compression = variant
         recipes = tuple(self.recipe(checkout, name, compression) for name in TARGETS[target])

@@ -1,4 +1,4 @@
-"""Any image can be measured, whatever it lacks and whatever it does; nothing of it reaches out, nothing of it stays."""
+"""Any image can be measured, whatever it lacks or does, and nothing of it gets out."""
 
 import json
 import shutil

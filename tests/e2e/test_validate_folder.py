@@ -1,4 +1,4 @@
-"""`validate --folder`: a virtual environment with NVIDIA's own NCCL, and a process that opens it there."""
+"""`validate --folder` of a virtual environment with NVIDIA's NCCL, opened by a process."""
 
 import json
 import subprocess

@@ -106,12 +106,12 @@ def test_the_faults_of_an_image_turn_their_checks_red(titles: tuple[str, ...], p
 
 
 def run_check(fault: ImageFault, parts: Path) -> Check:
-    """Return the check that failed for the image with this fault; no other did but those that the fault names."""
+    """Return the one check that fails for the image with this fault."""
     return run_checks([fault], parts)[fault.validator]
 
 
 def run_checks(faults: Sequence[ImageFault], parts: Path) -> dict[str, Check]:
-    """Return the checks by id that failed for the image with these faults, which are those that the faults name."""
+    """Return the failed checks, by id, of the image with these faults."""
     needs = [name for fault in faults for name in fault.needs]
     for name in needs:
         validated.wheel(name, parts)

@@ -1,4 +1,4 @@
-"""A real training for Slurm: the image of efa-pytorch as an OCI bundle, and a script that trains on CPUs with gloo."""
+"""A real training for Slurm: efa-pytorch as an OCI bundle, and a script for CPUs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the tests of the validators share: a good image, images made from it, and what they are made with."""
+"""A good image and images made from it, for the tests of validators."""
 
 import functools
 import shutil
@@ -87,7 +87,7 @@ def wheel(name: str, folder: Path) -> Path:
 
 
 def into_engine(ref: str) -> list[str]:
-    """Return the options of buildx that put an image into the engine, its layers by zstd's fastest level.
+    """Return buildx's options for an image in the engine, compressed by the fastest level.
 
     `--load` compresses them by gzip, which takes most of the time of a layer with an NCCL in it.
     """

@@ -1,4 +1,4 @@
-"""What registries and package indexes answer, damaged, over real connections; and the archives that they hand out."""
+"""Damaged answers of registries and indexes, over real connections, and their archives."""
 
 import socket
 import tarfile
@@ -139,7 +139,7 @@ def read_wheel(content: bytes, folder: Path) -> None:
 
 
 def a_zstd_layer() -> bytes:
-    """Return a layer of several frames, of which one says its size, one does not, and one has no content."""
+    """Return a layer of frames with a size, without a size, and without content."""
     buffer = BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name in ("etc/passwd", "opt/large"):

@@ -1,4 +1,4 @@
-"""Every parser of data that others write, given damaged and hostile data: an answer or a sentence, in bounded time."""
+"""Every parser of foreign data, given damaged data: an answer or a sentence, in time."""
 
 import io
 import json
@@ -110,7 +110,7 @@ def as_bytes(document: object) -> bytes:
 
 
 def in_file(read: Callable[[Path], object], *allowed: type[Exception]) -> Callable[[bytes], None]:
-    """Return what writes its bytes to a file, and reads that; `allowed` are the errors of the reader's contract."""
+    """Return a reader of bytes by way of a file; `allowed` are errors of its contract."""
 
     def run(content: bytes) -> None:
         path = paths.IMAGES / "untrusted"

@@ -1,1 +1,1 @@
-"""Incidents: images as they went wrong in the field, and good images of other makers that must not be blamed."""
+"""Images as they failed in the field, and good images that must not be blamed."""

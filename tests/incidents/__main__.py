@@ -1,4 +1,4 @@
-"""Print how many incidents are reported, for the wrong reason or not at all, and how many good images are blamed."""
+"""Print how many incidents are reported, wrongly or not at all, and good images blamed."""
 
 from collections.abc import Mapping
 

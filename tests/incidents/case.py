@@ -91,7 +91,7 @@ def _changed(image: IncidentImage, change: ImageChange) -> IncidentImage:
 
 
 def read(folder: Path) -> dict[str, Incident]:
-    """Return the cases of all files below a folder by name. Raises RefusedError for a name that two cases have."""
+    """Return all cases below a folder by name. Raises RefusedError for a repeated name."""
     cases: dict[str, Incident] = {}
     files: dict[str, Path] = {}
     for file in sorted(folder.rglob("*.yaml")):

@@ -1,4 +1,4 @@
-"""Small ELF libraries with what the read-out looks at: what they need, offer, are called and hold as text."""
+"""Small ELF libraries with all that the read-out looks at."""
 
 import struct
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ def library(
 
 
 def _file(contents: list[bytes], kinds: list[tuple[int, int]], machine: str, bits: int) -> bytes:
-    """Return the file with these sections, each with its kind and the section that it refers to, and their names."""
+    """Return the file with these sections, each with its kind, link and name."""
     section_names, name_offsets = _strings(NAMES)
     padded = [content.ljust(-(-len(content) // ALIGN) * ALIGN, b"\0") for content in (*contents, section_names)]
     positions = [HEADER, *(HEADER + total for total in accumulate(map(len, padded)))]

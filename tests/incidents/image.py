@@ -68,7 +68,7 @@ class ElfLibrary(IncidentData):
 
 
 class ImageFile(IncidentData):
-    """One file: text, bytes, a library, a link, or what is no file; `mode` are its permissions in octal."""
+    """One file: text, bytes, a library, a link or a device, with its octal `mode`."""
 
     text: str = ""
     hex: str = ""
@@ -106,7 +106,7 @@ ImageFiles = dict[str, Annotated[ImageFile, BeforeValidator(_file)] | None]
 
 
 class OtherInstaller(IncidentData):
-    """Another EFA installer than the base's: its version, and those in the names of its files; "" for the base's."""
+    """Another EFA installer than the base's: its version, and those of its files."""
 
     version: str = ""
     libibverbs: str = ""  # 1.14.48.0 of rdma-core 48, for which libefa is the provider
@@ -261,7 +261,7 @@ class IncidentImage(IncidentData):
 
 
 def _with_wheels(files: Mapping[str, ImageFile], wheels: Mapping[str, str | None]) -> dict[str, ImageFile]:
-    """Return the files with the METADATA of these versions of wheels, and of no others, where the first wheel is."""
+    """Return the files with exactly these wheels' METADATA, where the first wheel is."""
     installed_wheels = (posixpath.dirname(posixpath.dirname(path)) for path in files if path.endswith(METADATA))
     site = next(installed_wheels, SITE_PACKAGES)
     folders = {name: f"{site}/{name.replace('-', '_')}-" for name in wheels}
@@ -274,7 +274,7 @@ def _with_wheels(files: Mapping[str, ImageFile], wheels: Mapping[str, str | None
 
 
 def _completed(files: Mapping[str, ImageFile | None], before: Mapping[str, ImageFile]) -> dict[str, ImageFile | None]:
-    """Return the files, each library with what it does not say of itself taken from the one that it replaces."""
+    """Return the files, each library completed from the one that it replaces."""
     completed = dict(files)
     for path, file in files.items():
         earlier = before.get(path)

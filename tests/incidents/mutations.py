@@ -141,7 +141,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
 
 
 def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
-    """Yield each mutation of the modules, and whether it survives: every case fails as it did, and the tests pass.
+    """Yield each mutation of the modules, and whether no case and no test notices it.
 
     Raises RuntimeError where the tests fail without a mutation: they would tell nothing.
     """

@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def read_image(name: str, image: IncidentImage) -> Inspection:
-    """Return all that is known of the image without an engine: read from its files, nothing of it started."""
+    """Return all that is known of the image from its files, without starting anything."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         answers = readout.encoded_answers(io.BytesIO(image.tar()), Path(folder), subject)
@@ -70,7 +70,7 @@ def run_checks(
 
 
 def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
-    """Return what becomes of each case: of its image, and with its fix, for the checks that reported it."""
+    """Return the outcome of each case, for its image and for the fixed image."""
     before = run_checks({name: incident.image for name, incident in incidents.items()})
     results = {name: outcome(incident, before[name]) for name, incident in incidents.items()}
     fixed = {name: image for name, case in incidents.items() if (image := case.fixed) and results[name].reported}

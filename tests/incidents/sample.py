@@ -14,7 +14,7 @@ from tests.incidents.case import Cases, Incident
 
 
 def first_lines(name: str, incident: Incident) -> list[str]:
-    """Return the two lines of the answer, of a chain that holds the second alone, and the first line of each finding.
+    """Return the two lines of the answer, then the first line of each finding.
 
     Notes are none: they are folded.
     """

@@ -36,7 +36,7 @@ def unpacked(data: bytes, image_config: ImageConfig, folder: Path) -> dict[str, 
 
 
 def compared(data: bytes, image_config: ImageConfig) -> dict[str, Any]:
-    """Measure an image in both ways and compare everything; files are told apart by what is the same file."""
+    """Measure an image in both ways, and compare everything."""
     with tempfile.TemporaryDirectory(prefix="rdma-images-both-", dir=MEMORY) as folder:
         ways = Path(folder) / "export", Path(folder) / "unpacked"
         for way in ways:
@@ -61,7 +61,7 @@ def needs_root(image: IncidentImage) -> bool:
 
 
 def runs_by_default(number: int, incident: Incident) -> bool:
-    """Return whether a case runs without --exhaustive: one of three, and those that make a program a link."""
+    """Return whether a case runs without --exhaustive: one of three, and some more."""
     links = [path for path, file in incident.files.items() if file and file.link]
     return number % 3 == 0 or any("/bin/" in path for path in links)
 

@@ -1,4 +1,4 @@
-"""Every incident is reported for its own reason, its fix works, and good images of other makers get no error."""
+"""Incidents are reported for their reasons, fixes work, good images get no error."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the examples of `--help` name, in a copy of the checkout: an image's records, jobs, logs, results, reports.
+"""The files that the examples of `--help` name, in a copy of the checkout.
 
 `python -m tests.support.example_files` writes them into the current folder, which is such a copy.
 """

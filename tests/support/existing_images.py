@@ -47,7 +47,7 @@ def existing(**changes: Any) -> ExistingImage:
 
 
 def ngc() -> ExistingImage:
-    """Return an image in the shape of NGC's: HPC-X with its own plugin first, CUDA's toolkit, an entry point."""
+    """Return an image like NGC's: HPC-X's plugin first, CUDA's toolkit, an entry point."""
     folder = "/opt/hpcx/nccl_rdma_sharp_plugin/lib"
     return existing(
         system="ubuntu24.04",
@@ -69,7 +69,7 @@ def ngc() -> ExistingImage:
 
 
 def planned_onto(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, **changes: str) -> Image:
-    """Return the image that adds EFA to `base`, whose measurement is written below the state folder `state`."""
+    """Return the image that adds EFA to `base`, whose measurement it writes."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
     onto_records.write(base)
     matrix = yaml_file.loads(MATRIX, Matrix, "matrix.yaml")

@@ -11,7 +11,7 @@ from rdma_images.plan import matrix, planner
 
 @cache
 def planned() -> Image:
-    """efa-pytorch on debian13 with torch 2.15.0, whatever the default row is; its lock has only what torch brings."""
+    """Return efa-pytorch on debian13 with torch 2.15.0, whatever the default row is."""
     axes = {"base": "debian13", "pytorch": "2.15.0", "efa-installer": "1.50.0"}
     (image,) = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"], changes=axes).images
     return replace(image, python_packages=())
@@ -26,7 +26,7 @@ def planned_image(
     axes: dict[str, str] | None = None,
     python_packages: tuple[str, ...] = (),
 ) -> Image:
-    """Return the planned image; `components` are added to its own, None takes one away, the others are its fields."""
+    """Return the planned image with other components (None removes one) and fields."""
     default = planned()
     axes = axes or default.axes
     base = axes["base"]

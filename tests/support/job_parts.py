@@ -130,7 +130,7 @@ def pods(written_job: Job) -> list[Any]:
 
 
 def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
-    """Return all that a launcher can be told; its code goes into `folder`, `hidden` into a hidden file of it."""
+    """Return a job with every field, its code in `folder`, `hidden` in a hidden file."""
     fields = load_project().facts.launchers.launchers[launcher].fields
     mounts = {
         "host-path": "/fsx/my:/local",

@@ -1,4 +1,4 @@
-"""As much of Kubernetes' API, with state, as kubectl calls: discovery, create, get, list, delete and logs.
+"""The part of Kubernetes' API that kubectl calls, with state.
 
 The test plays the operator, the scheduler and the kubelet: it gives a step for each time that the pods are listed.
 """

@@ -1,4 +1,4 @@
-"""Reads one file of a layer by its table of contents, in Python, as a node's snapshotter does: by ranges of bytes."""
+"""Read one file of a layer by its table of contents, as a node's snapshotter does."""
 
 import hashlib
 import json

@@ -36,7 +36,7 @@ class Snapshot:
             return None
 
     def restore(self) -> None:
-        """Remove our images and files that are new, and as much of the builder's cache as is more than before."""
+        """Remove new images and files of ours, and new entries of the builder's cache."""
         try:
             prune.remove(self.engine, [i for i in prune.unused_images(self.engine, ()) if i not in self.images])
             if self.cache is not None:

@@ -1,4 +1,4 @@
-"""A web server on the loopback interface that answers as a test tells it, and remembers what it was asked."""
+"""A web server on the loopback interface that answers as a test says, and keeps requests."""
 
 import base64
 import random
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def free_port() -> int:
-    """Return a port below those that the kernel gives to connections: none takes it while its server is down."""
+    """Return a port that the kernel gives to no connection while its server is down."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(lowest // 2, lowest)

@@ -1,4 +1,4 @@
-"""The text of nccl-tests as its versions print it, with the widths of src/common.cu and src/util.cu at each tag."""
+"""The output of nccl-tests by version, with the widths of common.cu and util.cu."""
 
 from collections.abc import Sequence
 

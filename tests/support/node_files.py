@@ -40,7 +40,7 @@ def write_device(
 
 
 def run_check(root: Path, *arguments: str, user: int | None = None, **variables: str) -> list[str]:
-    """Return what the check prints, started by a user as every launcher starts it, and without the last line."""
+    """Return what the node check prints, started as launchers do, without its last line."""
     done = subprocess.run(
         [
             "sh",

@@ -1,4 +1,4 @@
-"""Generated bad input: what a test edits texts with, and how long and how much reading one may take."""
+"""Generated bad input: edits of texts, and limits of time and memory for reading it."""
 
 import resource
 import time

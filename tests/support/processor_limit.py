@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def processor_limit(seconds: float) -> Iterator[None]:
-    """Fail where the block takes more than `seconds`; a pattern that goes back over its text takes hours."""
+    """Fail where the block takes more than `seconds` of processor time."""
 
     def fail(*_: object) -> None:
         raise AssertionError(f"took more than {seconds:g} s of processor time")

@@ -1,4 +1,4 @@
-"""What the tests of publishing share: an image as it would be published, and the same in a registry of a test."""
+"""An image as it would be published, and the same in a test's registry."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def make_artifacts(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artif
 
 
 def put_image(repository: Repository, image: Image, platform: str = "linux/amd64", **more: str) -> Manifest:
-    """Return an image without layers that says what `image` is; its manifest, which the registry has by digest."""
+    """Put an image without layers into the registry, and return its manifest."""
     system, _, architecture = platform.partition("/")
     labels = {"org.opencontainers.image.version": image.tag}
     config = {"os": system, "architecture": architecture, "config": {"Labels": labels}, **more}

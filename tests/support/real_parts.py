@@ -1,4 +1,4 @@
-"""The vendors' own files, in the folder that RDMA_IMAGES_REAL_SOURCES names: what a stand-in is compared with."""
+"""The vendors' own files in RDMA_IMAGES_REAL_SOURCES, to compare stand-ins with."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def tarballs(component: str) -> dict[str, Path]:
 
 
 def parameters(component: str) -> list[object]:
-    """Return a test's parameters: every version that is there, else one that is skipped with the reason."""
+    """Return a test's parameters: every version at hand, else a skipped one."""
     if available := tarballs(component):
         return list(available)
     return [pytest.param("", marks=pytest.mark.skip(reason=missing(component)))]

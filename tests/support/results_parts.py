@@ -1,4 +1,4 @@
-"""Logs of jobs on hardware that is not here: NCCL's lines as real logs have them, with the values of one job."""
+"""Logs of jobs on other hardware: NCCL's real lines with the values of one job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

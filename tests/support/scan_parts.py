@@ -1,4 +1,4 @@
-"""Reports of scanners in each tool's own form, small: two vulnerabilities, in a Debian package and in a wheel."""
+"""Small scanner reports in each tool's form, with a Debian and a wheel vulnerability."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A Sigstore of one's own: an authority for certificates, its log and the log of signatures, and bundles from them."""
+"""A Sigstore for tests: a certificate authority, both logs, and bundles from them."""
 
 import base64
 import hashlib

@@ -33,7 +33,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class SnapshotServer(ThreadingHTTPServer):
-    """A snapshot: what is in the folder stays; as long as `fills`, what is missing comes from the archive of this host.
+    """A snapshot in a folder; while `fills`, the host's archive completes it.
 
     `moments` are those that were asked for.
     """

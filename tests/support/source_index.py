@@ -1,4 +1,4 @@
-"""Package indexes: of a small package of CUDA code that has no wheel, or of any; the others are the real index's."""
+"""Package indexes with a small CUDA package that has no wheel, beside the real index."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""The validators over a case in this process: a quarter of the time that `suite.run` takes in one of its own."""
+"""The validators over a case in this process, in a quarter of `suite.run`'s time."""
 
 import contextlib
 import io

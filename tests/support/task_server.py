@@ -1,4 +1,4 @@
-"""`invoke` as it is typed, from one process that has imported the tasks: a fork takes a tenth of a start of Python.
+"""`invoke` as typed, forked from a process with the tasks: a tenth of Python's start.
 
 Each call is a process of its own, with its own folder, variables, input, outputs and exit code. What a start itself
 does (which modules it imports, signals, a standard output that is closed) is tested with a Python of its own.

@@ -26,7 +26,7 @@ def text(repository: str, revision: str, path: str) -> str:
 
 @cache
 def resource(repository: str, revision: str, path: str, version: str) -> Any:
-    """Return the schema of a custom resource, made as strict as an API server with strict field validation."""
+    """Return the schema of a custom resource, strict as an API server's validation."""
     definition = yaml.load(text(repository, revision, path), Loader=yaml.CSafeLoader)
     (schema,) = [item["schema"] for item in definition["spec"]["versions"] if item["name"] == version]
     strict = _strict(schema["openAPIV3Schema"])

@@ -9,7 +9,7 @@ from rdma_images.core import paths
 
 
 def installed(folder: Path) -> Path:
-    """Return the command `rdma-images` of a wheel built from this checkout, in a new environment in `folder`.
+    """Return the command `rdma-images` of this checkout's wheel, installed in `folder`.
 
     What the wheel depends on is taken from the environment of the tests, which has it.
     """

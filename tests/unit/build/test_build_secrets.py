@@ -1,4 +1,4 @@
-"""What a build is told in secret: complete for its base, readable by nobody else, gone with the build."""
+"""The secrets of a build: complete for its base, private, gone with the build."""
 
 import shutil
 import ssl

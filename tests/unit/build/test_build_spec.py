@@ -1,4 +1,4 @@
-"""What a build locks by itself: a build to ship in locks/, to be committed; a rehearsal below build/."""
+"""What a build locks: in locks/ for a build to ship, below build/ for a rehearsal."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -23,7 +23,7 @@ VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}
 
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockRequest]:
-    """Return what the package index was asked, for a project that has locks of the builder's tools alone."""
+    """Return what the index is asked for a project with locks of the tools alone."""
     tools = {name: lock.tools_path(name).read_text() for name in get_args(Platform)}
     for name in ("LOCKS", "BUILD", "IMAGES"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())

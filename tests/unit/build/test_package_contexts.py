@@ -1,4 +1,4 @@
-"""Packages that no index has, as build contexts: code that changes is built again, and nothing else is."""
+"""Packages of no index as build contexts: only changed code is built again."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a failed build says at its end: the failed step's own first complaint, in lines that BuildKit printed."""
+"""The bake command, and what a failed build says at its end."""
 
 import dataclasses
 import os

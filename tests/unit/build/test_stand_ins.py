@@ -1,4 +1,4 @@
-"""Stand-ins refuse what the real thing refuses: a rehearsal that takes every flag would prove nothing."""
+"""Stand-ins refuse what the real thing refuses, else a rehearsal proves nothing."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The rest of an image is built while its wheels' layers are brought, and not before them where they are there."""
+"""The rest of an image is built while its wheels' layers are brought."""
 
 import threading
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def test_layers_of_a_registry_come_meanwhile(
 
 @pytest.fixture
 def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
-    """Return the same where a registry has the layer, of another digest; the private engine has none, and takes any."""
+    """Return the same where a registry has the layer under another digest."""
 
     def query_registry(layer_set: LayerSet, *_: object) -> RemoteLayers:
         return RemoteLayers(

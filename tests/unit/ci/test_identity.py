@@ -1,4 +1,4 @@
-"""A cloud that is configured finds GitHub's word for the job in a file: fresh while a command runs, gone after it."""
+"""A configured cloud finds a fresh identity token while a command runs, and none after."""
 
 import json
 import os

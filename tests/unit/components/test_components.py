@@ -64,7 +64,7 @@ def literals(path: Path) -> set[str]:
 
 
 def looked_up(path: Path) -> set[str]:
-    """Return the components that a module looks up in an image: `components["nccl"]`, `components.get("nccl")`."""
+    """Return the components that a module looks up by name in an image."""
     lookup = re.compile(r"""components(?:\[|\.get\()['"]([\w-]+)""")
     return set(lookup.findall(path.read_text(encoding="utf-8")))
 

@@ -1,4 +1,4 @@
-"""Files and folders of the user's that cannot be used: a sentence, what to do on a line of its own, no traceback."""
+"""Unusable files and folders of the user's end in a sentence with a fix."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The one HTTP session: what it asks for again, how long it waits, and what it never asks for twice."""
+"""The HTTP session: what it repeats, how long it waits, and what it never repeats."""
 
 import socket
 import ssl

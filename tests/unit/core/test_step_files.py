@@ -1,4 +1,4 @@
-"""What a step wrote down is read back as it was, and a broken file is told with the command that writes it anew."""
+"""Results of steps are read back as written; a broken file names its command."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What guests are started with: modules in the order to load them, and the archive the kernel unpacks."""
+"""The start of guests: modules in loading order, and the kernel's archive."""
 
 import lzma
 import stat

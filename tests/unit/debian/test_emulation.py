@@ -1,4 +1,4 @@
-"""When an emulator is registered with the kernel, and what is left alone: on a folder in the place of binfmt_misc."""
+"""When an emulator is registered, and what is left alone, on a folder for binfmt_misc."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ OTHERS = {
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """binfmt_misc without a registration, for root of an amd64 machine with Debian; its emulator is fetched already."""
+    """Return binfmt_misc without a registration, for root of amd64 with a fetched emulator."""
     folder = tmp_path / "binfmt_misc"
     folder.mkdir()
     (folder / "register").touch()

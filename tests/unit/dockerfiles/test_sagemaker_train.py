@@ -1,4 +1,4 @@
-"""The SageMaker image's command `train`, without a container: the job as SageMaker writes it, and its processes."""
+"""The SageMaker image's command `train` without a container: job files and processes."""
 
 import json
 import os
@@ -54,7 +54,7 @@ CHANNELS = {"training": {"TrainingInputMode": "LayerFile"}, "testing": {"Trainin
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes a job's configuration and returns its /opt/ml; None leaves a file out."""
+    """Return a function that writes a job's configuration, without files that are None."""
 
     def write(resources: Any = RESOURCES, hyperparameters: Any = HYPERPARAMETERS, channels: Any = CHANNELS) -> Path:
         config = tmp_path / "input" / "config"

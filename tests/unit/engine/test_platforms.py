@@ -13,7 +13,7 @@ from rdma_images.engine.docker_command import Engine
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Return an engine on an amd64 machine whose builder `arm` alone has an emulator, as buildx 0.13 and 0.29 say."""
+    """Return an amd64 engine whose builder `arm` alone has an emulator."""
     monkeypatch.setattr("rdma_images.debian.emulation.platform.machine", lambda: "x86_64")
     monkeypatch.setattr(emulation, "ensure", lambda *_: pytest.fail("an emulator for somebody else's engine"))
     arm, other = "echo 'Platforms: linux/amd64*, linux/arm64'", "echo 'Platforms:  linux/amd64'"

@@ -1,4 +1,4 @@
-"""Instance types: EC2's rows say what EC2 answers, and what is not known well enough is refused by name."""
+"""Instance types: EC2's rows agree with EC2, and unknown values are refused by name."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Packages that do not go together are told with the torch that one needs, and the nearest that works."""
+"""Conflicting packages are explained by the torch they need and the nearest that works."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta

@@ -89,7 +89,7 @@ def test_a_snapshot_in_another_state_is_refused(site: Site) -> None:
 
 
 def installing_scripts(state: str) -> list[str]:
-    """Return the scripts of an image's Dockerfile that install packages into it, with a lock of this state."""
+    """Return the scripts that install packages, with a lock of this state."""
     debian_lock.path("debian13").write_text(LOCK.model_copy(update={"archive": state}).text())
     changes = {"base": "debian13", "nccl-tests": "2.20.0", "aws-ofi-nccl": "1.20.0"}
     (image,) = planner.plan(matrix.load(), facts.load(), ["efa-nccl-tests"], changes=changes).images

@@ -1,4 +1,4 @@
-"""A lock answers one question, says nothing of where it was made, and is not believed when it no longer fits."""
+"""A lock answers one request, names no place, and is refused when it does not fit."""
 
 import re
 from collections.abc import Callable

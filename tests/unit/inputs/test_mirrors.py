@@ -1,4 +1,4 @@
-"""Every source can come from elsewhere; what is written wrong is refused where it is written; no secret is shown."""
+"""Every source can be replaced; mistakes are refused where written; secrets stay hidden."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The preflight asks everything at once, says why something cannot be had, and replaces only that in a rehearsal."""
+"""Preflight asks all sources at once, explains failures, and replaces only those."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A lock is compared with the releases on the index: placeholders and releases of years ago are what nobody means."""
+"""A lock is compared with the index: nobody means placeholders and old releases."""
 
 import json
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answer(question: LockRequest, *_: object, numpy: str = "2.4.0") -> Lock:
-    """Return what a package index says, without asking one: tests/unit/inputs/test_resolve.py asks a real one."""
+    """Return a resolution without asking an index, as test_resolve.py does."""
     torch = {"numpy": numpy, "torch": "2.15.0", "nvidia-nccl-cu13": "2.30.7"}
     names = torch if "torch" in question.requirements[0] else dict.fromkeys(("uv", *lock.BUILD_TOOLS), "1")
     wheels = [

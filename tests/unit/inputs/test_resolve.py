@@ -1,4 +1,4 @@
-"""uv resolves against a package index of our own; one wheel a package is chosen as an installer would."""
+"""uv resolves with an index of our own; wheels are chosen as by an installer."""
 
 import dataclasses
 import hashlib
@@ -303,7 +303,7 @@ def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site
 
 
 def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:
-    """Return a source whose build imports torch, and that says what it requires as older setuptools did."""
+    """Return a source whose build imports torch, with older setuptools' requirements."""
     folder = f"{name}-{version}"
     backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
     texts = {

@@ -1,4 +1,4 @@
-"""Which torch and base go with a target's packages: asked of a package index of our own, with the real facts."""
+"""The torch and base that fit a target's packages, with our index and the real facts."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Digests in locks/layers.yaml: what is made is compared with them, and a registry is asked for them."""
+"""locks/layers.yaml: made layers are compared with it, and registries asked by it."""
 
 import subprocess
 import sys

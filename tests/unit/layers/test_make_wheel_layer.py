@@ -64,7 +64,7 @@ def test_ctrl_c_ends_them_without_a_word() -> None:
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process is there and is no zombie, which waits for its new parent to read how it ended."""
+    """Return whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

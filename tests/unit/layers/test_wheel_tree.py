@@ -1,4 +1,4 @@
-"""A layer has what an installer writes, the same bytes everywhere; what no installer should write is refused."""
+"""A layer has an installer's files, the same bytes everywhere; bad wheels are refused."""
 
 import gzip
 import io

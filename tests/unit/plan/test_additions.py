@@ -1,4 +1,4 @@
-"""What a target adds for the user: files, variables, a user, secrets; refused where it takes the fabric away."""
+"""A target's additions: files, variables, users, secrets, refused if they harm the fabric."""
 
 import tarfile
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A fabric added to an image that exists: what is planned of what was measured in it, and what is refused."""
+"""A fabric added to an existing image: its plan by measured versions, and refusals."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Python packages without a wheel: what compiles them, for which GPUs, and how the Dockerfile says it."""
+"""Python packages without a wheel: their compilers, GPUs and stages."""
 
 import re
 import subprocess

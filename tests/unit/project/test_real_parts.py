@@ -24,7 +24,7 @@ def rows(component: str, file: str) -> list[list[str]]:
 
 
 def configure_switches(version: str) -> set[str]:
-    """Return the switches that the stand-in's configure of this version takes, as autoconf names them: enable_tests."""
+    """Return the switches of the stand-in's configure, as autoconf names them."""
     switches = [
         name
         for name, since, before in rows("aws-ofi-nccl", "switches")

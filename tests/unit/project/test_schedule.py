@@ -1,4 +1,4 @@
-"""The schedule of several workers: of the modules that share a part, one runs at a time, and none is left out."""
+"""The schedule of workers: modules of a shared part run in turn, none is left out."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Every kind of registry against its control plane: moto's server, AWS's own response shapes, recorded doubles."""
+"""Kinds of registries against control planes: moto, AWS's shapes, recorded doubles."""
 
 import base64
 import json

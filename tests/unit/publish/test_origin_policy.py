@@ -1,4 +1,4 @@
-"""What a policy asks of a provenance: the builder, the source, locked inputs, and a signature that counts."""
+"""A policy's rules of provenance: builder, source, locked inputs, a valid signature."""
 
 import json
 from dataclasses import replace

@@ -61,7 +61,7 @@ def layer(files: Mapping[str, dict[str, Any]], level: int = 3) -> bytes:
 def write_image(
     files: Mapping[str, dict[str, Any]], config: Mapping[str, Any], below: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """Return the blobs of an image by digest, its manifest last; `below` are the media types of layers below."""
+    """Return an image's blobs by digest, the manifest last, above layers of `below`."""
     blobs = [layer(files), canonical(config)]
     packed, described = map(sha256_digest, blobs)
     body = {

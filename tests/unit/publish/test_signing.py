@@ -1,4 +1,4 @@
-"""A keyless signer knows its own signatures again. The public services are out of reach: cosign is a double here."""
+"""A keyless signer recognizes its own signatures; cosign is a double here."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keyless signatures: bundles of the public Sigstore, and of one of our own on an image in a registry."""
+"""Keyless signatures: bundles of the public Sigstore, and of one of the tests."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def provenance(digest: str, builder: str = IDENTITY, source: str = "https://gith
 
 
 class TestPublic:
-    """Bundles that others signed at the public Sigstore, checked against the root that sigstore-python brings."""
+    """Bundles of the public Sigstore, checked with sigstore-python's root."""
 
     def test_the_provenance_of_slsas_generator_counts(self) -> None:
         content = (PUBLIC / "slsa-generator.json").read_bytes()

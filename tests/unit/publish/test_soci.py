@@ -1,4 +1,4 @@
-"""What verify finds in an index of SOCI's conversion: a well-made one holds, and one that was changed does not."""
+"""SOCI's index: a well-made one holds, a changed one does not."""
 
 import json
 from collections.abc import Iterator

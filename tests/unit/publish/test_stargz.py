@@ -1,4 +1,4 @@
-"""An image with a table in each layer is the same image, and one that says other files does not hold."""
+"""An image with tables is the same image; one with other files does not hold."""
 
 import hashlib
 import io
@@ -68,7 +68,7 @@ def put_layer(repository: Repository, raw: bytes, toc: str = "") -> Descriptor:
 
 
 def put_original(repository: Repository, image: Image, diff_ids: tuple[str, ...] = ()) -> Manifest:
-    """Put an image whose layer of wheels has a table, and whose layer of the system has none, with its evidence."""
+    """Put an image, one layer with a table and one without, with its evidence."""
     out = io.BytesIO()
     wheels = tar_layer.write(io.BytesIO(WHEELS), out)
     layers = [

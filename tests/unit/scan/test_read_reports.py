@@ -1,4 +1,4 @@
-"""Reports of each scanner give the same vulnerabilities; what is not about the image is one sentence."""
+"""Scanners' reports give the same vulnerabilities; others are refused in a sentence."""
 
 import json
 import re
