@@ -1,4 +1,8 @@
-"""The container engine: one that is there, or a private one of Debian's packages."""
+"""The container engine: one that is there, or a private one of Debian's packages.
+
+`discovery` finds the user's Docker. `private` starts ours: `layout` says where its files are,
+`daemons` and `process` start and end its processes. Whoever has an engine uses `docker_command`.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,1 +1,8 @@
-"""The inputs of an image: sources, mirrors, locks, verified downloads."""
+"""The inputs of an image: sources, mirrors, locks, verified downloads.
+
+- What an image is made of: `sources` lists it, with `mirrors` in place of addresses.
+- What `invoke lock` writes: `relock`, with `resolve` and `solve` for `lock` (Python),
+  `debian_lock` (Debian) and `pins` (digests that no vendor publishes).
+- Whether it can be had: `preflight` asks all addresses before a build, with `reachable`.
+- How it comes: `fetch` brings all sources, each with `download` into `download_store`.
+"""

@@ -46,6 +46,19 @@ class Compiler:
             (folder / self.file).write_bytes(b"x" * 1000)
 
 
+class SlowCompiler(Compiler):
+    """Waits, once it has started, until it may finish."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_started, self.may_finish = threading.Event(), threading.Event()
+
+    def __call__(self, image_id: str, stage: str, folder: Path) -> None:
+        self.has_started.set()
+        assert self.may_finish.wait(60)
+        super().__call__(image_id, stage, folder)
+
+
 def spec(image: Image | None = None) -> BuildSpec:
     image = image or planned("some-extension")
     wheels = locks.wheels(image)
@@ -113,21 +126,15 @@ def test_what_a_killed_build_left_is_not_taken() -> None:
 def test_a_build_waits_for_another_that_compiles_the_same_and_takes_its_wheel() -> None:
     order = spec()
     lines: list[str] = []
-    has_started, may_finish = threading.Event(), threading.Event()
-
-    class Slow(Compiler):
-        def __call__(self, image_id: str, stage: str, folder: Path) -> None:
-            has_started.set()
-            assert may_finish.wait(60)
-            super().__call__(image_id, stage, folder)
+    slow = SlowCompiler()
 
     def hear(line: str) -> None:
         lines.append(line)
-        may_finish.set()
+        slow.may_finish.set()
 
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(provided, Slow(), order)
-        assert has_started.wait(60)
+        first = pool.submit(provided, slow, order)
+        assert slow.has_started.wait(60)
         assert not source_wheels.are_complete([order], {order.image.id: ()})
         idle = Compiler()
         second = source_wheels.provide_contexts([order], {order.image.id: ()}, idle, hear)[order.image.id]
@@ -148,20 +155,14 @@ def test_a_project_of_the_user_does_not_wait_for_a_package_that_compiles() -> No
     order = spec()
     project_spec = with_origin(replace(order, packages={"some-extension": "sha256:1"}), "./some-extension")
     lines: list[str] = []
-    has_started, may_finish = threading.Event(), threading.Event()
-
-    class Slow(Compiler):
-        def __call__(self, image_id: str, stage: str, folder: Path) -> None:
-            has_started.set()
-            assert may_finish.wait(60)
-            super().__call__(image_id, stage, folder)
+    slow = SlowCompiler()
 
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(provided, Slow(), order)
-        assert has_started.wait(60)
+        first = pool.submit(provided, slow, order)
+        assert slow.has_started.wait(60)
         quick = Compiler()
         source_wheels.provide_contexts([project_spec], {project_spec.image.id: ()}, quick, lines.append)
-        may_finish.set()
+        slow.may_finish.set()
         assert (Path(first.result()["source-some-extension"]) / WHEEL).exists()
     assert quick.stages
     assert lines == ["compiling some-extension 1.0"]

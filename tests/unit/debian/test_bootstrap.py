@@ -3,19 +3,11 @@
 import json
 import os
 import pathlib
-import shutil
 
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, debian_packages
-
-
-def sleep() -> str:
-    """Return the program of this machine."""
-    program = shutil.which("sleep")
-    assert program
-    return program
 
 
 def test_an_unknown_base_is_refused_with_the_near_ones() -> None:

@@ -11,15 +11,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import discovery, private
 
 
-@pytest.fixture
-def no_choice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(discovery, "DEFAULT_SOCKET", tmp_path / "docker.sock")
-    return tmp_path
-
-
 @pytest.mark.parametrize("version", ["24.0.0", "26.1.5+dfsg1", "v27.0.0-rc.1", "100.0"])
 def test_a_docker_that_will_do(version: str) -> None:
     assert discovery.too_old("Docker", version, discovery.DOCKER) is None

@@ -10,16 +10,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import layout
 
 
-@pytest.fixture
-def folders(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    parts = layout.layout()
-    for folder, program in ((parts.runtime.folder, "usr/bin/tini-static"), (parts.docker.folder, layout.BUILDX)):
-        (folder / program).parent.mkdir(parents=True)
-        (folder / program).touch()
-    return parts
-
-
 def test_a_state_folder_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", "/tmp/" + "long/" * 20)
     with pytest.raises(RdmaImagesError, match=r"bytes long, and Linux takes 107\nset RDMA_IMAGES_STATE"):

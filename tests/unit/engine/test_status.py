@@ -10,26 +10,7 @@ from rich.console import Console
 
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.engine import daemon_api, discovery, docker_command, layout, private, status
-
-
-@pytest.fixture
-def folders(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    parts = layout.layout()
-    for folder, program in ((parts.runtime.folder, "usr/bin/tini-static"), (parts.docker.folder, layout.BUILDX)):
-        (folder / program).parent.mkdir(parents=True)
-        (folder / program).touch()
-    return parts
-
-
-@pytest.fixture
-def no_choice(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr(discovery, "DEFAULT_SOCKET", tmp_path / "docker.sock")
-    return tmp_path
+from rdma_images.engine import daemon_api, docker_command, layout, private, status
 
 
 def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(

@@ -150,18 +150,11 @@ def test_a_whole_file_that_a_killed_run_left_is_not_downloaded_again(site: Site,
     assert [request.headers["range"] for request in site.requests] == [f"bytes={len(BODY)}-"]
 
 
-def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path) -> None:
+@pytest.mark.parametrize("content", [b"of another day" * 10, bytes(len(BODY) + 1)], ids=["other", "longer"])
+def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path, content: bytes) -> None:
     part = state / "downloads/partial/tool-1.0/tool"
     part.parent.mkdir(parents=True)
-    part.write_bytes(b"of another day" * 10)
-    site.answers["/tool"] = Answer(BODY)
-    assert fetched(make_source(f"{site.address}/tool")) == BODY
-
-
-def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> None:
-    part = state / "downloads/partial/tool-1.0/tool"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(bytes(len(BODY) + 1))
+    part.write_bytes(content)
     site.answers["/tool"] = Answer(BODY)
     assert fetched(make_source(f"{site.address}/tool")) == BODY
 
@@ -351,18 +344,20 @@ def test_a_strangers_key_beside_its_own_signature_does_not_pass(
     assert downloaded_files(state) == []
 
 
-@pytest.mark.parametrize("rubbish", ["sig", "key"])
-def test_an_error_page_is_no_signature_and_no_key(site: Site, keys: tuple[Path, dict[str, str]], rubbish: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "answer", "sentence"),
+    [
+        ("/tool.tar.gz.sig", Answer(b"<html>sign in</html>"), "is no OpenPGP"),
+        ("/tool.key", Answer(b"<html>sign in</html>"), "is no OpenPGP"),
+        ("/tool.tar.gz.sig", Answer(status=404), r"the signature of tool-1\.0: .*404"),
+    ],
+)
+def test_without_a_signature_or_a_key_nothing_is_accepted(
+    site: Site, keys: tuple[Path, dict[str, str]], path: str, answer: Answer, sentence: str
+) -> None:
     source = signed(site, keys)
-    site.answers["/tool.tar.gz.sig" if rubbish == "sig" else "/tool.key"] = Answer(b"<html>sign in</html>")
-    with pytest.raises(RdmaImagesError, match="is no OpenPGP"):
-        fetched(source)
-
-
-def test_a_missing_signature_is_named(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
-    source = signed(site, keys)
-    site.answers["/tool.tar.gz.sig"] = Answer(status=404)
-    with pytest.raises(RdmaImagesError, match=r"the signature of tool-1\.0: .*404"):
+    site.answers[path] = answer
+    with pytest.raises(RdmaImagesError, match=sentence):
         fetched(source)
 
 
