@@ -89,14 +89,19 @@ def probe(
         The measurements; those of a Python that starts and does not answer are in `lost`. A sentence with the reason
         where no Python there can run the probes.
     """
+    arguments = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
+    arguments += [f"{WORKDIR}{workdir}"] if workdir else []
+    arguments += [f"{ONLY}{folder}" for folder in only]
+    arguments += [f"{SECONDS}{limit:g}"] if limit else []
+    arguments += [f"{NETWORK}{json.dumps(request)}"] if request else []
+    words = (payload(), *names, *volumes, *arguments)
+    return _run_probes(host, (python,) if python else PYTHONS, words, names)
+
+
+def _run_probes(host: Host, pythons: Sequence[str], words: Sequence[str], names: tuple[str, ...]) -> Measured | str:
+    """Return the answers of the first Python that runs the probes with `words`, else why none does."""
     reasons, failures = [], []
-    for program in (python,) if python else PYTHONS:
-        arguments = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
-        arguments += [f"{WORKDIR}{workdir}"] if workdir else []
-        arguments += [f"{ONLY}{folder}" for folder in only]
-        arguments += [f"{SECONDS}{limit:g}"] if limit else []
-        arguments += [f"{NETWORK}{json.dumps(request)}"] if request else []
-        words = (payload(), *names, *volumes, *arguments)
+    for program in pythons:
         result = host.run(f"%s -c{' %s' * len(words)}", program, *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())
         if mark:

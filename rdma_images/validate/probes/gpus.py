@@ -36,7 +36,7 @@ def network() -> dict[str, Any]:
 
     `insists` is the network that the image's environment names; `device` is whether the machine has a device for it.
     """
-    plugins = (loader.resolved(name)["file"] for name in libraries.plugin_names([], os.environ))
+    plugins = (loader.resolved(name)["file"] for name in libraries.candidate_plugin_names([], os.environ))
     plugin = next((path for path in plugins if path and _needs_libfabric(path)), "")
     drivers = [devices.rdma_device(path)["driver"] for path in glob.glob(devices.SYS + "/*")]
     has_device = "efa" in drivers if plugin else any(driver != "efa" for driver in drivers)

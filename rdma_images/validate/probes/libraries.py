@@ -100,42 +100,33 @@ def fabric_libraries(
     folders: Iterable[str] = (),
     elf_files: stack_users.ElfFiles | None = None,
 ) -> dict[str, Any]:
-    """Return all of this module for the libraries among `files` (path -> facts, from the tree).
+    """Return what an image's libraries for a fabric are, need and offer, and what the loader makes of them.
 
-    The conditions of `files` are noted in them. `loaders` answers as ImageLoader does; `folders` are those that Python
-    imports from, in its order; `elf_files` are all files of the tree that the loader may map.
+    Args:
+        root: The image's file system.
+        files: The libraries of the tree, by path; their conditions are noted in them.
+        environment: The image's variables.
+        loaders: Answers as ImageLoader does.
+        folders: Those that Python imports from, in its order.
+        elf_files: All files of the tree that the loader may map.
     """
     note_conditions(root, files, loaders.machine)
+    elf_files = elf_files or stack_users.ElfFiles()
     nccls = {path: _facts(root, nccl_facts, path, files) for path in real_files(files, NCCL)}
     nccls.update(nccl_in_torch(root, files))
     plugins = {path: _facts(root, plugin_facts, path, files) for path in real_files(files, PLUGIN)}
-    requiring_file = next((path for path, facts in nccls.items() if not facts["error"]), None)
-    plugin_files = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
-    resolved = {name: loaders.resolved(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
-    resolved.update({name: loaders.resolved(name, requiring_file) for name in plugin_names(plugin_files, environment)})
+    resolved = resolve_names(root, files, environment, loaders, nccls)
     loadable = [facts["file"] for name, facts in resolved.items() if facts["file"] and name != "libcuda.so.1"]
     opening = {name: path for path, facts in plugins.items() for name in facts.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     fabrics = real_files(files, LIBFABRIC)
-    opens = {
-        path: [name for name in root.apply(libfabric_opens, path) if not loaders.resolved(name, path)["file"]]
-        for path in fabrics
-    }
+    opens = {path: unresolved_opens(root, path, loaders) for path in fabrics}
     loadable += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
     loadable += tool_files(root, environment)
-    closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
-    closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
-    loaded = loaded_by_torch(root, folders, closures)
     module_paths = modules(files, lambda path: needed_libraries(root, path))
-    closures.update({path: loaders.closure(path, False, loaded) for path in module_paths})
+    closures = job_closures(root, loadable, module_paths, loaders, folders)
     closures.update({path: cudnn_closure(root, path, loaders) for path in real_files(files, CUDNN)})
-    others = elf_files or stack_users.ElfFiles()
-    outside_modules = [
-        path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))
-    ]
-    users = stack_users.stack_users(
-        outside_modules, lambda path: needed_libraries(root, path)
-    )  # see modules for those of Python
+    loaded, users = loaded_by_torch(root, folders, closures), users_outside_packages(root, elf_files)
     users = [path for path in users if path not in closures]
     closures.update({path: loaders.closure(path, checks_all_symbols(root, path), loaded) for path in users})
     missing = {name for closure in closures.values() for name in closure["missing"]}
@@ -152,13 +143,54 @@ def fabric_libraries(
         "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
         "users": {path: stack_users.run_path(root.apply(linkage, path), path) for path in users},
-        "absent": sorted(missing - others.names),
-        "foreign": stack_users.foreign_programs(root, others.paths, loaders.machine),
-        "glibc": stack_users.newer_glibc(root, others.paths, loaders),
-        "variables": variables.readable_names(root, others.paths, environment),
+        "absent": sorted(missing - elf_files.names),
+        "foreign": stack_users.foreign_programs(root, elf_files.paths, loaders.machine),
+        "glibc": stack_users.newer_glibc(root, elf_files.paths, loaders),
+        "variables": variables.readable_names(root, elf_files.paths, environment),
         "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
+
+
+def resolve_names(
+    root: rootfs.Root,
+    files: dict[str, dict[str, Any]],
+    environment: Mapping[str, str],
+    loaders: Any,
+    nccls: Mapping[str, dict[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Return the loader's answers for what a job opens by name.
+
+    For plugins they are those that the first usable of `nccls` gets.
+    """
+    resolved = {name: loaders.resolved(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
+    requiring_file = next((path for path, facts in nccls.items() if not facts["error"]), None)
+    plugin_files = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
+    for name in candidate_plugin_names(plugin_files, environment):
+        resolved[name] = loaders.resolved(name, requiring_file)
+    return resolved
+
+
+def unresolved_opens(root: rootfs.Root, path: str, loaders: Any) -> list[str]:
+    """Return what the libfabric at `path` opens by its name and the loader does not find."""
+    return [name for name in root.apply(libfabric_opens, path) if not loaders.resolved(name, path)["file"]]
+
+
+def job_closures(
+    root: rootfs.Root, loadable: Iterable[str], module_paths: Iterable[str], loaders: Any, folders: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """Return the closures of what a job opens, of torch's libraries, and of Python's modules."""
+    closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
+    closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
+    loaded = loaded_by_torch(root, folders, closures)
+    closures.update({path: loaders.closure(path, False, loaded) for path in module_paths})
+    return closures
+
+
+def users_outside_packages(root: rootfs.Root, elf_files: stack_users.ElfFiles) -> list[str]:
+    """Return the programs and libraries that need the GPU stack, without Python's modules."""
+    paths = [path for path in elf_files.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
+    return stack_users.stack_users(paths, lambda path: needed_libraries(root, path))
 
 
 class ImageLoader:
@@ -288,7 +320,7 @@ def nccl_in_torch(root: rootfs.Root, files: dict[str, dict[str, Any]]) -> dict[s
     return {path: facts for path, facts in by_path.items() if facts.get("banner")}
 
 
-def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str]:
+def candidate_plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str]:
     """Return the file names to ask the loader for.
 
     NCCL's own, those its environment variables ask for, those `present`.

@@ -238,7 +238,7 @@ def loader_folders(root: rootfs.Root) -> dict[str, str]:
 
 def loader_names(environment: Mapping[str, str]) -> list[str]:
     """Return the names whose answer LD_LIBRARY_PATH could change."""
-    return [*libraries.LOADED_BY_NAME, *libraries.plugin_names([], environment)]
+    return [*libraries.LOADED_BY_NAME, *libraries.candidate_plugin_names([], environment)]
 
 
 def _reader_kind(path: str, environment: Mapping[str, str]) -> str:

@@ -57,9 +57,8 @@ def summary(
         find_user: returns the image's user, after the last entry; None where nobody asks what it may read.
 
     Returns:
-        By name, among others: `user`, whether the image's user has a name and which of the folders that it may need it
-        can write; `set_user_id`, the programs of a job that the loader starts without LD_LIBRARY_PATH; `libraries`, the
-        files and links with a name that matters, by path; `sizes`, bytes by folder.
+        By name, among others: `set_user_id`, the programs of a job that the loader starts without LD_LIBRARY_PATH;
+        `libraries`, the files and links with a name that matters, by path; `sizes`, bytes by folder.
     """
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
@@ -70,19 +69,13 @@ def summary(
     count = total = 0
     for entry in entries:
         count += 1
-        if stat.S_ISDIR(entry.mode):
-            owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
-        is_file = stat.S_ISREG(entry.mode)
-        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and _is_library(entry.path, name):
-            libraries[entry.path] = {
-                "size": 0 if stat.S_ISDIR(entry.mode) else entry.size,
-                "target": entry.target,
-                "identity": entry.identity,
-                "condition": conditions.mode_condition(entry.mode),
-            }
-            if not entry.target:
-                owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
+        is_file, is_folder = stat.S_ISREG(entry.mode), stat.S_ISDIR(entry.mode)
+        is_library = (not is_folder or ".so" in name) and _is_library(entry.path, name)
+        if is_library:
+            libraries[entry.path] = _library_facts(entry)
+        if is_folder or (is_library and not entry.target):
+            owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
         if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and STARTS.fullmatch(name):
             secure.append(entry.path)
         if open_to_all(entry.mode) and not _is_lock(entry) and len(writable) < MAX_ENTRIES:
@@ -95,18 +88,31 @@ def summary(
     user = find_user()
     for path, facts in libraries.items():
         facts["closed"] = access.blocking_path(path, user, owned) if user else ""
-    folders = {path: access.may_write(path, user, owned) for path in owned if user and USER_WRITABLE.fullmatch(path)}
-    largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MAX_SIZES])
     return {
         "count": count,
         "bytes": total,
         "libraries": dict(sorted(libraries.items())),
-        "sizes": largest,
+        "sizes": dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MAX_SIZES]),
         "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in leftovers_by_kind.items()},
         "world_writable": sorted(writable),
         "set_user_id": sorted(secure)[:MAX_ENTRIES],
-        "user": {"number": user.number, "named": user.named, "may_write": folders} if user else None,
+        "user": _user_facts(user, owned) if user else None,
     }
+
+
+def _library_facts(entry: rootfs.RootEntry) -> dict[str, Any]:
+    return {
+        "size": 0 if stat.S_ISDIR(entry.mode) else entry.size,
+        "target": entry.target,
+        "identity": entry.identity,
+        "condition": conditions.mode_condition(entry.mode),
+    }
+
+
+def _user_facts(user: access.User, owned: dict[str, access.Ownership]) -> dict[str, Any]:
+    """Return whether the image's user has a name, and where it can write of what it may need."""
+    folders = {path: access.may_write(path, user, owned) for path in owned if USER_WRITABLE.fullmatch(path)}
+    return {"number": user.number, "named": user.named, "may_write": folders}
 
 
 def concerns_fabric(path: str) -> bool:

@@ -354,7 +354,7 @@ def test_versions_of_nccl(number: int | None, version: str) -> None:
 
 
 def test_plugin_names_follow_the_environment() -> None:
-    names = libraries.plugin_names(["libnccl-net-ofi.so"], {"NCCL_NET_PLUGIN": "ofi"})
+    names = libraries.candidate_plugin_names(["libnccl-net-ofi.so"], {"NCCL_NET_PLUGIN": "ofi"})
     assert names == ["libnccl-net.so", "ofi", "libnccl-net-ofi.so"]
 
 
