@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.facts.faults import Compiling, CompilingPackage
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, MeasuredPackages, Programs
 from rdma_images.validate.probes import programs as probe
-from validators.settings import environments, started
+from validators.settings import environments
 
 MAX_NAMES = 3
 C_COMPILERS = ("gcc", "clang")  # as Triton calls them
@@ -20,7 +21,7 @@ SYSTEM_COMPILER = re.compile(r"/(?:usr/)?bin/(?:gcc|clang|cc)")
 def image_variables(inspection: Inspection) -> dict[str, str]:
     """Return the image's variables, with all that its entry point may set."""
     entry_environment = {name: value for values in environments(inspection).values() for name, value in values.items()}
-    return {**inspection.subject.environment, **started(inspection), **entry_environment}
+    return {**inspection.subject.environment, **started_environment(inspection), **entry_environment}
 
 
 def compiling_packages(

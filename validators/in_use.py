@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment
-from rdma_images.chain.nccl_environment import plugin_names as names_of_version
+from rdma_images.chain import links
+from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -32,26 +32,21 @@ NOT_OPENED = re.compile(r"(\S+): cannot open shared object file")
 FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 
-def names_tried(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
-    """Return the file names that this NCCL opens for a network plugin, in its order."""
+def tried_plugin_names(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
+    """Return the names by which the NCCL at `nccl` opens a network plugin, in its order.
+
+    Empty where NCCL_NET_PLUGIN has it open none.
+    """
     version = (libraries.nccl[nccl].version if nccl in libraries.nccl else "") or DEFAULT_VERSION
-    environment = nccl_environment(inspection.subject, inspection.measured)
-    if environment.get("NCCL_NET_PLUGIN", "").lower() == "none":
-        return ["none"]
-    return names_of_version(version, environment) or ["none"]
+    environment = nccl_environment(inspection)
+    is_disabled = environment.get(links.PLUGIN_VARIABLE, "").lower() == "none"
+    return [] if is_disabled else plugin_names(version, environment)
 
 
-def plugin_file(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
-    """Return the file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
-    answers = [a for name in names_tried(inspection, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
-    return next((answer.file for answer in answers if not answer.error), answers[0].file if answers else None)
-
-
-def plugin_names(inspection: Inspection, libraries: Libraries) -> list[str]:
-    """Return the names of names_tried; none without an NCCL, or if NCCL_NET_PLUGIN says to take no plugin."""
-    nccl = nccl_in_use(inspection)
-    names = names_tried(inspection, libraries, nccl[0]) if nccl and nccl[0] in libraries.nccl else []
-    return [name for name in names if name != "none"]
+def resolved_plugin(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
+    """Return the file that the loader opens, or else finds, for the plugin names of the NCCL at `nccl`."""
+    answer = links.resolved_plugin(libraries, tried_plugin_names(inspection, libraries, nccl))
+    return answer.file if answer else None
 
 
 def provider_files(files: Files, fabric: str) -> list[str]:
@@ -71,8 +66,9 @@ def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[st
     NCCL, its plugin, the fabric's libraries and its verbs provider.
     """
     fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
-    paths = [nccl[0]] if nccl else []
-    paths += [p for p in [plugin_file(inspection, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
+    paths = [nccl.path] if nccl else []
+    if nccl and fabric == "efa" and (plugin := resolved_plugin(inspection, libraries, nccl.path)):
+        paths.append(plugin)
     names = {"efa": (FABRIC, EFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
@@ -167,7 +163,7 @@ def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[st
     answer = libraries.resolved.get(name)
     if name == NCCL:
         nccl = nccl_in_use(inspection)
-        file = nccl[0] if nccl else ""
+        file = nccl.path if nccl else ""
     else:
         file = answer.file if answer else ""
     return (

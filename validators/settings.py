@@ -136,7 +136,7 @@ class SettingFaults(NamedTuple):
 
 def faults(inspection: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
-    table_, environment = facts_file.read(Table), started(inspection)
+    table_, environment = facts_file.read(Table), started_environment(inspection)
     conditions = (versions, inspection.subject.machine, environment, inspection.expected.fabric)
     rows = [
         row for row in table_.faults if row.component in components and not row.compiling and row.holds_for(*conditions)
@@ -182,11 +182,6 @@ def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
     return {"": inspection.subject.environment, ENTRY: image_environment}
 
 
-def started(inspection: Inspection) -> dict[str, str]:
-    """Return the environment of a process that the entry point starts, as far as it is known."""
-    return started_environment(inspection.subject, inspection.measured)
-
-
 def in_files(inspection: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
     """Return the variables that files of the image set, by file and line.
 
@@ -218,7 +213,7 @@ def _versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
     tree, nccl, packages = inspection.measured.tree, nccl_in_use(inspection), inspection.measured.packages
     yield from packages.installed if packages else ()
     yield from (("aws-ofi-nccl", plugin.version) for plugin in (tree.libraries.plugins.values() if tree else ()))
-    yield "nccl", nccl[1] if nccl else ""
+    yield "nccl", nccl.version if nccl else ""
     libfabric = tree.libraries.resolved.get("libfabric.so.1") if tree else None
     yield "libfabric", tree.libraries.libfabric.get(libfabric.file, "") if tree and libfabric else ""
     yield "rdma-core", next(iter(rdma_core(tree.libraries).values()), "") if tree else ""

@@ -10,7 +10,16 @@ from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement, skip_for_fabric
-from validators.in_use import EFA, FABRIC, closure, plugin_file, plugin_names, provider_files, roots, skip_if_broken
+from validators.in_use import (
+    EFA,
+    FABRIC,
+    closure,
+    provider_files,
+    resolved_plugin,
+    roots,
+    skip_if_broken,
+    tried_plugin_names,
+)
 from validators.settings import environments, find_variables
 
 PLAYED = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
@@ -67,10 +76,10 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
         finding.name == "NCCL_NET" for finding in find_variables(inspection, "harmful", environments(inspection))
     ):
         pytest.skip("NCCL takes no other network than NCCL_NET names: see environment.harmful")
-    names = plugin_names(inspection, libraries)
-    skip_if_broken(inspection, libraries, *names, FABRIC, EFA, VERBS)
     nccl = nccl_in_use(inspection)
-    file = plugin_file(inspection, libraries, nccl[0]) if nccl else None
+    names = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
+    skip_if_broken(inspection, libraries, *names, FABRIC, EFA, VERBS)
+    file = resolved_plugin(inspection, libraries, nccl.path) if nccl else None
     if link.name == "plugin" and not file:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
     plugin = libraries.plugins.get(file or "")

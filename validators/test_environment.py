@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.chain import compute
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
@@ -27,7 +28,6 @@ from validators.settings import (
     environments,
     find_variables,
     in_files,
-    started,
     table,
     variables,
     with_others,
@@ -188,7 +188,7 @@ def test_needed(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
 def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
-    variable_table, started_with = variables(), started(inspection)
+    variable_table, started_with = variables(), started_environment(inspection)
     values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
     meant |= _meant_for_libraries(inspection, values)
@@ -226,7 +226,7 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
     fabric, label = inspection.expected.fabric, inspection.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
     networks, provider = insisted(fabric, component_versions(inspection).get(PLUGIN))
-    environment = started(inspection)
+    environment = started_environment(inspection)
     current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)
     if not label and not refuses:
@@ -483,7 +483,7 @@ def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement
 
 
 def _preloaded(inspection: Inspection) -> list[str]:
-    return re.split(r"[:\s]+", started(inspection).get("LD_PRELOAD", ""))
+    return re.split(r"[:\s]+", started_environment(inspection).get("LD_PRELOAD", ""))
 
 
 def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str]) -> bool:
@@ -492,7 +492,7 @@ def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str
     What the loader answered does not show it: where it is real, it answers with what was preloaded.
     """
     tree = inspection.measured.tree
-    folders = started(inspection).get("LD_LIBRARY_PATH", "").split(":")
+    folders = started_environment(inspection).get("LD_LIBRARY_PATH", "").split(":")
     if not tree:
         return False
     file, library_files = resolve_links(tree.files, path), tree.files.libraries

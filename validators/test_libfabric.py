@@ -12,9 +12,9 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import FABRIC, closure, no_library, plugin_file, skip_if_broken
+from validators.in_use import FABRIC, closure, no_library, resolved_plugin, skip_if_broken
 from validators.settings import rdma_core
-from validators.toolruns import started, summary
+from validators.toolruns import summary, tool_run
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 BY_NAME = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
@@ -44,7 +44,7 @@ def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require
     missing = missing_in(libraries, library)
     skip_if_broken(inspection, libraries, FABRIC, *missing)
     plugins = {
-        path for nccl in libraries.nccl if (path := plugin_file(inspection, libraries, nccl)) in libraries.plugins
+        path for nccl in libraries.nccl if (path := resolved_plugin(inspection, libraries, nccl)) in libraries.plugins
     }
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
@@ -198,7 +198,7 @@ def opens(inspection: Inspection, libraries: Libraries, path: str) -> bool:
 @pytest.mark.validator("libfabric.fi-info", source=FI_INFO, fabric="efa")
 def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
-    run = started(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
+    run = tool_run(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
     require(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",

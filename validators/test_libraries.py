@@ -10,12 +10,13 @@ from rdma_images.inspection.inspection import (
     base_name,
     describe_missing_libraries,
     explain_refusal,
+    nccl_in_use,
     resolve_links,
 )
 from rdma_images.inspection.measurements import Files, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import BrokenFile, broken
-from validators.in_use import EFA, FABRIC, NCCL, closure, culprits, plugin_names, roots
+from validators.in_use import EFA, FABRIC, NCCL, closure, culprits, roots, tried_plugin_names
 
 MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
 NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
@@ -46,9 +47,11 @@ FIXES = (
 
 def requested_names(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return the names by which the image's job asks for libraries, and the missing ones that those need."""
-    fabric = inspection.expected.fabric
+    fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
     names = [NCCL, *([VERBS] if fabric else [])]
-    names += [EFA, FABRIC, *plugin_names(inspection, libraries)] if fabric == "efa" else []
+    if fabric == "efa":
+        plugins = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
+        names += [EFA, FABRIC, *plugins]
     names += [name for path in roots(inspection, files, libraries) for name in closure(libraries, path).missing]
     return list(dict.fromkeys(names))
 

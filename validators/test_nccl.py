@@ -13,6 +13,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (
     Inspection,
+    InstalledNccl,
     base_name,
     mapped_nccl,
     missing_in,
@@ -136,18 +137,20 @@ def test_version(inspection: Inspection, libraries: Libraries, require: Requirem
 
 
 @pytest.mark.validator("nccl.compiled", source=COMPILED, severity="warning")
-def test_compiled(inspection: Inspection, torch: ImportedTorch, nccl: tuple[str, str], require: Requirement) -> None:
+def test_compiled(inspection: Inspection, torch: ImportedTorch, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
         pytest.skip("this torch was built without NCCL")
     chosen = inspection.expected.components.get("nccl")
-    compiled, in_use = Version(torch.compiled_nccl), Version(nccl[1])
+    compiled, in_use = Version(torch.compiled_nccl), Version(nccl.version)
     newer = in_use >= compiled and in_use.major == compiled.major
     require(
         newer,
         expected=f"{torch.compiled_nccl} or later of the same major version"
         + (f" ({chosen} chosen)" if chosen else ""),
-        actual=nccl[1] if newer else f"NCCL {nccl[1]} is in use, and torch was compiled with {torch.compiled_nccl}",
+        actual=nccl.version
+        if newer
+        else f"NCCL {nccl.version} is in use, and torch was compiled with {torch.compiled_nccl}",
         fix=f"install the NCCL that torch {torch.version} asks for, or a later one",
     )
 
@@ -179,7 +182,7 @@ def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Librarie
 
 @pytest.mark.validator("nccl.cuda", source=STATIC, severity="warning")
 def test_cuda(
-    inspection: Inspection, files: Files, libraries: Libraries, nccl: tuple[str, str], require: Requirement
+    inspection: Inspection, files: Files, libraries: Libraries, nccl: InstalledNccl, require: Requirement
 ) -> None:
     """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names.
 
@@ -192,16 +195,16 @@ def test_cuda(
     declared = torch.cuda if torch else inspection.subject.label("component.cuda")
     needed = "" if torch else _runtime_of_torch(libraries) or _runtime_in_folder(inspection, files, libraries)
     cuda = declared or needed or pytest.skip("the image has no CUDA")
-    library = libraries.nccl.get(nccl[0])
+    library = libraries.nccl.get(nccl.path)
     if not library or not library.cuda:
-        pytest.skip(f"{nccl[0]} does not say its CUDA")
+        pytest.skip(f"{nccl.path} does not say its CUDA")
     built_for = library.cuda
     major = cuda.partition(".")[0]
     fits = built_for.partition(".")[0] == major
     require(
         fits,
         expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'what calls it is'}",
-        actual=f"NCCL {library.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}"
+        actual=f"NCCL {library.banner} at {nccl.path} is built for CUDA {built_for}, and the image has CUDA {cuda}"
         f"{'' if fits else ': they do not mix'}",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
@@ -210,23 +213,25 @@ def test_cuda(
 @pytest.mark.validator(
     "nccl.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
 )
-def test_broken(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_broken(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
-    faults(inspection, {**component_versions(inspection), "nccl": nccl[1]}, "nccl").require_none(
-        require, "an NCCL", nccl[1]
+    faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
+        require, "an NCCL", nccl.version
     )
 
 
 @pytest.mark.validator("nccl.matrix", source=DECLARED)
-def test_matrix(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
     chosen = inspection.expected.components.get("nccl") or pytest.skip(
         "the image was not built from a matrix known here"
     )
     require(
-        nccl[1] == chosen,
+        nccl.version == chosen,
         expected=chosen,
-        actual=f"NCCL {nccl[1]} is in use, at {nccl[0]}, and {chosen} was planned" if nccl[1] != chosen else nccl[1],
+        actual=f"NCCL {nccl.version} is in use, at {nccl.path}, and {chosen} was planned"
+        if nccl.version != chosen
+        else nccl.version,
         fix="build the image again: what it holds is not what was planned",
     )
 
@@ -248,19 +253,19 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("nccl.loader", source=LOADER, severity="warning")
-def test_loader(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
-    other = second_nccl(libraries, nccl[0])
+    other = second_nccl(libraries, nccl.path)
     users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(NCCL) == other]
     users = [path for path in (*users, *libraries.gpu_code) if other and "/torch/lib/" not in path]
     users = [path for path in users if not (CUPY in path and _cupy_opens_wheels(inspection))]
     banner = libraries.nccl[other].banner if other in libraries.nccl else ""
-    torch_version = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
+    torch_version = libraries.nccl[nccl.path].banner if nccl.path in libraries.nccl else nccl.version
     signs = ", ".join([*_packages_of_nccl(inspection), *([f"NCCL_VERSION={v}"] if (v := _stated(inspection)) else [])])
     require(
         not other,
-        expected=f"{nccl[0]}, or nothing",
+        expected=f"{nccl.path}, or nothing",
         actual=f"{users[0] if users else 'what loads NCCL without torch'} takes NCCL {banner or 'of another build'} at "
         f"{other}, not torch's {torch_version}: both can crash"
         if other
@@ -301,7 +306,7 @@ def test_single(inspection: Inspection, libraries: Libraries, require: Requireme
     mapped, wheel = mapped_nccl(inspection), wheel_nccl(libraries)
     in_use = nccl_in_use(inspection)
     # A copy that is loaded, or that the loader finds, has a check of its own.
-    checked = {mapped and mapped.path, wheel, in_use and in_use[0], libraries.resolved["libnccl.so.2"].file}
+    checked = {mapped and mapped.path, wheel, in_use and in_use.path, libraries.resolved["libnccl.so.2"].file}
     spare = [path for path in libraries.nccl if path not in checked]
     has_users = len(libraries.nccl) > len(spare)
     require(
@@ -320,16 +325,16 @@ def _with_version(libraries: Libraries, paths: Iterable[str]) -> str:
 
 
 @pytest.mark.validator("nccl.closure", source=LOADER)
-def test_closure(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """Every library that NCCL needs is found."""
-    missing = missing_in(libraries, nccl[0])
+    missing = missing_in(libraries, nccl.path)
     skip_if_broken(inspection, libraries, *missing)
     require(
         not missing,
         expected="nothing missing",
-        actual=f"NCCL {nccl[1]} cannot be loaded: {no_library(inspection, missing)}"
+        actual=f"NCCL {nccl.version} cannot be loaded: {no_library(inspection, missing)}"
         if missing
-        else f"{len(libraries.closures[nccl[0]].libraries)} libraries found",
+        else f"{len(libraries.closures[nccl.path].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",
     )
 
@@ -339,22 +344,22 @@ def test_packages(
     inspection: Inspection,
     packages: MeasuredPackages,
     libraries: Libraries,
-    nccl: tuple[str, str],
+    nccl: InstalledNccl,
     require: Requirement,
 ) -> None:
     """The system's package manager brings no second NCCL."""
-    if second_nccl(libraries, nccl[0]):
+    if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     packages_of_nccl = {
         name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES
     }
-    agree = all(plain(version) == nccl[1] for version in packages_of_nccl.values())
+    agree = all(plain(version) == nccl.version for version in packages_of_nccl.values())
     only = not nccl_wheels(inspection)
     require(
         not packages_of_nccl or (only and agree),
-        expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
+        expected=f"none beside the wheel's {nccl.version}" if not only else f"{nccl.version}, which is in use",
         actual=f"the system's packages {', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} "
-        f"are installed beside NCCL {nccl[1]}, which torch uses"
+        f"are installed beside NCCL {nccl.version}, which torch uses"
         if packages_of_nccl
         else "none",
         fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
@@ -366,68 +371,68 @@ NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel"
 
 
 @pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h", severity="note")
-def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_header(libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """What is compiled in the image is compiled for the NCCL that is in use."""
     if not libraries.headers:
         pytest.skip("no nccl.h is in the image")
-    if second_nccl(libraries, nccl[0]):
+    if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
-        all(version == nccl[1] for version in libraries.headers.values()),
-        expected=nccl[1],
+        all(version == nccl.version for version in libraries.headers.values()),
+        expected=nccl.version,
         actual=", ".join(f"{path} is of NCCL {version or 'no version'}" for path, version in libraries.headers.items())
-        + f", and {nccl[1]} is in use",
+        + f", and {nccl.version} is in use",
         fix="remove the header of the other version, or install the library's own",
     )
 
 
 @pytest.mark.validator("nccl.environment", source=DECLARED, severity="note")
-def test_environment(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_environment(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
     stated = _stated(inspection) or pytest.skip("NCCL_VERSION is not set")
-    if second_nccl(libraries, nccl[0]):
+    if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
-        plain(stated) == nccl[1],
-        expected=nccl[1],
-        actual=f"NCCL_VERSION={stated}, and NCCL {nccl[1]} is in use",
+        plain(stated) == nccl.version,
+        expected=nccl.version,
+        actual=f"NCCL_VERSION={stated}, and NCCL {nccl.version} is in use",
         fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
     )
 
 
 @pytest.mark.validator("nccl.label", source=DECLARED)
-def test_label(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's label names the NCCL in use."""
     stated = inspection.subject.label("component.nccl") or pytest.skip(
         "the image has no label io.rdma-images.component.nccl"
     )
     require(
-        plain(stated) == nccl[1],
-        expected=nccl[1],
-        actual=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl[1]} is in use",
+        plain(stated) == nccl.version,
+        expected=nccl.version,
+        actual=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl.version} is in use",
         fix="set the label from what is in the image, not from what was asked for",
     )
 
 
 @pytest.mark.validator("nccl.tag", source=DECLARED)
-def test_tag(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_tag(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
     match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", inspection.subject.ref.rpartition("/")[2])
     stated = match.group(1) if match else pytest.skip("the tag names no NCCL version")
     require(
-        nccl[1] == stated or nccl[1].startswith(f"{stated}."),
-        expected=nccl[1],
-        actual=f"the tag {inspection.subject.ref} names NCCL {stated}, and {nccl[1]} is in use",
+        nccl.version == stated or nccl.version.startswith(f"{stated}."),
+        expected=nccl.version,
+        actual=f"the tag {inspection.subject.ref} names NCCL {stated}, and {nccl.version} is in use",
         fix="tag the image with what is in it",
     )
 
 
 @pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
-def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
+def test_on_erdma(nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use starts on an eRDMA device, and is no older than Alibaba asks for."""
     table = facts_file.read(Erdma)
-    broken, requirement = table.broken_nccl.get(nccl[1]), table.minimum
-    if not versions.at_least(nccl[1], requirement.nccl):
+    broken, requirement = table.broken_nccl.get(nccl.version), table.minimum
+    if not versions.at_least(nccl.version, requirement.nccl):
         problem, fix = (
             f"older than {requirement.nccl}, which Alibaba asks for on eRDMA [{table.cite(requirement)}]",
             f"install NCCL {requirement.nccl} or later",
@@ -438,7 +443,7 @@ def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     require(
         not problem,
         expected=f"{requirement.nccl} or later, and none of {', '.join(table.broken_nccl)}",
-        actual=f"NCCL {nccl[1]}: {problem}" if problem else nccl[1],
+        actual=f"NCCL {nccl.version}: {problem}" if problem else nccl.version,
         fix=fix,
         severity=None if broken else "warning",
     )

@@ -1,8 +1,11 @@
 """Validators of the network plugin: NCCL finds, opens and understands it."""
 
+from typing import NamedTuple
+
 import pytest
 
 from rdma_images.chain.links import entry_point_choice
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.core.image import FABRIC_TITLES
@@ -10,6 +13,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.inspection.inspection import (
     Inspection,
+    InstalledNccl,
     base_name,
     describe_missing_libraries,
     explain_refusal,
@@ -18,8 +22,8 @@ from rdma_images.inspection.inspection import (
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, loads_nccl, names_tried, plugin_file, skip_if_broken
-from validators.settings import component_versions, faults, started
+from validators.in_use import closure, loads_nccl, resolved_plugin, skip_if_broken, tried_plugin_names
+from validators.settings import component_versions, faults
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
@@ -48,31 +52,38 @@ FORGETS = "NVIDIA/nccl, issue 1978, and src/plugin/net.cc of 2.27.7, 2.28.3, 2.2
 FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 
 
+class FoundPlugin(NamedTuple):
+    """The network plugin that the loader finds for NCCL: its path, and what was read of the file."""
+
+    path: str
+    library: PluginFile
+
+
 @pytest.fixture
-def plugin(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
-    """Return the plugin's file and what it exports."""
-    skip_if_broken(inspection, libraries, *names_tried(inspection, libraries, nccl[0]))
-    path = plugin_file(inspection, libraries, nccl[0])
+def plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl) -> FoundPlugin:
+    """Return the plugin that the loader finds for NCCL; skips where it finds none."""
+    skip_if_broken(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path))
+    path = resolved_plugin(inspection, libraries, nccl.path)
     if not path or path not in libraries.plugins:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
-    return path, libraries.plugins[path]
+    return FoundPlugin(path, libraries.plugins[path])
 
 
 @pytest.mark.validator("plugin.found", source=SEARCH, fabric="efa")
-def test_found(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
-    names = names_tried(inspection, libraries, nccl[0])
-    if names == ["none"]:
+    names = tried_plugin_names(inspection, libraries, nccl.path)
+    if not names:
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     skip_if_broken(inspection, libraries, *names)
-    path = plugin_file(inspection, libraries, nccl[0])
+    path = resolved_plugin(inspection, libraries, nccl.path)
     if path is None and (script := entry_point_choice(inspection)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
     files = inspection.measured.tree.files.libraries if inspection.measured.tree else {}
     unsearched = [file for file in files if base_name(file) in names]
     plugins = f"{', '.join(libraries.plugins)} is there" if libraries.plugins else "the image has no plugin"
     plugins = f"{unsearched[0]} is in a folder that is not searched" if unsearched and libraries.plugins else plugins
-    variable = started(inspection).get("NCCL_NET_PLUGIN")
+    variable = started_environment(inspection).get("NCCL_NET_PLUGIN")
     setting_text = f"NCCL_NET_PLUGIN={variable}: " if variable else ""
     lacking = " and no ".join(name for name in names if name != variable) or "such file"
     require(
@@ -112,7 +123,7 @@ def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, requ
 
 @pytest.mark.validator("plugin.project", source=WHOSE, fabric="any")
 def test_project(
-    inspection: Inspection, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+    inspection: Inspection, fabric: str, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement
 ) -> None:
     """The plugin that NCCL opens is one that knows the fabric: the name libnccl-net.so is everybody's."""
     path, library = plugin
@@ -134,12 +145,12 @@ def test_project(
         actual=actual,
         fix=f"remove {path}, put the folder of aws-ofi-nccl before its own, or set NCCL_NET_PLUGIN=ofi"
         if fabric == "efa"
-        else f"remove {path}, or set NCCL_NET_PLUGIN=none: NCCL {nccl[1]} reaches eRDMA by itself",
+        else f"remove {path}, or set NCCL_NET_PLUGIN=none: NCCL {nccl.version} reaches eRDMA by itself",
     )
 
 
 @pytest.mark.validator("plugin.newest", source=WHOSE, severity="warning", fabric="efa")
-def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+def test_newest(libraries: Libraries, plugin: FoundPlugin, require: Requirement) -> None:
     """No newer aws-ofi-nccl lies unused behind the one that NCCL opens."""
     path, library = plugin
     if not library.version:
@@ -158,45 +169,43 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 
 
 @pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
-def test_broken(
-    inspection: Inspection, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
-) -> None:
+def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
-    in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
+    in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin.library.version, "nccl": nccl.version}
     version_faults = faults(inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
-    version_faults.require_none(require, "versions", plugin[1].version or "this plugin")
+    version_faults.require_none(require, "versions", plugin.library.version or "this plugin")
 
 
 @pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
 def test_reopened(
     inspection: Inspection,
     libraries: Libraries,
-    plugin: tuple[str, PluginFile],
-    nccl: tuple[str, str],
+    plugin: FoundPlugin,
+    nccl: InstalledNccl,
     require: Requirement,
 ) -> None:
     """An NCCL that forgets NCCL_NET_PLUGIN with its last communicator finds the same plugin by the default name."""
-    environment = started(inspection)
+    environment = started_environment(inspection)
     named = environment.get("NCCL_NET_PLUGIN") or pytest.skip("NCCL_NET_PLUGIN is not set")
     if environment.get("NCCL_NET_PLUGIN_REF_COUNT", "0") != "0":
         pytest.skip("NCCL_NET_PLUGIN_REF_COUNT has NCCL keep the plugin")
-    if not versions.at_least(nccl[1], FORGETFUL) or versions.at_least(nccl[1], CURED):
-        pytest.skip(f"NCCL {nccl[1]} keeps the plugin or its name")
+    if not versions.at_least(nccl.version, FORGETFUL) or versions.at_least(nccl.version, CURED):
+        pytest.skip(f"NCCL {nccl.version} keeps the plugin or its name")
     answer = libraries.resolved[DEFAULT]
-    by_default = answer.file if not answer.error or answer.file == plugin[0] else ""
+    by_default = answer.file if not answer.error or answer.file == plugin.path else ""
     after = f"takes {by_default}" if by_default else f"finds no {DEFAULT}, and takes TCP"
-    forgotten = f"NCCL {nccl[1]} forgets NCCL_NET_PLUGIN={named} with its last communicator: the next {after}"
+    forgotten = f"NCCL {nccl.version} forgets NCCL_NET_PLUGIN={named} with its last communicator: the next {after}"
     require(
-        by_default == plugin[0],
-        expected=f"{plugin[0]} by the name {DEFAULT}, too",
-        actual=f"{by_default} by both names" if by_default == plugin[0] else forgotten,
-        fix=f"install NCCL {CURED} or later, give {plugin[0]} the link {DEFAULT} where the loader finds it first, "
+        by_default == plugin.path,
+        expected=f"{plugin.path} by the name {DEFAULT}, too",
+        actual=f"{by_default} by both names" if by_default == plugin.path else forgotten,
+        fix=f"install NCCL {CURED} or later, give {plugin.path} the link {DEFAULT} where the loader finds it first, "
         "or set NCCL_NET_PLUGIN_REF_COUNT=1",
     )
 
 
 @pytest.mark.validator("plugin.platform", source=PLATFORM, severity="warning", fabric="efa")
-def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
+def test_platform(plugin: FoundPlugin, require: Requirement) -> None:
     """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
     path, library = plugin
     if library.aws_platform is None:
@@ -215,14 +224,12 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
 
 
 @pytest.mark.validator("plugin.topology", source=TOPOLOGY, severity="warning", fabric="efa")
-def test_topology(
-    inspection: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
-) -> None:
+def test_topology(inspection: Inspection, libraries: Libraries, plugin: FoundPlugin, require: Requirement) -> None:
     """The topology files that the plugin gives NCCL on some instance types are where it looks, and whole."""
     path, library = plugin
     if not library.topologies:
         pytest.skip(f"{path} names no topology file")
-    if started(inspection).get("NCCL_TOPO_FILE"):
+    if started_environment(inspection).get("NCCL_TOPO_FILE"):
         pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
     facts = facts_file.read(Plugin)
     rows = {row.file: row for row in facts.topologies}
@@ -248,13 +255,13 @@ def test_topology(
 def test_tuner(
     inspection: Inspection,
     libraries: Libraries,
-    nccl: tuple[str, str],
-    plugin: tuple[str, PluginFile],
+    nccl: InstalledNccl,
+    plugin: FoundPlugin,
     require: Requirement,
 ) -> None:
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
-    accepted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
-    offered = plugin[1].exports.get(TUNER, [])
+    accepted = libraries.nccl[nccl.path].looks_for.get(TUNER, [])
+    offered = plugin.library.exports.get(TUNER, [])
     named = _named(inspection, libraries)
     offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
     separate = [
@@ -280,16 +287,16 @@ def test_tuner(
     takes = bool(set(accepted) & set(offered))
     require(
         takes,
-        expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl[1]} looks for no tuner",
-        actual=f"the tuner of {named or plugin[0]} is v{', v'.join(map(str, offered))}: "
-        f"NCCL {nccl[1]} {'takes' if takes else 'does not take'} it",
+        expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl.version} looks for no tuner",
+        actual=f"the tuner of {named or plugin.path} is v{', v'.join(map(str, offered))}: "
+        f"NCCL {nccl.version} {'takes' if takes else 'does not take'} it",
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
 
 
 def _named(inspection: Inspection, libraries: Libraries) -> str:
     """Return the file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
-    word = started(inspection).get("NCCL_TUNER_PLUGIN", "")
+    word = started_environment(inspection).get("NCCL_TUNER_PLUGIN", "")
     names = [word, f"libnccl-tuner-{word}.so"] if word else []
     files = [libraries.resolved[name].file for name in names if name in libraries.resolved]
     return next(
@@ -298,12 +305,12 @@ def _named(inspection: Inspection, libraries: Libraries) -> str:
 
 
 @pytest.mark.validator("plugin.opens", source=OPENED, severity="warning")
-def test_opens(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_opens(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """The network plugin that NCCL finds can be opened, in an image that is for neither fabric."""
     if inspection.expected.fabric:
         pytest.skip("see chain.holds")
-    path = plugin_file(inspection, libraries, nccl[0]) or pytest.skip("NCCL finds no network plugin")
-    skip_if_broken(inspection, libraries, *names_tried(inspection, libraries, nccl[0]))
+    path = resolved_plugin(inspection, libraries, nccl.path) or pytest.skip("NCCL finds no network plugin")
+    skip_if_broken(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path))
     missing = missing_in(libraries, path)
     refusals = [explain_refusal(fault) for fault in closure(libraries, path).faults]
     why = f"it finds no {describe_missing_libraries(inspection, missing)}" if missing else "; ".join(refusals[:1])
@@ -343,18 +350,16 @@ def test_others(inspection: Inspection, libraries: Libraries, require: Requireme
     source="the EFA installer puts its libfabric under /opt/amazon/efa; facts/aws-ofi-nccl.yaml, asks",
     fabric="efa",
 )
-def test_libfabric(
-    inspection: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
-) -> None:
+def test_libfabric(inspection: Inspection, libraries: Libraries, plugin: FoundPlugin, require: Requirement) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
-    file = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
+    file = libraries.closures[plugin.path].libraries.get("libfabric.so.1", "")
     facts, version = facts_file.read(Plugin), libraries.libfabric.get(file, "")
-    rows = [row for row in facts.asks if plugin[1].version and row.holds(plugin[1].version)]
+    rows = [row for row in facts.asks if plugin.library.version and row.holds(plugin.library.version)]
     row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
     require(
         row is None,
         expected=f"libfabric {row.libfabric} or later" if row else "",
-        actual=f"libfabric {version} at {file} is too old for aws-ofi-nccl {plugin[1].version}, which asks for "
+        actual=f"libfabric {version} at {file} is too old for aws-ofi-nccl {plugin.library.version}, which asks for "
         f"{row.libfabric} over EFA; NCCL takes TCP, or stops if NCCL_NET names the plugin [{facts.cite(row)}]"
         if row
         else "",

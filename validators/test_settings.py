@@ -4,10 +4,11 @@ import re
 
 import pytest
 
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import AssignedVariable, Settings
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import VariableFinding, find_variables, in_files, started, variables
+from validators.settings import VariableFinding, find_variables, in_files, variables
 
 READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
@@ -103,7 +104,7 @@ def _harmful(inspection: Inspection) -> list[VariableFinding]:
 
 def _is_set_for_jobs(inspection: Inspection, setting: AssignedVariable) -> bool:
     """Return whether the image's environment has what a shell's file sets, or hands it to shells without a prompt."""
-    environment = started(inspection)
+    environment = started_environment(inspection)
     if setting.file in (environment.get("BASH_ENV"), environment.get("ENV")):
         return True
     words = [word for word in re.split(r"[:\s]+", setting.value) if word and "$" not in word]

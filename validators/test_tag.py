@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import plugin_file
+from validators.in_use import resolved_plugin
 
 TAG = "an image is chosen by its tag: 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13, or cu128, py312"
 VERSION = r"(\d+\.\d+(?:\.\d+)?)"
@@ -45,7 +45,7 @@ def measured_in(inspection: Inspection) -> dict[str, str]:
     torch, packages = inspection.measured.torch, inspection.measured.packages
     system, tree = inspection.measured.system, inspection.measured.tree
     nccl = nccl_in_use(inspection)
-    plugin = plugin_file(inspection, tree.libraries, nccl[0]) if tree and nccl else None
+    plugin = resolved_plugin(inspection, tree.libraries, nccl.path) if tree and nccl else None
     plugin_library = tree.libraries.plugins.get(plugin or "") if tree else None
     measured = {
         "pytorch": torch.version.partition("+")[0] if torch else "",

@@ -1,11 +1,12 @@
 """Validators of what opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs import lib_folder
 from rdma_images.facts import facts_file
 from rdma_images.facts.faults import PackageFault, Packages
@@ -34,7 +35,6 @@ from validators.python_packages import (
     torch_version,
     without_reported,
 )
-from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
 TAGS = "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
@@ -172,6 +172,42 @@ def _effect(path: str) -> str:
     return "cannot be loaded" if is_shared(path) else "does not start"
 
 
+def transport_faults(
+    inspection: Inspection, libraries: Libraries, lacks: Mapping[str, list[str]], elsewhere: set[str]
+) -> dict[str, str]:
+    """Return why libraries that open a network cannot be loaded, by path.
+
+    Args:
+        inspection: What was measured.
+        libraries: Its libraries.
+        lacks: By the path of each transport, the libraries that it needs and that are not there.
+        elsewhere: What the checks of the fabric tell.
+    """
+    faults = {}
+    for path, names in lacks.items():
+        refusals = [words for words in loader_refusals(closure(libraries, path), path) if words not in elsewhere]
+        faults[path] = _refusal(path, refusals[0]) if refusals else ""
+        if names:
+            faults[path] = f"{path} cannot be loaded: {no_library(inspection, names)}"
+        if ".so" in path and (broken_file := broken(inspection, path)):
+            faults[path] = broken_file.actual
+    # NIXL takes that of its wheels for torch's CUDA.
+    needed = without_alternatives(faults, torch_version(inspection))
+    return {path: fault for path, fault in needed.items() if fault}
+
+
+def program_faults(inspection: Inspection, libraries: Libraries, programs: Iterable[str]) -> dict[str, str]:
+    """Return why mpirun and its like do not start, by path."""
+    faults = {}
+    for path in sorted(programs):
+        missing = missing_in(libraries, path)
+        reasons = [f"it finds no {describe_missing_libraries(inspection, missing)}"] if missing else []
+        reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]
+        if reasons:
+            faults[path] = f"{path} does not start: {reasons[0].removeprefix(f'{path} cannot be loaded: ')}"
+    return faults
+
+
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
@@ -182,36 +218,12 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     if not transport_paths and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in transport_paths}
-    faults = {
-        path: f"{path} cannot be loaded: {no_library(inspection, names)}" for path, names in lacks.items() if names
-    }
-    for path in transport_paths:
-        lines = [words for words in loader_refusals(closure(libraries, path), path) if words not in elsewhere]
-        words = _refusal(path, lines[0]) if lines else ""
-        faults |= {path: words} if words and path not in faults else {}
-        faults |= {path: reason.actual} if ".so" in path and (reason := broken(inspection, path)) else {}
-    all_faults = without_alternatives(
-        {path: faults.get(path, "") for path in transport_paths}, torch_version(inspection)
-    )
-    faults = {
-        path: words for path, words in all_faults.items() if words
-    }  # NIXL takes that of its wheels for torch's CUDA
+    faults = transport_faults(inspection, libraries, lacks, elsewhere)
     lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
-    for path in sorted(programs):
-        reasons = (
-            [f"it finds no {describe_missing_libraries(inspection, missing)}"]
-            if (missing := missing_in(libraries, path))
-            else []
-        )
-        reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]
-        start = f"{path} cannot be loaded: "
-        if reasons:
-            faults[path] = f"{path} does not start: {reasons[0].removeprefix(start)}"
-    of_modules = without_reported(inspection, {path: words for path, words in cuda_modules.items() if words})
-    faults |= of_modules
-    faults = dict(
-        sorted(faults.items(), key=lambda fault: not IMPORTED.fullmatch(fault[0]))
-    )  # what ends an import first
+    reported_modules = without_reported(inspection, {path: fault for path, fault in cuda_modules.items() if fault})
+    faults |= {**program_faults(inspection, libraries, programs), **reported_modules}
+    # What ends an import comes first.
+    faults = dict(sorted(faults.items(), key=lambda fault: not IMPORTED.fullmatch(fault[0])))
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults |= {path: words for path, words in users.items() if path not in faults and path not in needed}
     cuda_fix = f"install the build of it for CUDA {cuda_in_use(inspection, libraries) or 'of the image'}"
@@ -221,7 +233,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
         actual="; ".join(list(faults.values())[:MAX_SHOWN])
         or ", ".join([*transport_paths, *cuda_modules, *programs, *libraries.users][:MAX_SHOWN]),
         fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
-        if of_modules and not lacking
+        if reported_modules and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
@@ -397,7 +409,7 @@ def test_packages(
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
     facts = facts_file.read(Packages)
-    installed, environment = packages.installed, environment_of(inspection)
+    installed, environment = packages.installed, started_environment(inspection)
     versions_by_name, cuda = dict(installed), cuda_in_use(inspection, libraries).partition(".")[0]
     rows = [
         row

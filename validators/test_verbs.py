@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs import (
     PROVIDER,
     VERBS,
@@ -21,8 +22,7 @@ from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import EFA, FABRIC, closure, loads_nccl, provider_files, skip_if_broken
 from validators.settings import component_versions, faults, with_others
-from validators.settings import started as environment_of
-from validators.toolruns import started, summary
+from validators.toolruns import summary, tool_run
 
 OPENED = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
@@ -36,7 +36,7 @@ NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.
 @pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO, fabric="any")
 def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
-    run = started(inspection, libraries, "ibv_devinfo", "libfabric.closure")
+    run = tool_run(inspection, libraries, "ibv_devinfo", "libfabric.closure")
     require(
         run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
         expected="devices, or the message that there are none",
@@ -48,7 +48,7 @@ def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requ
 
 def drivers_named(inspection: Inspection) -> list[str]:
     """Return the drivers that libibverbs loads by the image's variables, whatever /etc/libibverbs.d announces."""
-    environment = environment_of(inspection)
+    environment = started_environment(inspection)
     value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
     return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]
 

@@ -7,7 +7,7 @@ from rdma_images.inspection.measurements import Libraries
 from rdma_images.inspection.values import ToolRun
 
 
-def started(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
+def tool_run(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
     """Return the run of `command`; skips where none was run, or where a library was missing.
 
     That is reported by the check `reported_by`.

@@ -68,7 +68,7 @@ def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
     yield _libfabric_link(inspection, run, libraries)
     yield from _provider_links(inspection, libraries)
     yield verbs_provider_link(inspection, "efa")
-    yield plugin_requirements(inspection, libraries, plugin_file(inspection), instance)
+    yield plugin_requirements(inspection, libraries, plugin_in_use(inspection), instance)
     yield from node_links("efa")
 
 
@@ -81,7 +81,7 @@ def unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
         return
     verbs = tree.libraries.resolved[VERBS].file
     lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
-    plugin = tree.libraries.plugins.get(file := plugin_file(inspection))
+    plugin = tree.libraries.plugins.get(file := plugin_in_use(inspection))
     fault = _missing_dependency(inspection, file, plugin, tree.libraries) if plugin else ""
     if fault or not (opened_providers(tree.files, tree.libraries) or tree.libraries.plugins):
         fault = fault or f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
@@ -90,15 +90,18 @@ def unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
     yield Link(name="fabric", unknown="the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")
 
 
-def plugin_file(inspection: Inspection) -> str:
-    """Return the network plugin that NCCL opens, "" where it opens none: as it was run, else as the loader answers."""
-    run, tree, in_use = started_plugin(inspection), inspection.measured.tree, nccl_in_use(inspection)
+def plugin_in_use(inspection: Inspection) -> str:
+    """Return the path of the network plugin that NCCL uses, "" where it uses none.
+
+    It is the one that was run, else the first that the loader opens and that has an interface of this NCCL.
+    """
+    run, tree, nccl = started_plugin(inspection), inspection.measured.tree, nccl_in_use(inspection)
     if run:
         return run.path if run.interfaces.get(NET) else ""
-    if not tree or not in_use or in_use[0] not in tree.libraries.nccl:
+    if not tree or not nccl or nccl.path not in tree.libraries.nccl:
         return ""
-    accepted = set(tree.libraries.nccl[in_use[0]].looks_for.get(NET, []))
-    for name in plugin_names(in_use[1] or DEFAULT_VERSION, nccl_environment(inspection.subject, inspection.measured)):
+    accepted = set(tree.libraries.nccl[nccl.path].looks_for.get(NET, []))
+    for name in plugin_names(nccl.version or DEFAULT_VERSION, nccl_environment(inspection)):
         answer = tree.libraries.resolved.get(name)
         plugin = tree.libraries.plugins.get(answer.file) if answer and not answer.error else None
         if answer and plugin and not missing_in(tree.libraries, answer.file):
@@ -106,32 +109,38 @@ def plugin_file(inspection: Inspection) -> str:
     return ""
 
 
+def resolved_plugin(libraries: Libraries, names: Sequence[str]) -> ResolvedLibrary | None:
+    """Return the loader's answer for the first of `names` that it opens, else for the first that it finds."""
+    answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
+    existing = [answer for answer in answers if answer.file]
+    return next((answer for answer in existing if not answer.error), existing[0] if existing else None)
+
+
 def nccl_link(inspection: Inspection) -> Link:
     """Return which libnccl a process gets. Where there is none, one may come as the job starts."""
-    file, mapped = nccl_in_use(inspection), mapped_nccl(inspection)
+    nccl, mapped = nccl_in_use(inspection), mapped_nccl(inspection)
     how: Evidence = "executed" if mapped else "read"
-    unknown = "" if file else "no libnccl is there, and which one comes as the job starts is not known"
+    unknown = "" if nccl else "no libnccl is there, and which one comes as the job starts is not known"
     libraries = inspection.measured.tree.libraries if inspection.measured.tree else None
-    second = second_nccl(libraries, file[0]) if file and libraries else ""
+    second = second_nccl(libraries, nccl.path) if nccl and libraries else ""
     note = ""
-    if file and libraries and second in libraries.nccl:
-        note = f"torch takes {file[1]}, and what loads NCCL without torch {libraries.nccl[second].version} at {second}"
-    return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown, note=note)
+    if nccl and libraries and second in libraries.nccl:
+        other = f"{libraries.nccl[second].version} at {second}"
+        note = f"torch takes {nccl.version}, and what loads NCCL without torch {other}"
+    value = f"{nccl.version} at {nccl.path}" if nccl else ""
+    return Link(name="NCCL", value=value, how=how, unknown=unknown, note=note)
 
 
 def settings_link(inspection: Inspection, fabric: str) -> Link:
     """Return the variables that decide about the network, and whether they keep NCCL from this fabric."""
-    environment, version = (
-        nccl_environment(inspection.subject, inspection.measured),
-        (nccl_in_use(inspection) or ("", ""))[1],
-    )
+    environment, nccl = nccl_environment(inspection), nccl_in_use(inspection)
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
     net, providers = environment.get("NCCL_NET", "").lower(), environment.get(PROVIDER_VARIABLE)
     fault = ""
     if (net == "socket" and fabric != "none") or (fabric == "efa" and net == "ib"):
         requested = "TCP sockets" if net == "socket" else "NCCL's own InfiniBand transport, which cannot use EFA"
         fault = f"NCCL_NET={environment['NCCL_NET']} asks for {requested}"
-    elif fabric == "efa" and version and not plugin_names(version, environment):
+    elif fabric == "efa" and nccl and nccl.version and not plugin_names(nccl.version, environment):
         fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
     elif fabric == "efa" and not admits(providers, "efa"):
         fault = f"{PROVIDER_VARIABLE}={providers} leaves out libfabric's provider efa"
@@ -158,7 +167,7 @@ def admits(providers: str | None, name: str) -> bool:
 
 def provider_obstacle(inspection: Inspection, names: Sequence[str], title: str) -> str:
     """Return why a plugin gets none of these providers of libfabric, which lead to `title`; "" where it may get one."""
-    providers = nccl_environment(inspection.subject, inspection.measured).get(PROVIDER_VARIABLE)
+    providers = nccl_environment(inspection).get(PROVIDER_VARIABLE)
     admitted = [name for name in names if admits(providers, name)]
     if not admitted:
         return f"which {PROVIDER_VARIABLE}={providers} keeps from {title}"
@@ -244,11 +253,11 @@ def entry_point_choice(inspection: Inspection) -> str:
     """
     assignments, tree = inspection.measured.settings, inspection.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
-    version = (nccl_in_use(inspection) or ("", ""))[1] or DEFAULT_VERSION
-    script_settings = [
-        setting for setting in (assignments.assigned if assignments else ()) if setting.file.startswith(START_SCRIPTS)
-    ]
-    for setting in (setting for setting in script_settings if setting.name == PLUGIN_VARIABLE):
+    nccl = nccl_in_use(inspection)
+    version = (nccl.version if nccl else "") or DEFAULT_VERSION
+    for setting in assignments.assigned if assignments else ():
+        if setting.name != PLUGIN_VARIABLE or not setting.file.startswith(START_SCRIPTS):
+            continue
         if names & set(plugin_names(version, {PLUGIN_VARIABLE: setting.value})):
             return f"{setting.file}:{setting.line} ({PLUGIN_VARIABLE}={setting.value})"
     return ""
@@ -275,7 +284,7 @@ def _opening_error(inspection: Inspection, name: str, error: str) -> str:
 
 def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
     """Return the sentence that no file has the names that NCCL tries, who chose them, and which plugin exists."""
-    value = nccl_environment(inspection.subject, inspection.measured).get(PLUGIN_VARIABLE, "")
+    value = nccl_environment(inspection).get(PLUGIN_VARIABLE, "")
     problem = f"NCCL finds no {' and no '.join(names)}"
     if value:
         file_names = " or ".join(name for name in names if name != value)
@@ -293,12 +302,12 @@ def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
 
 def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
-    nccl_path = (nccl_in_use(inspection) or ("", ""))[0]
-    nccl_library, plugin = libraries.nccl.get(nccl_path), libraries.plugins.get(run.path)
+    nccl, plugin = nccl_in_use(inspection), libraries.plugins.get(run.path)
+    nccl_library = libraries.nccl.get(nccl.path) if nccl else None
     if not net:
         offered = plugin.exports.get(NET, []) if plugin else []
         return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
-    network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "")
+    network = nccl_environment(inspection).get("NCCL_NET", "")
     stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id(EFA_INSTALLER)
     names = network_names(inspection, run)
     if network and run.network and network.lower() not in (name.lower() for name in names):
@@ -356,10 +365,9 @@ def _start_progress(run: StartedLibrary) -> str:
 
 def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
     """Return the plugin as the files show it, where none could be run."""
-    nccl_path, version = nccl_in_use(inspection) or ("", "")
-    names = plugin_names(version or DEFAULT_VERSION, nccl_environment(inspection.subject, inspection.measured))
-    answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
-    answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
+    nccl = nccl_in_use(inspection)
+    names = plugin_names((nccl.version if nccl else "") or DEFAULT_VERSION, nccl_environment(inspection))
+    answer = resolved_plugin(libraries, names)
     if answer is None:
         if script := entry_point_choice(inspection):
             return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
@@ -371,8 +379,8 @@ def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
         unknown = "" if fault else f"{answer.file} was not read: its name is no plugin's"
         return Link(name="plugin", value=value, fault=fault, unknown=unknown)
     offered = plugin.exports.get(NET, [])
-    nccl = libraries.nccl.get(nccl_path or "")  # None where torch loads one outside of what was read
-    accepted = nccl.looks_for.get(NET, []) if nccl else offered
+    nccl_library = libraries.nccl.get(nccl.path) if nccl else None  # torch may load one outside of what was read
+    accepted = nccl_library.looks_for.get(NET, []) if nccl_library else offered
     common = set(offered) & set(accepted)
     if not common:
         fault = _interface_mismatch(answer.file, offered, accepted)

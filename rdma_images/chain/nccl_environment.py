@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from rdma_images.core import versions
-from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.inspection import Inspection
 
 DEFAULT_PLUGIN = "libnccl-net.so"
 DEFAULT_VERSION = "2.30.7"  # whose rule is taken for an NCCL that names no version
@@ -13,18 +12,21 @@ DEFAULT_VERSION = "2.30.7"  # whose rule is taken for an NCCL that names no vers
 NAME_FIRST_SINCE, LISTS_SINCE, PATHS_SINCE, NONE_SINCE = "2.20.5", "2.27.3", "2.27.5", "2.28.3"
 
 
-def started_environment(image_config: ImageConfig, measured: Measured) -> dict[str, str]:
+def started_environment(inspection: Inspection) -> dict[str, str]:
     """Return the environment of a process that the entry point starts, as far as it is known."""
-    entry, image_environment = measured.entry, image_config.environment
+    entry, image_environment = inspection.measured.entry, inspection.subject.environment
     if not entry:
         return dict(image_environment)
     return {**{name: value for name, value in image_environment.items() if name not in entry.removed}, **entry.given}
 
 
-def nccl_environment(image_config: ImageConfig, measured: Measured) -> dict[str, str]:
-    """Return `started_environment` with what NCCL's files add: a variable that is set wins, then the user's file."""
-    environment = started_environment(image_config, measured)
-    assigned = measured.settings.assigned if measured.settings else []
+def nccl_environment(inspection: Inspection) -> dict[str, str]:
+    """Return `started_environment` with what NCCL's configuration files add.
+
+    A variable that is set wins, then the user's file.
+    """
+    environment = started_environment(inspection)
+    assigned = inspection.measured.settings.assigned if inspection.measured.settings else []
     lines = [setting for setting in assigned if setting.reader == "nccl"]
     for setting in sorted(lines, key=lambda setting: setting.file == "/etc/nccl.conf"):
         environment.setdefault(setting.name, setting.value)

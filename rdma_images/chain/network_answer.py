@@ -92,7 +92,7 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
     broken = next((link for link in reached_links if link.fault), None)
     unmeasured = next((link for link in reached_links if link.unknown), None)
     nccl = nccl_in_use(inspection)
-    library = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
+    library = f"NCCL {nccl.version}" if nccl and nccl.version else "NCCL"
     outcome: Outcome
     prefix = f"On {instance or FABRIC_TITLES.get(fabric, '')} ".removeprefix("On  ")
     if fabric == "none" and reached_links[-1].name == "network":
@@ -134,7 +134,7 @@ def _describe_path(steps: list[Link]) -> str:
 
 def _outcome_by_nccl_net(inspection: Inspection) -> Outcome:
     """Return "end" where NCCL_NET names a network, without which NCCL does not go on with sockets, else "tcp"."""
-    network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "").lower()
+    network = nccl_environment(inspection).get("NCCL_NET", "").lower()
     return "tcp" if network in ("", SOCKET) else "end"
 
 
@@ -149,15 +149,15 @@ def network_request(image_config: ImageConfig, measured: Measured, product: str 
     expected = Expected(fabric=None, because="not asked here")
     inspection = Inspection(subject=image_config, expected=expected, measured=measured)
     nccl, tree = nccl_in_use(inspection), measured.tree
-    if not nccl or not tree or not VERSION.match(nccl[1]):
+    if not nccl or not tree or not VERSION.match(nccl.version):
         return None
-    environment = nccl_environment(image_config, measured)
-    library = tree.libraries.nccl.get(nccl[0])
+    environment = nccl_environment(inspection)
+    library = tree.libraries.nccl.get(nccl.path)
     entry = measured.entry
     return {
-        "names": plugin_names(nccl[1], environment),
+        "names": plugin_names(nccl.version, environment),
         "looks_for": library.looks_for if library else {},
-        "requiring_file": nccl[0],
+        "requiring_file": nccl.path,
         "environment": {
             name: value
             for name, value in environment.items()

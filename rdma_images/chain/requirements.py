@@ -36,7 +36,7 @@ def plugin_requirements(inspection: Inspection, libraries: Libraries, file: str,
 
 def _topology(inspection: Inspection, libraries: Libraries, plugin: PluginFile | None, instance: str) -> str:
     """Return which topology file NCCL gets on an instance type, and whether it can use it; "" where that is open."""
-    environment, settings = nccl_environment(inspection.subject, inspection.measured), inspection.measured.settings
+    environment, settings = nccl_environment(inspection), inspection.measured.settings
     if named := environment.get(TOPOLOGY_VARIABLE, ""):
         fault = TOPOLOGY_FAULTS["absent"] if settings and named in settings.absent else ""
         return f"{TOPOLOGY_VARIABLE}={named} {fault}".rstrip()

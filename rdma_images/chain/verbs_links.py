@@ -49,7 +49,7 @@ def rdma_links(inspection: Inspection, fabric: str, instance: str) -> Iterator[L
 
 def sharp_plugin(inspection: Inspection) -> str:
     """Return the plugin of HPC-X that NCCL takes before its own network; "" where it takes another, or none."""
-    file, environment = links.plugin_file(inspection), nccl_environment(inspection.subject, inspection.measured)
+    file, environment = links.plugin_in_use(inspection), nccl_environment(inspection)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(inspection, file) != SHARP:
         return ""
     return "" if _is_set(environment, sharp_disabling_variable(environment)) else file
@@ -75,23 +75,20 @@ def _project(inspection: Inspection, file: str) -> str:
 
 def _nccl_link(inspection: Inspection, fabric: str) -> Link:
     """Return the NCCL, and whether it is known to end on an eRDMA device."""
-    link, file = links.nccl_link(inspection), nccl_in_use(inspection)
+    link, nccl = links.nccl_link(inspection), nccl_in_use(inspection)
     broken = facts_file.read(Erdma).broken_nccl
-    if fabric != "erdma" or not file or file[1] not in broken:
+    if fabric != "erdma" or not nccl or nccl.version not in broken:
         return link
-    return link.model_copy(update={"fault": broken[file[1]].why, "leads_to": "end"})
+    return link.model_copy(update={"fault": broken[nccl.version].why, "leads_to": "end"})
 
 
 def _settings_link(inspection: Inspection, fabric: str) -> Link:
     """Return the variables that decide about the network, and whether they leave no way to RDMA."""
-    link, environment = (
-        links.settings_link(inspection, fabric),
-        nccl_environment(inspection.subject, inspection.measured),
-    )
+    link, environment = links.settings_link(inspection, fabric), nccl_environment(inspection)
     if link.fault or not _is_set(environment, IB_DISABLE) or sharp_plugin(inspection):
         return link
     switched_off = f"{IB_DISABLE}={environment[IB_DISABLE]} switches NCCL's own InfiniBand and RoCE transport off"
-    file, variable = links.plugin_file(inspection), sharp_disabling_variable(environment)
+    file, variable = links.plugin_in_use(inspection), sharp_disabling_variable(environment)
     project = _project(inspection, file)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or not file or project in WITHOUT_VERBS:
         return link.model_copy(update={"fault": switched_off})
@@ -104,7 +101,7 @@ def _settings_link(inspection: Inspection, fabric: str) -> Link:
 
 def _network_link(inspection: Inspection, fabric: str) -> Link:
     """Return which network NCCL takes: a plugin's, where one starts, else its own; with NCCL_NET that one alone."""
-    environment, file = nccl_environment(inspection.subject, inspection.measured), links.plugin_file(inspection)
+    environment, file = nccl_environment(inspection), links.plugin_in_use(inspection)
     requested, run = environment.get("NCCL_NET", ""), links.started_plugin(inspection)
     project, variable = _project(inspection, file), sharp_disabling_variable(environment)
     is_sharp = project == SHARP
@@ -167,8 +164,8 @@ def without_fabric(inspection: Inspection, fabric: str, _: str) -> Iterator[Link
     """Yield the links of machines without a fabric, where NCCL has its sockets, and libfabric its own."""
     yield links.nccl_link(inspection)
     yield links.settings_link(inspection, fabric)
-    environment, run = nccl_environment(inspection.subject, inspection.measured), links.started_plugin(inspection)
-    requested, file = environment.get("NCCL_NET", ""), links.plugin_file(inspection)
+    environment, run = nccl_environment(inspection), links.started_plugin(inspection)
+    requested, file = environment.get("NCCL_NET", ""), links.plugin_in_use(inspection)
     fault, unknown, value = "", "", "NCCL's own"
     if requested.lower() in _network_names(inspection, file) and _project(inspection, file) == OFI_PLUGIN:
         value = f"{requested} of {base_name(file)}, over libfabric's TCP"
@@ -191,10 +188,8 @@ def _network_names(inspection: Inspection, file: str) -> list[str]:
 
 def _libibverbs_link(inspection: Inspection) -> Link:
     """Return the libibverbs that NCCL opens."""
-    load_result, tree = (
-        inspection.measured.network.verbs if inspection.measured.network else None,
-        inspection.measured.tree,
-    )
+    network, tree = inspection.measured.network, inspection.measured.tree
+    load_result = network.verbs if network else None
     if load_result:
         reason = load_result.error.removeprefix(f"{VERBS}: ")
         problem = NO_VERBS if reason == links.NO_SUCH_FILE else f"NCCL cannot open {VERBS}: {reason}"

@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -33,6 +33,13 @@ class HistoryStep(MeasuredValue):
 
 FOLDER_PREFIX = "folder://"  # of the `ref` of a Python environment of this machine, which has no image
 IMAGE_WORDS = re.compile(r"\b([Tt]he|[Tt]his|[Aa]n) image\b")
+
+
+class InstalledNccl(NamedTuple):
+    """An NCCL of the image: the path of its library, and its version, "" where that is not known."""
+
+    path: str
+    version: str
 
 
 class ImageConfig(MeasuredValue):
@@ -216,24 +223,24 @@ def linked_nccl(libraries: Libraries) -> str:
     return next((file for file in files if file in libraries.nccl), "")
 
 
-def nccl_in_use(inspection: Inspection) -> tuple[str, str] | None:
-    """Return path and version of the NCCL that a training process will use; None where the image has none.
+def nccl_in_use(inspection: Inspection) -> InstalledNccl | None:
+    """Return the NCCL that a training process will use; None where the image has none.
 
     It is the one that torch maps, else a preloaded one, the one that torch's library gets, the wheel's, the one in
     torch's own library, the loader's; else, as of conda, the only one in the image.
     """
     mapped = mapped_nccl(inspection)
     if mapped:
-        return mapped.path, mapped.version
+        return InstalledNccl(mapped.path, mapped.version)
     tree = inspection.measured.tree
     if not tree:
         return None
     readable = [path for path, file in tree.libraries.nccl.items() if not file.error]
     in_torch = next((path for path in readable if base_name(path).startswith("libtorch_cuda")), "")
-    nccl = preloaded_nccl(inspection) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
-    nccl = nccl or tree.libraries.resolved["libnccl.so.2"].file
-    nccl = nccl or (readable[0] if len(readable) == 1 else "")
-    return (nccl, tree.libraries.nccl[nccl].version) if nccl in readable else None
+    path = preloaded_nccl(inspection) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
+    path = path or tree.libraries.resolved["libnccl.so.2"].file
+    path = path or (readable[0] if len(readable) == 1 else "")
+    return InstalledNccl(path, tree.libraries.nccl[path].version) if path in readable else None
 
 
 def cuda_in_use(inspection: Inspection, libraries: Libraries) -> str:
@@ -243,7 +250,7 @@ def cuda_in_use(inspection: Inspection, libraries: Libraries) -> str:
         "" where nothing names it.
     """
     torch, nccl = inspection.measured.torch, nccl_in_use(inspection)
-    nccl_cuda = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
+    nccl_cuda = libraries.nccl[nccl.path].cuda if nccl and nccl.path in libraries.nccl else ""
     return (torch.cuda if torch else "") or inspection.subject.label("component.cuda") or nccl_cuda
 
 

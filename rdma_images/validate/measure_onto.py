@@ -106,7 +106,7 @@ def existing_image(inspection: Inspection) -> ExistingImage:
         python=measured.system.python if measured.system else "",
         pytorch=measured.torch.version.partition("+")[0] if measured.torch else "",
         cuda=cuda_in_use(inspection, tree.libraries),
-        nccl=nccl[1] if nccl else "",
+        nccl=nccl.version if nccl else "",
         fabric=inspection.expected.fabric or "",
         installer=measured.packages.efa_installer if measured.packages else "",
         verbs=verbs.file if verbs else "",

@@ -14,6 +14,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,
+    InstalledNccl,
     mapped_nccl,
     name_subject,
     nccl_in_use,
@@ -224,20 +225,20 @@ def gpus(inspection: Inspection) -> MeasuredGpus:
 
 
 @pytest.fixture
-def nccl(inspection: Inspection) -> tuple[str, str]:
-    """Return path and version of the NCCL in use, where it is the installed one; else another check reports it."""
-    files = nccl_in_use(inspection)
-    if not files:
+def nccl(inspection: Inspection) -> InstalledNccl:
+    """Return the NCCL in use, where it is the installed one; else another check reports it."""
+    in_use = nccl_in_use(inspection)
+    if not in_use:
         pytest.skip("the image has no NCCL")
     mapped, tree, wheels = mapped_nccl(inspection), inspection.measured.tree, nccl_wheels(inspection)
     wheel = wheel_nccl(tree.libraries) if tree else None
     if mapped and wheel and mapped.path not in (wheel, preloaded_nccl(inspection)):
         pytest.skip("another NCCL is loaded than the one installed: see nccl.loaded")
-    if files[0] == wheel and wheels and files[1] not in wheels.values():
+    if in_use.path == wheel and wheels and in_use.version not in wheels.values():
         pytest.skip("the installed NCCL is not the one its wheel says: see nccl.version")
-    if not files[1]:
-        pytest.skip(f"{files[0]} names no version: it may be damaged")
-    return files
+    if not in_use.version:
+        pytest.skip(f"{in_use.path} names no version: it may be damaged")
+    return in_use
 
 
 @pytest.fixture(autouse=True)

@@ -45,5 +45,5 @@ def test_what_ncclconf_sets_yields_to_the_environment_and_to_the_users_file() ->
     measured = case.measured.model_copy(
         update={"settings": settings, "entry": EntryPointChanges(given={"NCCL_NET": "0"})}
     )
-    environment = nccl_environment(case.subject, measured)
+    environment = nccl_environment(case.model_copy(update={"measured": measured}))
     assert (environment["NCCL_NET"], environment["NCCL_DEBUG"]) == ("0", "1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rdma_images.inspection.inspection import Expected, Inspection
+from rdma_images.inspection.inspection import Expected, Inspection, InstalledNccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
@@ -91,7 +91,9 @@ def for_neither(inspection: Inspection) -> Inspection:
 def test_the_plugins_topology_files(changes: list[Change], expected: str) -> None:
     case = edited(library("plugins", PLUGIN, "topologies", value=[P5, G5]), *changes)
     libraries = parts(case)[1]
-    message = broken(plugin_suite.test_topology, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    message = broken(
+        plugin_suite.test_topology, case, libraries, plugin_suite.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN])
+    )
     assert message.startswith(expected)
     assert bool(expected) == bool(message)
 
@@ -109,8 +111,8 @@ def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], exp
     """Where there is no GPU the loader refuses a plugin for its libcuda, by whatever name."""
     case = edited(variable("NCCL_NET_PLUGIN", "ofi"), library("resolved", "libnccl-net.so", value=answer))
     libraries = parts(case)[1]
-    plugin = (PLUGIN, libraries.plugins[PLUGIN])
-    message = broken(plugin_suite.test_reopened, case, libraries, plugin, (NCCL, "2.28.9"))
+    plugin = plugin_suite.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN])
+    message = broken(plugin_suite.test_reopened, case, libraries, plugin, InstalledNccl(NCCL, "2.28.9"))
     assert expected in message
     assert bool(expected) == bool(message)
 
@@ -133,7 +135,9 @@ def test_topology_files_that_nobody_takes(changes: list[Change], reason: str) ->
     case = edited(*changes)
     libraries = parts(case)[1]
     with pytest.raises(pytest.skip.Exception, match=reason):
-        plugin_suite.test_topology(case, libraries, (PLUGIN, libraries.plugins[PLUGIN]), Requirement())
+        plugin_suite.test_topology(
+            case, libraries, plugin_suite.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN]), Requirement()
+        )
 
 
 @pytest.mark.parametrize(
@@ -302,7 +306,7 @@ def test_the_label_of_an_installer_that_did_not_run() -> None:
 )
 def test_nccl_is_for_the_images_cuda(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
-    message = broken(nccl_suite.test_cuda, case, *parts(case)[:2], (NCCL, "2.30.7"))
+    message = broken(nccl_suite.test_cuda, case, *parts(case)[:2], InstalledNccl(NCCL, "2.30.7"))
     assert message.endswith(expected)
     assert bool(expected) == bool(message)
 
@@ -428,7 +432,9 @@ def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, rep
     change = library("libfabric", value={FABRIC: libfabric})
     case = edited(change, library("plugins", PLUGIN, "version", value=plugin))
     libraries = parts(case)[1]
-    message = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
+    message = broken(
+        plugin_suite.test_libfabric, case, libraries, plugin_suite.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN])
+    )
     assert message.startswith(f"libfabric {libfabric} at {FABRIC} is too old for aws-ofi-nccl {plugin}") == reported
     assert bool(message) == reported
 
