@@ -22,9 +22,10 @@ ANSWERS = TypeAdapter(dict[str, ProbeAnswer])
 
 
 def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
-    """Return the answers of the probes `names`, which `text` has as JSON: {probe: {"value", "error", "seconds"}}.
+    """Return the answers of the probes `names` in a JSON `text`.
 
-    Nothing in `text` raises: an answer that is not there, or has another form, is lost, with the reason.
+    Its form is {probe: {"value", "error", "seconds"}}. Nothing in `text` raises: an answer that is not there, or has
+    another form, is lost, with the reason.
     """
     try:
         answers = ANSWERS.validate_json(text)
@@ -39,7 +40,7 @@ def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
 
 
 def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
-    """Return `measurements` without those of the probes `names`, which are lost for the reason `why`."""
+    """Return `measurements` with the probes `names` lost for the reason `why`."""
     measurements, names = measurements or Measured(), tuple(names)
     missing = {**measurements.missing, **dict.fromkeys(names, plain(why))}
     return measurements.model_copy(update={"missing": missing, "lost": (*measurements.lost, *names)})

@@ -32,7 +32,7 @@ KEEP_ALIVE_COMMANDS = (
 
 @dataclass(frozen=True)
 class SealedContainer:
-    """A container of the image; `running` is False where the image holds nothing that could be started in it.
+    """A container of the image; not `running` where nothing could be started in it.
 
     `mounted` are the folders that the image declares as volumes: what it has in them was copied to others.
     """
@@ -47,7 +47,10 @@ class SealedContainer:
         return tuple(self.mounted)
 
     def goes_on(self) -> bool:
-        """Return whether the container still runs; one whose `sleep` is another program may end by itself."""
+        """Return whether the container still runs.
+
+        One whose `sleep` is another program may end by itself.
+        """
         with contextlib.suppress(NotFound):
             self.container.reload()
             return self.running and self.container.status == "running"
@@ -79,10 +82,10 @@ def sealed_container(client: DockerClient, image: str) -> Iterator[SealedContain
 def entry_container(
     client: DockerClient, image: str, command: Sequence[str], box: SealedContainer
 ) -> Iterator[Container]:
-    """Create a container, not started, whose own entry point gets `command`; remove it after the block.
+    """Provide a container, not started, whose own entry point gets `command`.
 
-    It is as sealed as `box`, whose volumes it shares, and is the image's in everything else: user, environment, folder.
-    Only SCRATCH may be written to, in memory. Raises docker's errors.
+    It is removed after the block. It is as sealed as `box`, whose volumes it shares, and is the image's in everything
+    else: user, environment, folder. Only SCRATCH may be written to, in memory. Raises docker's errors.
     """
     scratch = {folder: f"size={SCRATCH_SIZE}" for folder in SCRATCH if folder not in box.mounted}
     container = client.containers.create(image, list(command), tmpfs=scratch, **_seal(image, box.mounted))
@@ -93,7 +96,7 @@ def entry_container(
 
 
 def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> str:
-    """Return a new volume, removed with the stack; the engine fills it with what the image has at its place."""
+    """Return a new volume with the image's files of a folder; it ends with the stack."""
     volume = client.volumes.create(labels={LABEL: image})
     stack.callback(remove_quietly, volume.remove, force=True)
     return str(volume.name)
@@ -151,13 +154,16 @@ def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def remove_quietly(remove: Callable[..., object], **how: bool) -> None:
-    """Remove what the engine may have removed already; where it takes minutes, it goes on alone."""
+    """Remove what the engine may have removed already.
+
+    Where that takes minutes, it goes on alone.
+    """
     with contextlib.suppress(DockerException, ReadTimeout):
         remove(**how)
 
 
 def _is_missing(error: APIError) -> bool:
-    """Return whether a start failed because the image lacks the command (or its architecture is another)."""
+    """Return whether a start failed for want of a command for this machine."""
     words = str(error.explanation or error).lower()
     return any(
         w in words

@@ -30,7 +30,7 @@ FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 def measure(
     client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
 ) -> EntryPointChanges | FailedEntryPoint | str:
-    """Return what the entry point changes in its process's environment, or how it ended without the command.
+    """Return what the entry point changes in the environment, or how it ended.
 
     A sentence says why neither is known.
 
@@ -54,12 +54,12 @@ def measure(
 
 
 def command(entry: list[str]) -> list[str]:
-    """Return the command for an entry point to start, as one word for a shell that takes it with -c."""
+    """Return the command for an entry point to start; one word for a shell with -c."""
     return [" ".join(ECHO_COMMAND)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(ECHO_COMMAND)
 
 
 def printed_environment(out: bytes) -> dict[str, str] | None:
-    """Return the environment that the command printed; None if the entry point did not start it."""
+    """Return the environment that the command printed; None if it did not start."""
     text, separator, _ = out.partition(AROUND)[2].partition(AROUND)
     if not separator:
         return None
@@ -68,7 +68,7 @@ def printed_environment(out: bytes) -> dict[str, str] | None:
 
 
 def entry_point_changes(environment: dict[str, str], image_environment: dict[str, str]) -> EntryPointChanges:
-    """Return how `environment` differs from the image's own, in the variables that concern the fabric."""
+    """Return how `environment` differs from the image's, where that concerns the fabric."""
     relevant = {
         name
         for name in {**environment, **image_environment}
@@ -98,7 +98,7 @@ def failed_entry_point(rc: int, out: bytes, err: bytes) -> FailedEntryPoint | st
 
 
 def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
-    """Return the settings with what it would hold if the image set `variables`, as the entry point does.
+    """Return the settings as they are with the entry point's `variables`.
 
     `read` gives the beginning of a file of the image, None where nothing is there.
     """

@@ -12,7 +12,10 @@ ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
 def expected_image(image_config: ImageConfig, measured: Measured, image: Image | None) -> Expected:
-    """Return what the image must have. An image without a sign of a fabric is not validated for one."""
+    """Return what the image must have.
+
+    One without a sign of a fabric is not validated for one.
+    """
     if image:
         versions = {name: component.version for name, component in image.components.items()}
         return Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)

@@ -44,16 +44,20 @@ def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
 
 
 def image_digest(client: DockerClient, ref: str) -> str:
-    """Return what identifies the content of the image `ref` of the engine. Raises as `read_image_config` does."""
+    """Return the digest by which the engine knows the image `ref`.
+
+    Raises as `read_image_config` does.
+    """
     api: Any = client.api
     with _engine_errors(ref):
         return str(api.inspect_image(ref)["Id"])
 
 
 def read_image_config(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
-    """Return the configuration of image `ref`; with `digest`, of that image, whatever `ref` names now.
+    """Return the configuration of image `ref`, or of the image with `digest`.
 
-    Raises RefusedError where the engine has no such image, and RdmaImagesError where it does not answer.
+    The second is so whatever `ref` names now. Raises RefusedError where the engine has no such image, and
+    RdmaImagesError where it does not answer.
     """
     api: Any = client.api
     with _engine_errors(ref):
@@ -78,7 +82,10 @@ def _engine_errors(ref: str) -> Iterator[None]:
 
 
 def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
-    """Return the steps that made the image. The containerd store knows them once it is unpacked, as for a container."""
+    """Return the steps that made the image.
+
+    The containerd store knows them once it is unpacked, as for a container.
+    """
     api: Any = client.api
     try:
         return list(api.history(digest))

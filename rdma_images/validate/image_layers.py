@@ -106,7 +106,7 @@ def _blobs(client: DockerClient, engine: Engine, image_config: ImageConfig) -> I
 
 
 def _engine_blobs(engine: Engine, image_config: ImageConfig) -> Open | None:
-    """Return what opens a blob of the image where the private engine keeps it; None for another engine."""
+    """Return what opens a blob in the private engine's store; None for another engine."""
     folder = Layout(state_folder().absolute() / "engine").data_folder / BLOBS
     if engine.kind != "private" or not (folder / image_config.digest.removeprefix("sha256:")).is_file():
         return None
@@ -196,7 +196,10 @@ def measure_layer(digest: str, blob: IO[bytes]) -> MeasuredLayer:
 
 
 def open_layer(blob: IO[bytes]) -> tarfile.TarFile:
-    """Return a layer's blob, compressed or not, as a tar to read from start to end; a name may be no UTF-8."""
+    """Return a layer's blob, compressed or not, as a tar to read from start to end.
+
+    A name may be no UTF-8.
+    """
     start = blob.read(len(ZSTD))
     blob.seek(0)
     # The mode "r:" leaps over what is not read, which gzip cannot.

@@ -45,9 +45,10 @@ def command(tiers: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_measurements(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
-    """Return what the nodes measured, by name, from the lines of the job's logs. Incomplete answers are left out.
+    """Return what the nodes measured, by name, from the lines of the job's logs.
 
-    Several processes may have measured under one name, as after a restart: the last whole answer counts.
+    Incomplete answers are left out. Several processes may have measured under one name, as after a restart: the last
+    whole answer counts.
     """
     parts: dict[tuple[str, str, int], dict[int, str]] = {}  # by node, answer and how many there are
     for line in lines:

@@ -54,7 +54,7 @@ class EarlierMeasurement(MeasuredValue):
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the measurements that also hold for the other image, by probe; the tree is tree_with's."""
+        """Return the measurements that hold for the other image, by probe, but the tree."""
         values = {name: getattr(self, name) for name in ("torch", "packages", "imports", "contents", "tools")}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -63,7 +63,7 @@ class EarlierMeasurement(MeasuredValue):
         return self.network if self.request == json.loads(json.dumps(request)) else None
 
     def tree_with(self, user_files: Files) -> Tree | None:
-        """Return the tree of an image with these files of a user; None where it has to be measured."""
+        """Return the tree with these files of a user; None where it has to be measured."""
         if not self.tree or not self.user_files:
             return None
         return self.tree.model_copy(update={"files": _replace_files(self.tree.files, self.user_files, user_files)})
@@ -83,7 +83,10 @@ def find(engine: Engine, image_config: ImageConfig) -> EarlierMeasurement | None
 
 
 def save(engine: Engine, image_config: ImageConfig, measured: Measured, request: Mapping[str, Any] | None) -> None:
-    """Keep what was measured in an image, for others with its lower layers, where its topmost layer did not matter."""
+    """Keep an image's measurements for others with its lower layers.
+
+    Nothing is kept where its topmost layer mattered.
+    """
     torch, user_files = measured.torch, measured.user_files
     if not torch or not _is_unrelated(engine, image_config, torch):
         return
@@ -105,9 +108,10 @@ def save(engine: Engine, image_config: ImageConfig, measured: Measured, request:
 
 
 def is_harmless(member: tarfile.TarInfo, searched: Sequence[str]) -> bool:
-    """Return whether a member of a layer changes nothing in the paths that were `searched`, and nothing of a fabric.
+    """Return whether a member of a layer changes nothing that was `searched`.
 
-    It then is a file, folder or link below tree.USER_FOLDERS, or one of these, and removes nothing.
+    Nor may it change anything of a fabric. It then is a file, folder or link below tree.USER_FOLDERS, or one of these,
+    and removes nothing.
     """
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     is_plain = member.isfile() or member.isdir() or member.issym()
@@ -130,14 +134,17 @@ def _is_unrelated(engine: Engine, image_config: ImageConfig, torch: ImportedTorc
 
 
 def is_separable(files: Files) -> bool:
-    """Return whether what is below tree.USER_FOLDERS can be taken out of a tree: no library, and no list cut short."""
+    """Return whether users' files can be taken out of a tree.
+
+    They cannot with a library below tree.USER_FOLDERS, or a list that was cut short.
+    """
     lists = (files.world_writable, files.set_user_id, *(reasons for _, reasons in files.leftovers))
     paths = (*files.libraries, *files.sizes)
     return all(len(entries) < tree.MAX_ENTRIES for entries in lists) and not any(map(_is_users, paths))
 
 
 def _replace_files(files: Files, old_files: Files, new_files: Files) -> Files:
-    """Return `files` with `new_files` in place of `old_files`, which are those below tree.USER_FOLDERS."""
+    """Return `files` with other ones below tree.USER_FOLDERS."""
     sizes = sorted({**files.sizes, **new_files.sizes}.items(), key=lambda pair: -pair[1])[: tree.MAX_SIZES]
     leftovers = {
         kind: dict(sorted(({p: why for p, why in reasons.items() if not _is_users(p)} | dict(new_reasons)).items()))

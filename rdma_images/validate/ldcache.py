@@ -27,7 +27,7 @@ PROGRAMS = ("no-library",)  # the loader lists programs, too
 
 
 class ComputedLoader:
-    """Answer as the loader of an image would, by its files; the counterpart of libraries.ImageLoader."""
+    """The image's loader by its files; the counterpart of libraries.ImageLoader."""
 
     method = "the image's ld.so.cache, read without running it"
 
@@ -86,9 +86,9 @@ class ComputedLoader:
         return {name: without.find(name) for name in names}
 
     def find(self, name: str, requiring_file: str = "") -> str:
-        """Return the real file that the loader takes for `name`, which `requiring_file` needs; "" for none.
+        """Return the file that the loader takes for `name`; "" for none.
 
-        What is for another machine is not taken, and what is no library at all is.
+        `requiring_file` is what needs it. What is for another machine is not taken, and what is no library at all is.
         """
         path = self.path(name, requiring_file)
         return self.root.real(path) if path else ""
@@ -103,7 +103,7 @@ class ComputedLoader:
     def needed_by(
         self, path: str, loaded: Mapping[str, str] = MappingProxyType({})
     ) -> tuple[dict[str, str], list[str]]:
-        """Return every library that `path` pulls in, by name, and the names that nothing answers to.
+        """Return the libraries that `path` pulls in, by name, and the missing names.
 
         What is preloaded or `loaded` is there under its soname before anything is searched for.
         """

@@ -62,10 +62,11 @@ def _linking(path: str, size: int) -> Linking:
 def faults(
     path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking], loaded: Iterable[str] = ()
 ) -> list[str]:
-    """Return what the loader would refuse of `path` with the libraries in `paths` (name -> file), in glibc's words.
+    """Return what the loader would refuse of `path`, in glibc's words.
 
-    `loaded` are files that are there before it, whose symbols count. Every name that is needed must have been found. A
-    library without any version satisfies every wish for one, as it does in glibc (elf/dl-version.c, match_symbol).
+    `paths` are its libraries (name -> file). `loaded` are files that are there before it, whose symbols count. Every
+    name that is needed must have been found. A library without any version satisfies every wish for one, as it does in
+    glibc (elf/dl-version.c, match_symbol).
     """
     mapped = list(dict.fromkeys([path, *paths.values()]))
     problems = []
@@ -79,7 +80,10 @@ def faults(
 
 
 def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:
-    """Return the symbols of `path` that nothing defines: those with PREFIXES where not all of a library were read."""
+    """Return the symbols of `path` that nothing defines.
+
+    They are those with PREFIXES where not all of a library were read.
+    """
     if not linkings.keys() >= set(mapped):
         return []
     readable = [linkings[file] for file in mapped]
@@ -89,7 +93,7 @@ def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) ->
 
 
 def _symbols(data: Any, sections: list[elf.Section], beginnings: tuple[bytes, ...]) -> Iterator[tuple[str, bool, bool]]:
-    """Yield (name, is defined here, is weak) of each global symbol that begins with one of `beginnings`."""
+    """Yield (name, is defined here, is weak) of global symbols with `beginnings`."""
     for section in (section_ for section_ in sections if section_.kind == DYNSYM):
         strings = sections[section.link].offset
         for row in elf.row_range(section, elf.SYMBOL, elf.MAX_SYMBOLS):

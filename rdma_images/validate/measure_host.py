@@ -31,9 +31,10 @@ SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/etc", "/opt/amazon")  # where the 
 
 
 def measure(host: str, tiers: tuple[str, ...]) -> Measured:
-    """Return what the probes of `tiers` measure on `host`. Raises RdmaImagesError where nothing there can run them.
+    """Return what the probes of `tiers` measure on `host`.
 
-    For "folder:///PATH" that is this machine with the environment at PATH activated.
+    Raises RdmaImagesError where nothing there can run them. For "folder:///PATH" that is this machine with the
+    environment at PATH activated.
     """
     names = probe_names(*tiers)
     try:
@@ -56,7 +57,7 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
 
 
 def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
-    """Return what is measured with the programs and packages of an environment, and this machine's libraries."""
+    """Return what an environment's programs measure with this machine's libraries."""
     python = folder / "bin" / "python3"
     if not (python.is_symlink() or files.exists(python)):
         raise RefusedError(f"{folder}: no bin/python3\nname a conda or virtual environment")
@@ -96,7 +97,7 @@ def _activated_environment(folder: Path) -> dict[str, str]:
 
 
 def _conda_variables(folder: Path) -> dict[str, str]:
-    """Return the variables that conda sets before an environment's scripts: those of packages, then its own."""
+    """Return conda's variables of an environment: those of packages, then its own."""
     packages = [
         json.loads(files.read_text(path)) for path in files.list_folder(folder / "etc" / "conda" / "env_vars.d")
     ]
@@ -136,7 +137,7 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
 
 
 def host_config(ref: str, host: str, measured: Measured) -> ImageConfig:
-    """Return the configuration of a host, in the form of an image's: without digest, labels and layers."""
+    """Return a host's configuration as an image's, without digest, labels and layers."""
     system = measured.system
     return ImageConfig(
         ref=ref or host,

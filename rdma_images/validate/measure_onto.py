@@ -31,7 +31,7 @@ CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+")
 def measured_project(
     project: Project, targets: Sequence[str] | None, ref: str = "", progress: Progress = silent
 ) -> Project:
-    """Measure the images that targets are added to, and return the project; `ref` is for its one target.
+    """Measure the images that targets are added to, and return the project.
 
     Args:
         project: The project as its files have it.
@@ -55,7 +55,7 @@ def measured_project(
 
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
-    """Return what is known of the image `ref`: from its record if this suite made it, else measured now.
+    """Return what is known of the image `ref`, measured now unless this suite did before.
 
     Raises RdmaImagesError where it cannot be pulled or measured.
     """
@@ -90,7 +90,7 @@ def _with_onto(project: Project, target: str, ref: str) -> Project:
 
 
 def existing_image(inspection: Inspection) -> ExistingImage:
-    """Return what was measured in an image; its name and configuration are added by the caller."""
+    """Return what was measured in an image; the caller adds name and configuration."""
     measured, subject = inspection.measured, inspection.subject
     if (tree := measured.tree) is None:
         raise RdmaImagesError(f"{subject.ref}: its files could not be read: {measured.missing.get('tree', '')}")
@@ -133,7 +133,7 @@ def _library_path_folders(image_config: ImageConfig) -> list[str]:
 
 
 def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:
-    """Return the folders with a fabric's library that the loader searches: of LD_LIBRARY_PATH, and of its answers."""
+    """Return the folders with a fabric's library that the loader searches."""
     with_library = {
         posixpath.dirname(path) for path in tree.files.libraries if FABRIC_LIBRARY.fullmatch(base_name(path))
     }
@@ -146,7 +146,10 @@ def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:
 
 
 def _cuda_runtime(inspection: Inspection, tree: Tree) -> str:
-    """Return the libcudart of the image's CUDA: torch's, else one that LD_LIBRARY_PATH leads to, else any."""
+    """Return the libcudart of the image's CUDA.
+
+    It is torch's, else one that LD_LIBRARY_PATH leads to, else any.
+    """
     major = cuda_in_use(inspection, tree.libraries).partition(".")[0]
     mapped = inspection.measured.torch.mapped if inspection.measured.torch else []
     files = [path for path in (*mapped, *tree.files.libraries) if CUDA_RUNTIME.fullmatch(base_name(path))]

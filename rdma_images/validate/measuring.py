@@ -75,7 +75,7 @@ def _with_network(
     request: dict[str, object] | None,
     earlier: EarlierMeasurement | None,
 ) -> Measured:
-    """Return what was measured with what the network plugin does, where the image's Python can start it."""
+    """Return `measured` with what the network plugin does, where Python can start it."""
     if request and earlier and (network := earlier.network_for(request)):
         return measured.model_copy(update={"network": network})
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
@@ -138,7 +138,10 @@ def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:
 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
-    """Return the fabric's tools, each started by the engine: without Python nothing inside can start them."""
+    """Return the runs of the fabric's tools, each started by the engine.
+
+    Without Python nothing inside can start them.
+    """
     tool_runs = {}
     for name, (tool, *arguments) in tools.COMMANDS.items():
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)

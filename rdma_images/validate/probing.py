@@ -48,7 +48,7 @@ def payload() -> str:
 
 
 def modules() -> tuple[str, ...]:
-    """Return the probe modules to send into the image, imported ones first and the runner last."""
+    """Return the probe modules to send, imported ones first and the runner last."""
     names = [path.stem for path in PROBES_FOLDER.glob("*.py") if path.stem != "__init__"]
     return tuple(TopologicalSorter({name: imported_modules(name) for name in sorted(names)}).static_order())
 
@@ -99,7 +99,7 @@ def probe(
 
 
 def _run_probes(host: Host, pythons: Sequence[str], words: Sequence[str], names: tuple[str, ...]) -> Measured | str:
-    """Return the answers of the first Python that runs the probes with `words`, else why none does."""
+    """Return the answers of the first Python that runs the probes, else why none does."""
     reasons, failures = [], []
     for program in pythons:
         result = host.run(f"%s -c{' %s' * len(words)}", program, *words)

@@ -35,7 +35,10 @@ class UnmetError(AssertionError):
 
 @dataclass
 class Requirement:
-    """Given to every validator: called once, with what must hold and what was found in the image or folder `ref`."""
+    """What a validator calls once, with what must hold and what was found.
+
+    `ref` is the image or folder.
+    """
 
     expected: str = ""
     actual: str = ""
@@ -69,7 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the validators of the tiers asked for, and with them those of any tier; not those of --without."""
+    """Keep the validators of the tiers asked for, but those of --without.
+
+    Those of any tier come with them.
+    """
     tiers = set(config.getoption("--tiers").split(","))
     if any(_declared_marks(item)["tier"] in tiers for item in items):
         tiers.add("any")
@@ -87,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item, call: "pytest.CallInfo[None]"
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a result into a Check: a failure of the call, a skip anywhere, an error as a failure that says so."""
+    """Turn a failed call, a skip or an error into a Check."""
     report = yield
     if report.when == "call" or report.outcome != "passed":
         check = _check(item, report, call)
@@ -105,7 +111,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _effective_marks(item: pytest.Item) -> dict[str, Any]:
-    """Return what the validator says of itself; one of any tier is of the first that was asked for."""
+    """Return a validator's marks; one of any tier is of the first asked for."""
     marks = _declared_marks(item)
     return marks if marks["tier"] != "any" else {**marks, "tier": item.config.getoption("--tiers").split(",")[0]}
 
@@ -243,7 +249,10 @@ def nccl(inspection: Inspection) -> InstalledNccl:
 
 @pytest.fixture(autouse=True)
 def meant_for_its_fabric(request: pytest.FixtureRequest, inspection: Inspection) -> None:
-    """Skip a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
+    """Skip a validator of a fabric for an image that is not meant for it.
+
+    It is marked fabric="efa", "erdma" or "any".
+    """
     required, image_fabric = _effective_marks(request.node)["fabric"], inspection.expected.fabric
     if required and (image_fabric is None or required not in ("any", image_fabric)):
         skip_for_fabric(FABRIC_TITLES.get(required, "EFA or eRDMA"))

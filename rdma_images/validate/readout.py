@@ -65,14 +65,17 @@ PROGRAM_READS = (libraries.linkage, stack_users.glibc_versions, linking.read_lin
 
 
 class Export(Root):
-    """The files of an image, as an engine exports them: entries as they come by, and what probes read of each.
+    """The files of an exported image, and what probes read of each as it comes by.
 
     A probe reads the beginning of files that NAMES or variables name, and of small ones that may hold a setting; of a
     library it gets what libraries.READ and linking_of return for the whole file.
     """
 
     def __init__(self, archive: tarfile.TarFile, folder: Path, named_paths: Iterable[str]) -> None:
-        """Read the export `archive`, with contents in `folder`, also of files that variables name (`named_paths`)."""
+        """Read the tar `archive`, with contents in `folder`.
+
+        Files that variables name (`named_paths`) are read, too.
+        """
         super().__init__()
         self._archive, self._named = archive, frozenset(named_paths)
         self._library = folder / "library"  # the one that is read
@@ -124,7 +127,7 @@ class Export(Root):
         return self._spool.read(min(size, length))
 
     def apply(self, read: Callable[[str], Any], path: str) -> Any:
-        """Return what `read` returned for the file behind `path` when it came by; else what it returns for no file."""
+        """Return what `read` returned for the file as it came by, else for no file."""
         entry = self.behind(path)
         key = (read, entry.identity if entry else "")
         return self._answers[key] if key in self._answers else renamed(read(os.devnull), os.devnull, path)
@@ -201,7 +204,7 @@ class Export(Root):
 
 
 def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = MEMORY) -> Measured:
-    """Return what the files of the image alone show: all but what `import torch` and the tools would say.
+    """Return what files alone show: all but what `import torch` and tools would say.
 
     `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
     files may have been made to take all there is; where that is too little, or the tar is damaged, everything is lost.
@@ -245,7 +248,10 @@ def main(folder: Path, memory: int) -> None:
 
 
 def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) -> bytes:
-    """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
+    """Return what probes would print in the image whose tar is `export`.
+
+    Its small files are kept in `folder`.
+    """
     named_paths = [
         *(image_config.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),
         *(posixpath.join(image_config.workdir, word) for word in image_config.entrypoint),

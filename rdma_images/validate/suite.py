@@ -60,7 +60,7 @@ INPUTS = (
 
 @functools.cache
 def digest() -> str:
-    """Return the digest of all that decides a result beside the image: same digest, same answer."""
+    """Return the digest of all that decides a result beside the image."""
     hasher = hashlib.sha256()
     for pattern in INPUTS:
         for root in _roots(pattern):
@@ -78,7 +78,7 @@ def _roots(pattern: str) -> list[Path]:
 def run(
     inspection: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
 ) -> tuple[Check, ...]:
-    """Return the checks of every validator of `tiers`: `running_suite` for an inspection that is complete."""
+    """Return the checks of every validator of `tiers`; see `running_suite`."""
     with running_suite(tiers, junit, without) as checks:
         return checks(inspection)
 
@@ -87,7 +87,7 @@ def run(
 def running_suite(
     tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
 ) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
-    """Start the validators' process; provide a function that returns the checks of an inspection, in order.
+    """Start the validators; provide a function from inspection to checks, in order.
 
     It imports and collects while an image is measured. It is ended with the context.
 

@@ -22,9 +22,10 @@ NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no su
 
 
 class LimitedBackend(BaseBackend):
-    """A testinfra backend whose commands end: after `limit` seconds, or after MAX_OUTPUT_BYTES of output.
+    """A testinfra backend whose commands end.
 
-    One that has printed nothing ends after `start_limit` seconds.
+    They do after `limit` seconds, or after MAX_OUTPUT_BYTES of output. One that has printed nothing ends after
+    `start_limit` seconds.
     """
 
     limit: float = 120.0
@@ -32,7 +33,10 @@ class LimitedBackend(BaseBackend):
     environment: dict[str, str] | None = None
 
     def run_local(self, command: str, *args: str) -> CommandResult:
-        """Run `command` on this machine (it enters the image) and return its result, exit code 124 when stopped."""
+        """Run `command` on this machine, from where it enters the image.
+
+        The exit code is 124 where it was stopped.
+        """
         line = self.quote(command, *args)
         rc, out, err = run_with_limits(shlex.split(line), self.limit, self.environment, self.start_limit)
         return self.result(rc, line.encode(), out, err)
@@ -42,7 +46,7 @@ class ContainerBackend(LimitedBackend, DockerBackend):
     """A container's backend that starts a command itself: an image need not have a shell."""
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
-        """Run the command line `command`, one program, with `args` for its %s, and return its result."""
+        """Run `command`, the line of one program, with `args` for its %s."""
         # Filled in after the line is split: to split the text of all probes takes 0.15 s.
         arguments = iter(args)
         words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
@@ -105,7 +109,10 @@ def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
 def _read(
     selector: selectors.BaseSelector, output: dict[str, bytearray], deadline: float, start_deadline: float
 ) -> bool:
-    """Fill `output` until both streams end; False when a limit was met first: `start_deadline` is for an empty one."""
+    """Fill `output` until both streams end; return whether they did in time.
+
+    `start_deadline` is for an empty one.
+    """
     while selector.get_map():
         remaining = (deadline if any(output.values()) else min(start_deadline, deadline)) - time.monotonic()
         if remaining <= 0 or sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
@@ -119,10 +126,10 @@ def _read(
 
 
 def host(spec: str, limit: float, environment: dict[str, str] | None = None, start_limit: float | None = None) -> Host:
-    """Return the testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
+    """Return the testinfra host of `spec`.
 
-    A command has `limit` seconds to end, and `start_limit` to print anything. Raises RefusedError for a spec that
-    testinfra does not know.
+    That is "docker://id", "kubectl://pod?namespace=n", "ssh://user@name" or "local://". A command has `limit` seconds
+    to end, and `start_limit` to print anything. Raises RefusedError for a spec that testinfra does not know.
     """
     name, options = testinfra.backend.parse_hostspec(spec)
     connection = options.pop("connection", None)

@@ -37,7 +37,7 @@ IMAGE_CHECK_PREFIXES = (
 
 
 class ChainQuestion(NamedTuple):
-    """The question to the chain: a fabric of chain.FABRICS and an instance type; "" for what the image shows."""
+    """A fabric of chain.FABRICS and an instance type; "" for what the image shows."""
 
     fabric: str = ""
     instance: str = ""
@@ -48,7 +48,7 @@ AS_SHOWN = ChainQuestion()
 
 @dataclass(frozen=True)
 class _Validation:
-    """A validation that has begun: what is validated, the question to the chain, and where the report goes."""
+    """A validation that has begun: its subject, its question and its report's folder."""
 
     image: Image | None
     build: Build | None
@@ -64,7 +64,7 @@ class _Validation:
         compare: Callable[[Inspection], tuple[Check, ...]],
         emulated: tuple[Check, ...] = (),
     ) -> Report:
-        """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
+        """Write and return the report of the checks by `compare`, and of `emulated` ones."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         requested = chain.requested_fabric(*self.question)
         expected = expected.model_copy(update={"instance": self.question.instance, "question": requested})
@@ -104,7 +104,9 @@ def validate(
     progress: Progress = silent,
     question: ChainQuestion = AS_SHOWN,
 ) -> Report:
-    """Validate an image, write report.json, report.xml and report.html to `report_folder`, and return the report.
+    """Validate an image, write its report's files, and return the report.
+
+    report.json, report.xml and report.html are in `report_folder`.
 
     Args:
         ref: The image, whose digest the report has; "" with a `host`.
@@ -175,7 +177,10 @@ def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Pr
 
 
 def _digest(engine: Engine, ref: str) -> str:
-    """Return what identifies the content of an image, asked of any engine. Raises RdmaImagesError where it has none."""
+    """Return the digest of an image, asked of any engine.
+
+    Raises RdmaImagesError where it has none.
+    """
     with closing(engines.client(engine)) as client:
         return image_digest(client, ref)
 
@@ -190,7 +195,7 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
 
 
 def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:
-    """Return the failed checks that fail in the same way in the image that a fabric was added to."""
+    """Return the failed checks that fail alike in the image below the added fabric."""
     base_findings = image.onto.base.failed if image and image.onto else {}
     return tuple(
         check.id for check in checks if check.outcome == "failed" and base_findings.get(check.id) == check.actual

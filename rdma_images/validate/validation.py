@@ -34,7 +34,10 @@ def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ..
 
 
 def parse_tiers(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the tiers of --tier, "static" by default. Raises RefusedError for one that does not exist."""
+    """Return the tiers of --tier, "static" by default.
+
+    Raises RefusedError for one that does not exist.
+    """
     for tier in names or ():
         if tier not in get_args(Tier):
             raise RefusedError(f"--tier {tier}: no such tier\n{suggestion(tier, get_args(Tier))}")
@@ -50,9 +53,10 @@ def validate_all(
     fabric: str = "",
     instance: str = "",
 ) -> Iterator[Report]:
-    """Yield the report of each, as soon as it is ready; the files are written beside build.json.
+    """Yield each report as soon as it is ready.
 
-    `host` needs no engine; `fabric` and `instance` are what the chain is asked about.
+    The files are written beside build.json. `host` needs no engine; `fabric` and `instance` are what the chain is asked
+    about.
     """
     from rdma_images.validate.validate_image import ChainQuestion, validate
 

@@ -27,9 +27,10 @@ ROOT = User(0, frozenset({0}))
 
 
 def parse_user(text: str, passwd: str, group: str) -> User | None:
-    """Return the user that an image names ("", "1000", "name", "name:group") by its /etc/passwd and /etc/group.
+    """Return the user that an image names by its /etc/passwd and /etc/group.
 
-    None for one that those files do not know: the engine would not start it either.
+    The text is "", "1000", "name" or "name:group". None for one that those files do not know: the engine would not
+    start it either.
     """
     name, _, group_name = text.partition(":")
     rows = {row[0]: row for row in _rows(passwd) if row[3].isdigit()}
@@ -57,7 +58,7 @@ def _rows(text: str) -> Iterator[list[str]]:
 
 
 def blocking_path(path: str, user: User, owned: dict[str, Ownership]) -> str:
-    """Return what keeps `user` from reading the file at `path`: a folder that it may not enter, or the file itself.
+    """Return the folder or file that keeps `user` from reading the file at `path`.
 
     "" where nothing does.
     """
@@ -74,7 +75,7 @@ def may_write(folder: str, user: User, owned: dict[str, Ownership]) -> bool:
 
 
 def _may(owned: Ownership, user: User, right: int) -> bool:
-    """Return whether `user` has a right; `right` is the mode's bit that gives it to others, as stat.S_IROTH."""
+    """Return whether `user` has a right, given as others' bit, as stat.S_IROTH."""
     if user.number == 0:
         return True
     if owned.owner == user.number:

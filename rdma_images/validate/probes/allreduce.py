@@ -52,7 +52,7 @@ Settings = Mapping[str, Optional[str]]
 
 
 def program() -> str:
-    """Return what this image does an all-reduce with: "torch", or the path of nccl-tests' all_reduce_perf.
+    """Return what does an all-reduce here: "torch", or the path of all_reduce_perf.
 
     "" for neither.
     """
@@ -60,11 +60,11 @@ def program() -> str:
 
 
 def all_reduce(world: int, settings: Settings, sizes: tuple[int, ...], nodes: int = 1) -> dict[str, Any]:
-    """Run an all-reduce of each of `sizes` bytes (growing by one factor) over the first `world` GPUs, or twice on one.
+    """Run an all-reduce of each of `sizes` bytes over the first `world` GPUs.
 
-    `settings` go over the image's environment; None takes a variable away. With `nodes` = `world` NCCL takes each
-    process for a node of its own, as NCCL_HOSTID says. Returns exit codes (None: stopped) and rows (bytes, wrong
-    elements, GB/s) by process, what was set, and NCCL's log.
+    One GPU does it twice; the sizes grow by one factor. `settings` go over the image's environment; None takes a
+    variable away. With `nodes` = `world` NCCL takes each process for a node of its own, as NCCL_HOSTID says. Returns
+    exit codes (None: stopped) and rows (bytes, wrong elements, GB/s) by process, what was set, and NCCL's log.
     """
     variables: dict[str, str | None] = {**settings, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": None}
     # All of NCCL's subsystems that log what a network does; a file to write to would leave standard output empty.
@@ -120,7 +120,10 @@ def _nccl_tests(world: int, environment: dict[str, str], sizes: tuple[int, ...],
 
 
 def perf_rows(text: str) -> list[dict[str, Any]]:
-    """Return the rows of what all_reduce_perf printed: the bandwidth out of place, the wrong elements of both."""
+    """Return the rows that all_reduce_perf printed.
+
+    They have the bandwidth out of place, and the wrong elements of both.
+    """
     rows = []
     for size, outside, inside in PERF_ROW.findall(text):
         wrong = int(float(outside.split()[3])) + int(float(inside.split()[3]))
@@ -129,7 +132,7 @@ def perf_rows(text: str) -> list[dict[str, Any]]:
 
 
 def _run(commands: list[tuple[list[str], dict[str, str]]], folder: str) -> tuple[list[int | None], list[str]]:
-    """Run commands together; return exit codes (None: not ended within LIMIT), and output with errors after it."""
+    """Run commands together; return exit codes (None: not in time) and their output."""
     deadline = time.monotonic() + LIMIT
     outs = [os.path.join(folder, str(number)) for number in range(len(commands))]
     processes = [_start(command, environment, out) for (command, environment), out in zip(commands, outs)]

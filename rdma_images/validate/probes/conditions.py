@@ -30,9 +30,9 @@ def mode_condition(mode: int) -> str:
 
 
 def content_condition(head: bytes, size: int, machine: str) -> str:
-    """Return the condition of a regular file of `size` bytes that begins with `head`, on a machine such as "x86_64".
+    """Return the condition of a file that begins with `head` on a `machine`.
 
-    A file of another machine is "machine <its own>".
+    The machine is such as "x86_64". A file of another machine is "machine <its own>".
     """
     if not size:
         return "empty"

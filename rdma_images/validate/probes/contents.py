@@ -37,7 +37,7 @@ def contents_of_system() -> dict[str, Any]:
 
 
 def package_contents(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
-    """Return wheels by folder and name, Debian packages by name, and the names of what the EFA installer brought."""
+    """Return wheels by folder and name, Debian packages, and the EFA installer's."""
     wheels: dict[str, dict[str, Any]] = {}
     for folder, record in packages.records(root, folders):
         name, _ = packages.wheel(root, record)
@@ -70,7 +70,7 @@ def wheel(root: rootfs.Root, record: str) -> dict[str, Any]:
 
 
 def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Return a RECORD's license files, the libraries that it brings along, and the Python packages inside it.
+    """Return a RECORD's license files, bundled libraries and vendored packages.
 
     Libraries with their SHA-256 in hex, "" where it has none; packages with their version.
     """
@@ -115,7 +115,7 @@ def debian_package(root: rootfs.Root, fields: dict[str, str]) -> dict[str, Any]:
 
 
 def copyright_licenses(copyright_file: str) -> list[str]:
-    """Return the short names of licences in a machine-readable copyright file, else the common licences it refers to.
+    """Return the licences that a Debian copyright file names or refers to.
 
     Source: Debian's machine-readable copyright format 1.0. Names of the latter begin with "/".
     """

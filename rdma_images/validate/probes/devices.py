@@ -31,7 +31,7 @@ def fabric_devices() -> dict[str, Any]:
 
 
 def rdma_device(path: str) -> dict[str, Any]:
-    """Return one device: its driver, its first port's state, its network interface's MTU, its peer-to-peer provider."""
+    """Return a device's driver, first port's state, MTU and peer-to-peer provider."""
     interfaces = glob.glob(path + "/device/net/*")
     return {
         "driver": os.path.basename(os.path.realpath(path + "/device/driver")),

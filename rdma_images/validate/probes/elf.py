@@ -43,7 +43,7 @@ class Section(NamedTuple):
 
 
 def library(path: str) -> dict[str, Any]:
-    """Return what the library at `path` says of itself: machine, soname, needed, rpath and runpath.
+    """Return machine, soname, needed, rpath and runpath of the library at `path`.
 
     Raises NotElf for anything else, OSError where it cannot be read.
     """
@@ -94,7 +94,7 @@ def _symbols(path: str, pattern: Pattern[bytes], defined: bool) -> list[str]:
 
 
 def find_strings(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """Return every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted.
+    """Return the distinct matches of `pattern` in an ELF file's read-only data, sorted.
 
     Where it has none, in its data: tcc puts constants there.
     Raises as `library` does.
@@ -148,7 +148,7 @@ def numbers(names: list[str], prefix: str) -> list[int]:
 
 
 def interpreter(path: str) -> str | None:
-    """Return the program interpreter (the loader) that the executable at `path` names; None for a static one.
+    """Return the loader that the executable at `path` names; None for a static one.
 
     Raises as `library` does.
     """
@@ -161,7 +161,7 @@ def interpreter(path: str) -> str | None:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[Any]:
-    """Provide the file's bytes; a number that leads outside of them ends the block with NotElf."""
+    """Provide the file's bytes; a number that leads outside of them raises NotElf."""
     with open(path, "rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -173,7 +173,10 @@ def opened(path: str) -> Iterator[Any]:
 
 
 def section_table(data: Any, path: str) -> list[Section]:
-    """Return the section table of the ELF file at `path`, mapped as `data`. Raises NotElf where it has none."""
+    """Return the sections of the ELF file at `path`, mapped as `data`.
+
+    Raises NotElf where it has none.
+    """
     if data[:6] != b"\x7fELF\x02\x01":
         raise NotElf("%s is no 64-bit ELF file" % path)
     start = struct.unpack_from("<Q", data, 40)[0]
@@ -228,6 +231,6 @@ def text(data: Any, offset: int) -> str:
 
 
 def expand(folder: str, origin: str) -> str:
-    """Return `folder` of an RPATH or RUNPATH with $ORIGIN replaced by the folder of the file `origin`."""
+    """Return `folder` of a run path with $ORIGIN replaced by the folder of `origin`."""
     origin_folder = os.path.dirname(os.path.realpath(origin))
     return os.path.normpath(folder.replace("${ORIGIN}", origin_folder).replace("$ORIGIN", origin_folder))

@@ -26,7 +26,7 @@ MAX_OTHERS = 20  # libraries that a module asks for and that are not loaded by t
 
 
 def loaded_extensions() -> dict[str, str]:
-    """Return why each extension module cannot be loaded in this process, by its path; "" for one that can.
+    """Return why extension modules cannot be loaded here, by path; "" where they can.
 
     One is no fault where only the driver is missing. torch must be imported before.
     A process of its own loads them, and a new one the rest where a module ends it. That is a fault on a machine with a
@@ -45,7 +45,7 @@ def loaded_extensions() -> dict[str, str]:
 
 
 def is_optional(path: str) -> bool:
-    """Return whether the package of a library opens it itself as it is imported, and goes on where that fails.
+    """Return whether a package opens a library itself and goes on where that fails.
 
     torchao does, with torch.ops.load_library in a `try`. What Python imports has a function for that, and no package
     is imported to find out: torchao's import takes ten times as long as torch's.
@@ -63,9 +63,9 @@ def is_optional(path: str) -> bool:
 
 
 def _after_others(path: str, fault: str) -> str:
-    """Return what becomes of a module after the libraries of site-packages that it asks for, as its package loads them.
+    """Return the fault of a module after the libraries of site-packages that it asks for.
 
-    `fault` is why it cannot be loaded without them.
+    Its package loads them before. `fault` is why it cannot be loaded without them.
     """
     libraries: list[str] = []
     while fault and len(libraries) < MAX_OTHERS:
@@ -92,9 +92,10 @@ def _missing_library(fault: str, path: str) -> str | None:
 
 
 def _loaded(paths: list[str], after: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Return what became of the modules that a new process has loaded, up to the one that ended it.
+    """Return the modules that a new process loads, and their faults.
 
-    The process loads the libraries `after` first, whose symbols then are there for all.
+    The last is the one that ended the process, if any. The process loads the libraries `after` first, whose symbols
+    then are there for all.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -120,7 +121,7 @@ def extensions() -> Iterator[str]:
 
 
 def _libraries(passed_over: Sequence[str] = PASSED_OVER) -> Iterator[str]:
-    """Yield the shared libraries of site-packages, without those of the folders that are `passed_over`."""
+    """Yield the shared libraries of site-packages, but those `passed_over`."""
     for folder in dict.fromkeys(os.path.realpath(path) for path in sys.path if path.endswith("-packages")):
         for parent, folders, names in os.walk(folder):
             if parent == folder:

@@ -19,7 +19,7 @@ MAX_ENTRIES = 100_000  # entries; a program of nccl-tests has some 100
 
 
 def architectures(path: str) -> list[str]:
-    """Return the architectures of the code in the program at `path`: "sm_90" for real code, "compute_90" for PTX.
+    """Return what a program has code for: "sm_90" real code, "compute_90" PTX.
 
     Raises NotElf for what is no program or damaged, OSError where it cannot be read.
     """

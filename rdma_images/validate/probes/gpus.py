@@ -32,7 +32,7 @@ def gpus() -> dict[str, Any] | None:
 
 
 def network() -> dict[str, Any]:
-    """Return what brings NCCL to the network: a plugin for libfabric by its path, or "" for what NCCL has itself.
+    """Return what brings NCCL to the network: a plugin's path, or "" for its own.
 
     `insists` is the network that the image's environment names; `device` is whether the machine has a device for it.
     """

@@ -92,7 +92,7 @@ def is_secret(variable: str, value: str) -> bool:
 
 
 def named_as_secret(variable: str, value: str) -> bool:
-    """Return whether a variable or a label is called as secrets are, with a value that can be one."""
+    """Return whether a variable or label is called as secrets are, with a possible one."""
     return bool(SECRET_VARIABLE.fullmatch(variable)) and not NO_SECRET.fullmatch(value)
 
 

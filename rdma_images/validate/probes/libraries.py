@@ -100,7 +100,7 @@ def fabric_libraries(
     folders: Iterable[str] = (),
     elf_files: stack_users.ElfFiles | None = None,
 ) -> dict[str, Any]:
-    """Return what an image's libraries for a fabric are, need and offer, and what the loader makes of them.
+    """Return what the fabric's libraries are, need and offer, and how they load.
 
     Args:
         root: The image's file system.
@@ -194,13 +194,16 @@ def users_outside_packages(root: rootfs.Root, elf_files: stack_users.ElfFiles) -
 
 
 class ImageLoader:
-    """Asks the image's loader: not to open pipes or devices, and nothing more after a question without an answer."""
+    """The image's loader, which is not asked to open pipes or devices.
+
+    After a question without an answer it is asked nothing more.
+    """
 
     method = "the image's loader"
     machine = platform.machine()
 
     def __init__(self, files: dict[str, dict[str, Any]]) -> None:
-        """Note the pipes and devices among `files`, which are all files with a name that matters, by path."""
+        """Note the pipes and devices among `files`, by the names that matter."""
         self.traps = {os.path.basename(p): p for p, facts in files.items() if facts["condition"] in conditions.SPECIAL}
         self.waited = ""  # what it did not answer
 
@@ -225,12 +228,15 @@ class ImageLoader:
         return answer
 
     def loaded_path(self, name: str, requiring_file: str) -> str:
-        """Return the path at which the search paths of `requiring_file` have `name`; "" where they have none."""
+        """Return where the search paths of `requiring_file` have `name`; "" for nowhere."""
         path = loader.searched(name, requiring_file)
         return path if "/" in path else ""
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the files that `names` lead to without LD_LIBRARY_PATH, which this process then goes without."""
+        """Return the files that `names` lead to without LD_LIBRARY_PATH.
+
+        This process then goes without it.
+        """
         os.environ.pop("LD_LIBRARY_PATH", None)
         return {name: self.resolved(name)["file"] for name in names}
 
@@ -238,21 +244,21 @@ class ImageLoader:
 def _facts(
     root: rootfs.Root, read: Callable[[str], dict[str, Any]], path: str, files: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return what `read` says of a library; only its condition where that says that it is none."""
+    """Return what `read` says of a library, or only why it is none."""
     condition = files[path]["condition"]
     facts: dict[str, Any] = {"error": condition} if condition else root.apply(read, path)
     return facts
 
 
 def note_conditions(root: rootfs.Root, files: dict[str, dict[str, Any]], machine: str) -> None:
-    """Note in each row of `files` what keeps the file or link from being a library for this machine."""
+    """Note in each row of `files` why it can be no library of this machine, if so."""
     for path, facts in files.items():
         if ".so" in os.path.basename(path) and not facts["condition"]:
             facts["condition"] = conditions.path_condition(root, path, machine)
 
 
 def gpu_code(path: str) -> list[str]:
-    """Return the architectures that a program holds code for; none for what is no program, such as a script."""
+    """Return the architectures that a program holds code for; none for a script."""
     try:
         return fatbin.architectures(path)
     except (OSError, elf.NotElf):
@@ -260,7 +266,7 @@ def gpu_code(path: str) -> list[str]:
 
 
 def kernel_files(files: dict[str, dict[str, Any]], modules_of_stack: Iterable[str]) -> list[str]:
-    """Return the libraries that may hold GPU code: torch's, NCCL, and modules on the GPU stack."""
+    """Return what may hold GPU code: torch, NCCL, and modules on the GPU stack."""
     libraries = real_files(files, TORCH_CUDA) + real_files(files, NCCL) + real_paths(files, tree.EXTENSION)
     return list(dict.fromkeys([*libraries, *modules_of_stack]))
 
@@ -271,7 +277,7 @@ def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[
 
 
 def transports(files: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the libraries that open a network without NCCL, and the Python modules that call NCCL."""
+    """Return what opens a network without NCCL, and Python modules that call NCCL."""
     return real_files(files, TRANSPORT) + real_paths(files, tree.EXTENSION)
 
 
@@ -281,7 +287,7 @@ def real_paths(files: dict[str, dict[str, Any]], path: re.Pattern[str]) -> list[
 
 
 def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]) -> list[str]:
-    """Return the modules of Python among `files` that need CUDA, torch, MPI or what reaches a network.
+    """Return the modules of Python that need CUDA, torch, MPI or a network's library.
 
     `needed` returns what the library at a path needs.
     """
@@ -309,12 +315,18 @@ def is_file(facts: dict[str, Any]) -> bool:
 
 
 def checks_all_symbols(root: rootfs.Root, path: str) -> bool:
-    """Return whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
+    """Return whether the loader looks up all symbols of `path`.
+
+    It does not of torch's users: that takes long.
+    """
     return not any(name.startswith("libtorch") for name in (os.path.basename(path), *needed_libraries(root, path)))
 
 
 def nccl_in_torch(root: rootfs.Root, files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: facts}."""
+    """Return the libtorch_cuda that has NCCL in itself, {path: facts}.
+
+    Those of conda and of torch 1 have.
+    """
     paths = [path for path in real_files(files, TORCH_CUDA) if "libnccl.so.2" not in needed_libraries(root, path)]
     by_path = {path: _facts(root, nccl_facts, path, files) for path in paths}
     return {path: facts for path, facts in by_path.items() if facts.get("banner")}
@@ -333,7 +345,7 @@ def candidate_plugin_names(present: list[str], environment: Mapping[str, str]) -
 
 
 def nccl_facts(path: str) -> dict[str, Any]:
-    """Return the version in the library's banner, its plugin symbols (ABI numbers by kind) and the files it opens."""
+    """Return the version, plugin symbols (ABI numbers by kind) and files of a libnccl."""
     try:
         strings = elf.find_strings(path, LOOKED_FOR)
         headers = elf.library(path)
@@ -383,7 +395,7 @@ def plugin_facts(path: str) -> dict[str, Any]:
 
 
 def cudnn_closure(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
-    """Return the closure of a library of cuDNN, with the parts beside it, which it opens by their names.
+    """Return the closure of a library of cuDNN, with the parts that it opens by name.
 
     Its faults are versions that another part does not define.
     """
@@ -397,7 +409,7 @@ def cudnn_closure(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
 
 
 def topology_fault(text: str | None) -> str:
-    """Return why NCCL cannot use a topology file: "absent" without a text, "no arch" of a processor.
+    """Return a topology file's fault: "absent", or "no arch" of a processor.
 
     "" where it can.
     """
@@ -439,7 +451,7 @@ def verbs_words(path: str) -> list[str]:
 
 
 def libfabric_version(path: str) -> str:
-    """Return the version that the libfabric at `path` says of itself; "" where it says none, or several."""
+    """Return the version that a libfabric says of itself; "" for none, or several."""
     try:
         strings = elf.find_strings(path, LIBFABRIC_VERSION)
     except (OSError, elf.NotElf):
@@ -456,7 +468,7 @@ def libfabric_opens(path: str) -> list[str]:
 
 
 def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
-    """Return the shared libraries of the torch that a Python with these folders of packages would import."""
+    """Return the libraries of the torch that Python imports from these folders."""
     for folder in folders:
         paths = ["%s/torch/lib/%s" % (folder, name) for name in TORCH]
         present = [root.real(path) for path in paths if root.is_file(path)]
@@ -468,7 +480,7 @@ def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
 def loaded_by_torch(
     root: rootfs.Root, folders: Iterable[str], closures: Mapping[str, dict[str, Any]]
 ) -> dict[str, str]:
-    """Return what a process has that has imported torch, by name: torch's libraries and what these pull in."""
+    """Return the libraries that `import torch` loads, by name: its own, and what they need."""
     folder = next((path for path in ("%s/torch/lib" % folder for folder in folders) if root.names(path)), "")
     torch_files = (
         {name: root.real("%s/%s" % (folder, name)) for name in root.names(folder) if ".so" in name} if folder else {}
@@ -480,7 +492,10 @@ def loaded_by_torch(
 
 
 def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
-    """Return the programs of the fabric, UCX and MPI that are on PATH, or in their usual places; no scripts."""
+    """Return the programs of the fabric, UCX and MPI on PATH or in usual places.
+
+    Scripts are left out.
+    """
     folders = [*environment.get("PATH", "").split(":"), *tools.PROGRAM_FOLDERS.split(":")]
     paths = [next((p for p in ("%s/%s" % (f, tool) for f in folders) if root.is_file(p)), "") for tool in TOOLS]
     return [path for path in paths if path and root.apply(linkage, path)]

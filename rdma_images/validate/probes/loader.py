@@ -41,7 +41,7 @@ LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9
 
 
 def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
-    """Return what the loader maps before all else, by path or name: LD_PRELOAD, then PRELOADED, see ld.so(8)."""
+    """Return what the loader maps first: LD_PRELOAD, then PRELOADED, see ld.so(8)."""
     lines = (root.text(PRELOADED, MAX_PRELOADED_BYTES) or "").splitlines()
     words = re.split(r"[:\s]+", environment.get("LD_PRELOAD", ""))
     words += [word for line in lines for word in re.split(r"[:\s]+", line.partition("#")[0])]
@@ -49,16 +49,16 @@ def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 
 
 def resolved(name: str, requiring_file: str | None = None) -> dict[str, Any]:
-    """Return what dlopen(name) opens: {"path", "file" (links followed), "error"}. A file that it refuses has all three.
+    """Return what dlopen(name) opens: {"path", "file" (links followed), "error"}.
 
-    `requiring_file` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
-    LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
+    A file that it refuses has all three. `requiring_file` is the library that will ask: its own RPATH and RUNPATH are
+    searched too. RPATH comes before LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
     """
     return _opened(searched(name, requiring_file))
 
 
 def searched(name: str, requiring_file: str | None) -> str:
-    """Return where the search paths of the file that calls dlopen() have `name`; else `name` itself."""
+    """Return where dlopen() of a file's search paths has `name`; else `name` itself."""
     search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
     if requiring_file and "/" not in name:
         try:
@@ -78,7 +78,7 @@ def searched(name: str, requiring_file: str | None) -> str:
 
 
 def skipped(path: str) -> bool:
-    """Return whether the loader passes over the file at `path`, because it is for another machine."""
+    """Return whether the loader passes over the file at `path`, for another machine."""
     return (
         conditions.condition_kind(conditions.path_condition(rootfs.Root(), path, platform.machine()))
         in conditions.SKIPPED
@@ -130,10 +130,11 @@ def _program() -> str | None:
 
 
 def closure(path: str, bound: bool = True) -> dict[str, Any]:
-    """Return every library the loader would map for `path`: {"libraries": {name: file}, "missing", "faults", "error"}.
+    """Return every library that the loader would map for `path`.
 
-    `missing` are the names that nothing answers to; `faults` is why it would refuse what it found, in its words;
-    `error` is why it could not be asked. `bound` is whether every symbol is looked up, which takes long for torch.
+    The form is {"libraries": {name: file}, "missing", "faults", "error"}. `missing` are the names that nothing answers
+    to; `faults` is why it would refuse what it found, in its words; `error` is why it could not be asked. `bound` is
+    whether every symbol is looked up, which takes long for torch.
     """
     answer: dict[str, Any] = {"libraries": {}, "missing": [], "faults": [], "error": ""}
     program = _program()
@@ -153,7 +154,7 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
 
 
 def library_closure(out: str, err: str) -> dict[str, Any]:
-    """Return the libraries that the loader maps, those that it misses, and its faults, from its two outputs."""
+    """Return the mapped and missing libraries and faults in the loader's two outputs."""
     libraries: dict[str, str] = {}
     missing = []
     for line in out.splitlines():
@@ -173,7 +174,7 @@ def library_closure(out: str, err: str) -> dict[str, Any]:
 
 
 def nccl_version(path: str) -> int | None:
-    """Return ncclGetVersion() of the library at `path`, encoded (22809); None where it has none or refuses."""
+    """Return ncclGetVersion() of a library, encoded (22809); None where it has none."""
     try:
         number = ctypes.c_int(0)
         failed = ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))

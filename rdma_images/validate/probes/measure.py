@@ -44,9 +44,9 @@ WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
 def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str] = ()) -> dict[str, Any]:
-    """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it.
+    """Return the tree as the image's `user` may read it, and facts about its libraries.
 
-    `only`: read these folders alone; empty for the whole tree.
+    Its volumes are a part of it. `only`: read these folders alone; empty for the whole tree.
     """
     root, elf_files = rootfs.Root(), stack_users.ElfFiles()
     entries = elf_files.noted(root.entries(volumes, only))
@@ -58,7 +58,7 @@ def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str]
 
 
 def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any]:
-    """Return the part of the tree that is below tree.USER_FOLDERS, as the image's `user` may read it."""
+    """Return the tree below tree.USER_FOLDERS, as the image's `user` may read it."""
     root = root or rootfs.Root()
     tops = filter(None, map(root.entry, tree.USER_FOLDERS))
     entries = itertools.chain(tops, root.entries((), tree.USER_FOLDERS))

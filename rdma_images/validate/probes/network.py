@@ -22,7 +22,7 @@ LOG = "FI_LOG_LEVEL"
 
 
 def network(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Start the plugins, libfabric and libibverbs that a request names, each in a process of its own.
+    """Start the plugins, libfabric and libibverbs of a request, each in a process.
 
     Args:
         request: `names` of plugins, in NCCL's order; `looks_for`, the interfaces of that NCCL by symbol; its file as
@@ -87,7 +87,7 @@ def _text(path: str | None) -> str:
 
 
 def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
-    """Return what the events say: {"path", "error", "interfaces", "network", "result", "devices", "log", ...}.
+    """Return the sum of the events: {"path", "error", "interfaces", "result", "log", ...}.
 
     `last` is the step during which the process ended, "" where it came to its end; `ended` says how.
     """

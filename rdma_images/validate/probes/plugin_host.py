@@ -76,7 +76,7 @@ def shared_object(soname: str, addresses: dict[str, int], machine: str) -> bytes
 
 
 def stand_in(soname: str, functions: dict[str, Any]) -> None:
-    """Map a library called `soname`, whose functions are these callbacks: dlopen() of that name returns it."""
+    """Map a library called `soname` of these callbacks, which dlopen() then returns."""
     _kept_alive.append(functions)
     addresses = {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in functions.items()}
     file = os.memfd_create(soname)
@@ -89,7 +89,7 @@ def stand_in(soname: str, functions: dict[str, Any]) -> None:
 
 
 def runtime_version(path: str) -> int:
-    """Return the version of the CUDA runtime in the file at `path`, which it tells without a driver."""
+    """Return the version of the CUDA runtime at `path`, told without a driver."""
     number = ctypes.c_int(0)
     try:
         ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(number))
@@ -99,7 +99,7 @@ def runtime_version(path: str) -> int:
 
 
 def cuda(version: int) -> dict[str, Any]:
-    """Return stand-ins of CUDA's runtime functions that hand out driver functions, which find no GPU."""
+    """Return stand-ins of CUDA's runtime functions, whose driver finds no GPU."""
     driver: dict[str, Any] = {}
     to_version = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
     to_entry_of_12 = ctypes.CFUNCTYPE(
@@ -249,7 +249,10 @@ def function_pointer(address: int | None) -> Callable[..., int]:
 
 
 def libfabric(request: dict[str, Any]) -> None:
-    """Open a libfabric, and list its providers as fi_info does: with their own log on the standard error."""
+    """Open a libfabric, and list its providers as fi_info does.
+
+    Their own log goes to the standard error.
+    """
     library = opened(request["name"])
     if library is None:
         return
@@ -272,7 +275,7 @@ def libfabric(request: dict[str, Any]) -> None:
 
 
 def verbs(request: dict[str, Any]) -> None:
-    """Open libibverbs as NCCL does, list its devices, and open the providers as libibverbs does."""
+    """Open libibverbs as NCCL does, list its devices, and open its providers."""
     library = next((opened_ for name in request["names"] if (opened_ := opened(name))), None)
     if library is None:
         return

@@ -57,7 +57,7 @@ CARRIAGE_RETURN, NO_FORMAT = "carriage return", "no format"
 def programs(
     root: rootfs.Root, environment: Mapping[str, str], entry: Sequence[str], workdir: str, folders: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the programs of the image's entry point, its compilers and the headers that they need.
+    """Return the programs that an entry point starts, compilers and their headers.
 
     `entry` are the words of its entry point and command, which begin in `workdir`; "" where that is not known.
     `folders` are those that Python imports from.
@@ -100,9 +100,9 @@ def cuda_home(root: rootfs.Root, environment: Mapping[str, str]) -> str:
 
 
 def started_toolkit(root: rootfs.Root, home: str) -> str:
-    """Return the toolkit whose nvcc the one below `home` is a link to or, as a script, starts; "" for no other.
+    """Return another toolkit whose nvcc is started by that below `home`; "" for none.
 
-    Only one with CUDA's headers counts.
+    The one is a link or a script. Only one with CUDA's headers counts.
     """
     nvcc = home + "/bin/nvcc"
     match = STARTED_NVCC.search(root.text(nvcc, MAX_WRAPPER) or "") if home else None
@@ -113,9 +113,10 @@ def started_toolkit(root: rootfs.Root, home: str) -> str:
 
 
 def has_device_compiler(root: rootfs.Root, home: str) -> bool:
-    """Return whether a toolkit has the part of nvcc that compiles for GPUs; true of one of another layout.
+    """Return whether a toolkit has the part of nvcc that compiles for GPUs.
 
-    NVIDIA's bin/nvcc.profile names it: CICC_PATH = $(TOP)/nvvm/bin. CUDA 13 has it in a package of its own.
+    True of one of another layout. NVIDIA's bin/nvcc.profile names it: CICC_PATH = $(TOP)/nvvm/bin. CUDA 13 has it in a
+    package of its own.
     """
     return not NVIDIAS_LAYOUT.fullmatch(home) or root.is_file(home + "/nvvm/bin/cicc")
 
@@ -148,9 +149,9 @@ def python_headers(root: rootfs.Root, path: str) -> dict[str, bool]:
 
 
 def start_fault(root: rootfs.Root, path: str, program: str) -> tuple[str, str]:
-    """Return why the kernel does not start `program`, an absolute path, and the interpreter that it names.
+    """Return why the kernel does not start `program`, and the interpreter it names.
 
-    The reason is "" for what it starts, and where that is not known. `path` is PATH.
+    The program is an absolute path. The reason is "" for what it starts, and where that is not known. `path` is PATH.
     """
     entry = root.behind(program)
     if not entry:
@@ -180,7 +181,7 @@ def start_fault(root: rootfs.Root, path: str, program: str) -> tuple[str, str]:
 
 
 def started(root: rootfs.Root, path: str, entry: Sequence[str], workdir: str) -> Iterator[dict[str, str]]:
-    """Yield what the words of an entry point and command start, as far as they say it: program, fault, interpreter.
+    """Yield what an entry point and command start: program, fault, interpreter.
 
     `by` is what starts a program that is not the container's first: a shell, an interpreter, or a script.
     """
@@ -220,7 +221,7 @@ def started(root: rootfs.Root, path: str, entry: Sequence[str], workdir: str) ->
 
 
 def _interpreted(root: rootfs.Root, path: str, words: Sequence[str], workdir: str, by: str) -> Iterator[dict[str, str]]:
-    """Yield the script that a shell or Python is given, or the first program of a shell's line."""
+    """Yield the script that an interpreter is given, or a shell line's first program."""
     if words and re.fullmatch(r"-[a-z]*c", words[0]) and posixpath.basename(by) in SHELLS:
         line = words[1] if len(words) > 1 else ""
         program = "" if MOVES_PATH.search(line) else _first_word(line)
@@ -245,7 +246,10 @@ def _interpreted(root: rootfs.Root, path: str, words: Sequence[str], workdir: st
 
 
 def _in_script(root: rootfs.Root, path: str, script: str, text: str) -> Iterator[dict[str, str]]:
-    """Yield the programs that a shell's script becomes, by their absolute paths, on a line without a condition."""
+    """Yield the programs that a shell's script becomes without a condition.
+
+    They are named by absolute paths.
+    """
     for program in dict.fromkeys(LAST_EXEC.findall(text)):
         fault, interpreter = start_fault(root, path, program)
         if fault:
@@ -254,7 +258,7 @@ def _in_script(root: rootfs.Root, path: str, script: str, text: str) -> Iterator
 
 
 def _in_lines(root: rootfs.Root, path: str, lines: Sequence[str], by: str) -> Iterator[dict[str, str]]:
-    """Yield the programs that start a job and are in no folder of PATH, up to a line that may change it."""
+    """Yield programs that start a job and are not on PATH, up to a change of PATH."""
     for line in lines:
         if MOVES_PATH.search(line):
             return
@@ -312,7 +316,7 @@ def unstartable(root: rootfs.Root, path: str) -> dict[str, list[str]]:
 
 
 def mpi_components(root: rootfs.Root, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the components of the Open MPI whose mpirun is first on PATH, by framework: files, and those built in."""
+    """Return the components of PATH's Open MPI by framework, files and built in."""
     mpirun = which(root, environment.get("PATH", ""), "mpirun")
     prefixes = [environment.get("OPAL_PREFIX", ""), posixpath.dirname(posixpath.dirname(mpirun))] if mpirun else []
     prefixes += [posixpath.dirname(posixpath.dirname(root.real(mpirun)))] if mpirun else []

@@ -20,9 +20,9 @@ MAX_CONFIG_BYTES = 1 << 16  # bytes: a pyvenv.cfg has some 200
 
 
 def on_path(path: str, root: rootfs.Root) -> list[dict[str, Any]]:
-    """Return each Python on PATH, in its order: {"path": folder, "names", "folders" of packages}.
+    """Return the Pythons on PATH in order: {"path": folder, "names", "folders"}.
 
-    None at all where one is in no folder bin: that is a script, which chooses one.
+    The folders are those of packages. None at all where one is in no folder bin: that is a script, which chooses one.
     """
     pythons = []
     folders_read = set()
@@ -40,7 +40,7 @@ def on_path(path: str, root: rootfs.Root) -> list[dict[str, Any]]:
 
 
 def _folders(program: str, root: rootfs.Root) -> list[str]:
-    """Return the folders of packages of a Python: a virtual environment's own, and its base's where it says so."""
+    """Return a Python's folders of packages, with its base's where it says so."""
     prefix, real = os.path.dirname(os.path.dirname(program)), root.real(program)
     match = PROGRAM.fullmatch(os.path.basename(real))
     version = re.escape(match.group(1)[2:]) if match else r"\d+"
@@ -52,7 +52,10 @@ def _folders(program: str, root: rootfs.Root) -> list[str]:
 
 
 def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:
-    """Return the folders of packages of a prefix; the system's Python looks into /usr/local, too."""
+    """Return the folders of packages of a prefix.
+
+    The system's Python looks into /usr/local, too.
+    """
     pattern = re.compile(r".*/lib(?:64)?/python3(?:\.%s)?/(?:site|dist)-packages" % version)
     prefixes = (prefix, "/usr/local") if prefix == "/usr" else (prefix,)
     folders = [folder for start in prefixes for folder in root.glob(start + "/lib*/python3*/*-packages")]
@@ -60,7 +63,7 @@ def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:
 
 
 def activated(texts: Iterable[tuple[str, str]], entry: Sequence[str]) -> bool:
-    """Return whether a container may start with another Python: by a shell's file, or what its entry point runs."""
+    """Return whether a shell's file or the entry point may choose another Python."""
     scripts = [text for path, text in texts if path not in COMMON_FILES]
     unread = any(word.endswith(".sh") and not word.startswith("/") for word in entry)
     return unread or any(ACTIVATES.search(text) for text in [*scripts, " ".join(entry)])

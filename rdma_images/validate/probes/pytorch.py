@@ -17,7 +17,7 @@ MAX_PRINTED = 1 << 20  # bytes
 
 
 def imported_torch() -> dict[str, Any] | None:
-    """Return what `import torch` brings: versions, and the files mapped afterwards. None where torch is not installed.
+    """Return versions and mapped files of `import torch`; None where it is not installed.
 
     `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `numpy` is what
     NumPy says of modules that were compiled for its version 1. `extensions` has what keeps each module that was
@@ -54,7 +54,10 @@ def imported_torch() -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def captured_errors() -> Iterator[Callable[[], str]]:
-    """Provide what this process prints on its standard error in the block, which goes nowhere else."""
+    """Provide what this process prints on its standard error in the block.
+
+    It goes nowhere else.
+    """
     # A Python that was built for an older C library has no memfd_create.
     file = os.memfd_create("errors") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
     before = os.dup(2)
@@ -78,10 +81,11 @@ def numpy_complaint(printed: str) -> str:
 
 
 def searched_paths(mapped: list[str]) -> list[str]:
-    """Return what the import may have read, as it is named and where its links lead, without what lies below another.
+    """Return what the import may have read, by name and behind links.
 
-    These are the folders of sys.path, the files and folders that environment variables name, and the files of all
-    imported modules and of `mapped` libraries. "/", from which `python -c` imports too, is not among them.
+    What lies below another is left out. These are the folders of sys.path, the files and folders that environment
+    variables name, and the files of all imported modules and of `mapped` libraries. "/", from which `python -c` imports
+    too, is not among them.
     """
     paths = {path for name in _named_paths(mapped) for path in (os.path.abspath(name), os.path.realpath(name))}
     highest: list[str] = []
@@ -119,7 +123,10 @@ def compiled_nccl(torch: Any) -> str:
 
 
 def decoded(number: int | None) -> str:
-    """Return NCCL's number as a version, 22809 as "2.28.9"; before 2.9 it wrote 2804 for 2.8.4. "" for None."""
+    """Return NCCL's number as a version, 22809 as "2.28.9"; "" for None.
+
+    Before 2.9 it wrote 2804 for 2.8.4.
+    """
     if not number:
         return ""
     major, remainder = (number // 10000, number % 10000) if number >= 10000 else (number // 1000, number % 1000)

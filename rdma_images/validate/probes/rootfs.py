@@ -14,7 +14,7 @@ MAX_LINKS = 40  # the kernel's limit: path_resolution(7)
 
 
 class RootEntry(NamedTuple):
-    """A file, folder or link: mode, size, owner and group as stat gives them, `target` of a link.
+    """A file, folder or link, with stat's mode, size and owners; `target` of a link.
 
     Names of the same file have the same `identity`. A mode of 0 is that of an entry which may not be looked at.
     """
@@ -29,7 +29,10 @@ class RootEntry(NamedTuple):
 
 
 class Root:
-    """The file system below a folder. Its paths begin with "/", and its links lead within it, as in a container."""
+    """The file system below a folder.
+
+    Its paths begin with "/", and its links lead within it, as in a container.
+    """
 
     def __init__(self, folder: str = "/") -> None:
         """Take `folder` for "/"."""
@@ -52,7 +55,7 @@ class Root:
             return []
 
     def start(self, path: str, size: int) -> bytes | None:
-        """Return the first `size` bytes of the regular file behind `path`; None where it cannot be read."""
+        """Return the first `size` bytes of the file behind `path`; None if unreadable."""
         if not self.is_file(path):  # opening a pipe may block for ever
             return None
         try:
@@ -62,7 +65,7 @@ class Root:
             return None
 
     def apply(self, read: Callable[[str], Any], path: str) -> Any:
-        """Return what `read` returns for the regular file behind `path`, or for /dev/null where there is none.
+        """Return `read` of the regular file behind `path`, or of /dev/null for none.
 
         `read` takes the path of a file of this system, and returns an answer whatever is in it.
         """
@@ -70,7 +73,7 @@ class Root:
         return renamed(read(name), name, path)
 
     def entries(self, volumes: Iterable[str] = (), only: Collection[str] = ()) -> Iterator[RootEntry]:
-        """Yield everything on the file system of "/", folders before what is in them, links not followed.
+        """Yield all of the file system of "/", folders first, links not followed.
 
         `volumes` are folders whose file systems belong to it too.
         `only`: read these folders alone; empty for the whole tree.
@@ -118,7 +121,7 @@ class Root:
         return resolved
 
     def behind(self, path: str) -> RootEntry | None:
-        """Return the entry at the end of all links from `path`: one of the links for a loop, None for nothing."""
+        """Return the entry behind all links; a link for a loop, None for nothing."""
         return self.entry(self.real(path))
 
     def exists(self, path: str) -> bool:
@@ -137,7 +140,10 @@ class Root:
         return None if content is None else content.decode("utf-8", "replace")
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the sorted paths that match a shell pattern: "*" matches no "/" and no dot at the start of a name."""
+        """Return the sorted paths that match a shell pattern.
+
+        "*" matches no "/" and no dot at the start of a name.
+        """
         paths = ["/"]
         for step in pattern.strip("/").split("/"):
             below = []

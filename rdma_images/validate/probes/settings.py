@@ -90,7 +90,7 @@ def settings(
     folders: Sequence[str] = (),
     workdir: str = "",
 ) -> dict[str, Any]:
-    """Return the variables that the image's files set, and the missing files that variables name.
+    """Return the variables that files set, and the missing files that variables name.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
     `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from. The entry point
@@ -146,7 +146,7 @@ def conda_scripts(root: rootfs.Root, environment: Mapping[str, str]) -> list[str
 
 
 def python_files(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
-    """Return what a Python runs at each start, of the folders that it imports from and those above them."""
+    """Return what a Python runs at each start, in its folders and those above."""
     library_folders = [*folders, *(os.path.dirname(folder) for folder in folders), *root.glob("/usr/lib/python3*")]
     return [
         os.path.join(folder, name)
@@ -256,7 +256,7 @@ def _reader_kind(path: str, environment: Mapping[str, str]) -> str:
 
 
 def _verbatim(line: str) -> Iterator[tuple[str, str]]:
-    """Yield a line of nccl.conf or libfabric.conf: everything before the first "=" is the name."""
+    """Yield a line of nccl.conf or libfabric.conf; the name ends at the first "="."""
     name, separator, value = line.partition("=")
     if separator and not line.startswith("#") and VARIABLE.search(name):
         yield name, value
@@ -271,7 +271,7 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _passed_variables(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a line of a script sets, or passes to the programs that it starts."""
+    """Yield the variables that a script's line sets or passes to programs."""
     if not PRINTING_LINE.match(line):
         words = [
             match.group(1, 2) if match.group(1) else match.group(3, 4) for match in PASSED_ASSIGNMENT.finditer(line)
@@ -296,7 +296,7 @@ def _preloaded(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _parameter(line: str) -> Iterator[tuple[str, str]]:
-    """Yield a parameter of Open MPI, as the variable that sets it; those that it gives to all ranks."""
+    """Yield a parameter of Open MPI as its variable; those given to all ranks."""
     name, separator, value = (part.strip() for part in line.partition("#")[0].partition("="))
     if separator and name == "mca_base_env_list":
         for variable in value.split(";"):

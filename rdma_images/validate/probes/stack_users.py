@@ -35,7 +35,7 @@ MAX_USERS = 120  # files about which the loader is asked: some 10 ms each
 
 
 class ElfFiles:
-    """The files of a tree that the loader may map: paths of regular files, and names with those of links."""
+    """The files that the loader may map: paths without links, and names with them."""
 
     def __init__(self) -> None:
         """Begin without a file."""
@@ -68,14 +68,14 @@ def is_shared(path: str) -> bool:
 
 
 def foreign_programs(root: rootfs.Root, paths: Iterable[str], machine: str) -> dict[str, str]:
-    """Return the programs among `paths` that are for another machine than `machine`, with theirs."""
+    """Return the programs among `paths` for another machine, with that."""
     programs = [path for path in paths if not is_shared(path) and not PASSED_OVER.fullmatch(path)]
     why_not = {path: conditions.path_condition(root, path, machine) for path in programs}
     return {path: why.partition(" ")[2] for path, why in why_not.items() if conditions.condition_kind(why) == "machine"}
 
 
 def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> list[str]:
-    """Return those of `paths` that need a library of the GPU stack, themselves or by way of another of `paths`.
+    """Return those of `paths` that need the GPU stack, directly or by one another.
 
     Programs come first, and those that somebody installed by hand count whatever they need. `needed` returns what the
     file at a path names as needed.
@@ -93,7 +93,7 @@ def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> lis
 
 
 def required_versions(path: str) -> dict[str, list[str]]:
-    """Return the versions that the file at `path` asks of others, by library; nothing for no ELF file."""
+    """Return the versions that a file asks of libraries; nothing for no ELF file."""
     wants: dict[str, list[str]] = {}
     try:
         with elf.opened(path) as data:
@@ -123,7 +123,7 @@ def defined_versions(path: str) -> list[str]:
 
 
 def version_faults(root: rootfs.Root, path: str, libraries: Mapping[str, str]) -> list[str]:
-    """Return the symbol versions that `path` needs of `libraries` and that these lack, in glibc's words.
+    """Return the versions that `path` needs and `libraries` lack, in glibc's words.
 
     Args:
         path: A program or library.
@@ -139,7 +139,7 @@ def version_faults(root: rootfs.Root, path: str, libraries: Mapping[str, str]) -
 
 
 def newer_glibc(root: rootfs.Root, paths: Iterable[str], loaders: Any) -> dict[str, str]:
-    """Return the glibc versions that files ask for and the image's has not, {path: "GLIBC_2.38 of libc.so.6"}.
+    """Return the glibc that files ask for in vain: {path: "GLIBC_2.38 of libc.so.6"}.
 
     `loaders` answers as libraries.ImageLoader does.
     """

@@ -62,7 +62,10 @@ def signal_name(number: int) -> str:
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """Run one command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
+    """Run one command.
+
+    `path` is "" where there is no such tool; `timed_out` where it had to be stopped.
+    """
     path = tool_path(command[0])
     answer = not_run(path)
     if not path:
@@ -84,9 +87,10 @@ def run(command: list[str]) -> dict[str, Any]:
 def bounded(
     command: list[str], limit: float, limit_bytes: int, environment: dict[str, str] | None = None
 ) -> tuple[int | None, bytes, bytes]:
-    """Return exit code (None: stopped after `limit` seconds), and at most `limit_bytes` of output and of errors.
+    """Return exit code (None: stopped after `limit` seconds), output and errors.
 
-    What is printed beyond them is read and dropped. Raises OSError where the command cannot be started.
+    Of each there are at most `limit_bytes`. What is printed beyond them is read and dropped. Raises OSError where the
+    command cannot be started.
     """
     deadline = time.monotonic() + limit
     pipe = subprocess.PIPE

@@ -116,7 +116,7 @@ def _user_facts(user: access.User, owned: dict[str, access.Ownership]) -> dict[s
 
 
 def concerns_fabric(path: str) -> bool:
-    """Return whether a file at `path` may be a library of any kind, or one of those that `summary` notes as such."""
+    """Return whether a file may be a library, or one that `summary` notes as such."""
     name = os.path.basename(path)
     return ".so" in name or _is_library(path, name)
 
@@ -128,7 +128,10 @@ def _is_library(path: str, name: str) -> bool:
 def note_leftover(
     entry: rootfs.RootEntry, leftovers_by_kind: dict[str, dict[str, str]], text: Callable[[str], bytes | None]
 ) -> None:
-    """Add the file to `leftovers_by_kind` (kind -> path -> why) where it has no business in an image."""
+    """Add a file that has no business in an image to `leftovers_by_kind`.
+
+    The form is kind -> path -> why.
+    """
     kind = leftovers.leftover_kind(entry.path)
     why = leftovers.BY_NAME
     if kind in (None, "secret") and leftovers.may_hold_secret(entry.path, entry.size):
@@ -148,12 +151,15 @@ def open_to_all(mode: int) -> bool:
 
 
 def _is_lock(entry: rootfs.RootEntry) -> bool:
-    """Return whether an entry is an empty lock file, as uv leaves in each environment: nobody reads it."""
+    """Return whether an entry is an empty lock file, as uv leaves in environments."""
     return not entry.size and entry.path.endswith(".lock")
 
 
 def counted_folder(path: str) -> str:
-    """Return the place whose size `path` counts for: a package of site-packages, else two folders from the root."""
+    """Return the place whose size `path` counts for.
+
+    That is a package of site-packages, else two folders from the root.
+    """
     before, inside, after = path.partition("/site-packages/")
     if inside:
         steps = after.split("/")

@@ -11,9 +11,10 @@ from rdma_images.validate.probes import elf, rootfs
 
 
 class Readers(NamedTuple):
-    """The files that read the variables of a prefix, and how the names are in them: whole, or without the prefix.
+    """The files that read a prefix's variables, and how they have the names.
 
-    Names that a compiler may build from numbers, as NIXL's and UCX's, cannot be had so.
+    They have them whole, or without the prefix. Names that a compiler may build from numbers, as NIXL's and UCX's,
+    cannot be had so.
     """
 
     files: re.Pattern[str]
@@ -35,7 +36,7 @@ READERS = {
 
 
 def readable_names(root: rootfs.Root, paths: Iterable[str], environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the variables that the libraries among `paths` read, by prefix, where `environment` sets one of these."""
+    """Return the variables that libraries read, by each prefix that is set."""
     paths = list(paths)
     names_by_prefix = {}
     for prefix, readers in READERS.items():
