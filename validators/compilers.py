@@ -27,7 +27,7 @@ def image_variables(inspection: Inspection) -> dict[str, str]:
 def compiling_packages(
     facts: Compiling, files: Files, packages: MeasuredPackages, environment: Mapping[str, str]
 ) -> Iterator[tuple[CompilingPackage, list[str]]]:
-    """Yield each row about packages that compile where they run, and those that are installed, with their versions.
+    """Yield rows of packages that compile, and the installed ones with versions.
 
     A package that requires Triton counts where no other of Triton's is there.
     """

@@ -51,14 +51,17 @@ class BrokenFile(NamedTuple):
 
 
 def broken(inspection: Inspection, path: str) -> BrokenFile | None:
-    """Return what is wrong with the file or link at `path`; None if it is a library, or was not examined."""
+    """Return the fault of the file or link at `path`; None for a library, or unexamined."""
     tree = inspection.measured.tree
     file = tree.files.libraries.get(path) if tree else None
     return _describe(inspection, path, file) if file and file.condition else None
 
 
 def broken_named(inspection: Inspection, name: str) -> dict[str, BrokenFile]:
-    """Return the files and links called `name` that are no libraries, by path; a path is a name, too."""
+    """Return the files and links called `name` that are no libraries, by path.
+
+    A path is a name, too.
+    """
     tree = inspection.measured.tree
     paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
     return {path: fault for path in sorted(paths) if (fault := broken(inspection, path))}

@@ -44,7 +44,7 @@ def tried_plugin_names(inspection: Inspection, libraries: Libraries, nccl: str) 
 
 
 def resolved_plugin(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
-    """Return the file that the loader opens, or else finds, for the plugin names of the NCCL at `nccl`."""
+    """Return the plugin that the loader opens, or else finds, for the NCCL at `nccl`."""
     answer = links.resolved_plugin(libraries, tried_plugin_names(inspection, libraries, nccl))
     return answer.file if answer else None
 
@@ -55,7 +55,7 @@ def provider_files(files: Files, fabric: str) -> list[str]:
 
 
 def loads_nccl(files: Files, libraries: Libraries) -> bool:
-    """Return whether a program of the image can use NCCL: it is there, or in torch, or in a program of nccl-tests."""
+    """Return whether the image has NCCL, torch for CUDA, or a program of nccl-tests."""
     torch = any(base_name(path).startswith("libtorch_cuda.so") for path in files.libraries)
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
 
@@ -76,7 +76,10 @@ def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[st
 
 
 def explain_module(path: str, error: str, torch: str) -> str:
-    """Return the loader's words about a module of Python as a sentence. `torch` is the version that is installed."""
+    """Return the loader's words about a module of Python as a sentence.
+
+    `torch` is the installed version.
+    """
     name = path.rpartition("-packages/")[2]
     symbol = OF_TORCH.search(error)
     if missing := missing_library(error):
@@ -88,17 +91,17 @@ def explain_module(path: str, error: str, torch: str) -> str:
 
 
 def missing_library(error: str) -> list[str]:
-    """Return the library that is not there by the loader's words, alone in a list; nothing for another fault."""
+    """Return the library that the loader's words miss, in a list; empty for another fault."""
     match = NOT_OPENED.match(error)
     return [match[1]] if match else []
 
 
 def lacking_for_sure(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return of the names that modules of Python lack, by path, those without which their package cannot work.
+    """Return what modules of Python lack without which their package cannot work.
 
-    Those are of CUDA, and others where no module of the package has all. What one module lacks alone may be for
-    something that the image does not use, as what a library beside the modules does, which the package opens itself. So
-    may what modules that differ in numbers lack each of its own, as those for several FFmpeg.
+    Both are by path. Those are of CUDA, and others where no module of the package has all. What one module lacks alone
+    may be for something that the image does not use, as what a library beside the modules does, which the package opens
+    itself. So may what modules that differ in numbers lack each of its own, as those for several FFmpeg.
     """
     alternatives = defaultdict(set)
     for path, missing in lacks.items():
@@ -125,7 +128,7 @@ def _package(path: str) -> str:
 
 
 def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str]:
-    """Return why modules cannot be loaded, by path; "" for those in whose place their package takes another.
+    """Return the modules' faults, by path; "" where the package takes another module.
 
     That is one whose name differs in numbers alone, or from a number of CUDA on, and loads; or all that have a version
     of torch in their names where none is for the installed `torch`.
@@ -149,7 +152,7 @@ def closure(libraries: Libraries, path: str) -> Closure:
 
 
 def no_library(inspection: Inspection, missing: list[str]) -> str:
-    """Return what a library lacks that cannot be loaded: where the image has no glibc, as Alpine, that."""
+    """Return in words what a library lacks; glibc, where the image has none, as Alpine."""
     if GLIBC in missing:
         name = (
             inspection.measured.system.os.get("PRETTY_NAME", "the image") if inspection.measured.system else "the image"
@@ -159,7 +162,7 @@ def no_library(inspection: Inspection, missing: list[str]) -> str:
 
 
 def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
-    """Return the files called `name` that are no libraries, by path, unless a library is taken in their place."""
+    """Return the files called `name` that are no libraries, and taken for one, by path."""
     answer = libraries.resolved.get(name)
     if name == NCCL:
         nccl = nccl_in_use(inspection)

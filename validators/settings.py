@@ -46,7 +46,10 @@ def with_others(names: Sequence[str]) -> str:
 
 
 class VariableFinding(NamedTuple):
-    """A variable that should not be set, where, and why not; `where` is a place of `environments`, or file and line."""
+    """A variable that should not be set, where, and why not.
+
+    `where` is a place of `environments`, or file and line.
+    """
 
     where: str
     name: str
@@ -63,7 +66,7 @@ class VariableFinding(NamedTuple):
 def find_variables(
     inspection: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]
 ) -> list[VariableFinding]:
-    """Return what the table says with this effect of the variables set in each place of `where`.
+    """Return the variables in `where` that the table knows with this effect.
 
     What goes wrong in some places alone is with what is slow: both are warnings.
     """
@@ -107,7 +110,7 @@ def avoiding(inspection: Inspection) -> set[str]:
 
 
 def _newer(row: Variable, versions: Mapping[str, str]) -> str:
-    """Return the component and version with which the row is not so any more; "" where there is none."""
+    """Return the component and version that end what the row says; "" for none."""
     return f"{row.component} {row.before} or later" if row.before and row.component in versions else ""
 
 
@@ -124,7 +127,10 @@ class SettingFaults(NamedTuple):
     everywhere: bool = False  # whether one of them is so on every machine
 
     def require_none(self, require: Requirement, component: str, version: str) -> None:
-        """Report them, of `component` ("an NCCL") in this version; as advice if none is so on every machine."""
+        """Report the faults; as advice if none is so on every machine.
+
+        `component` is as in "an NCCL".
+        """
         require(
             not self.actual,
             severity="note" if self.actual and not self.everywhere else None,
@@ -135,7 +141,10 @@ class SettingFaults(NamedTuple):
 
 
 def faults(inspection: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
-    """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
+    """Return the known faults of these components' versions.
+
+    Those for which a plan is refused are first.
+    """
     table_, environment = facts_file.read(Table), started_environment(inspection)
     conditions = (versions, inspection.subject.machine, environment, inspection.expected.fabric)
     rows = [
@@ -160,7 +169,7 @@ def _lacks(inspection: Inspection, library: str) -> bool:
 
 
 def newest(fixes: Iterable[str]) -> str:
-    """Return all that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
+    """Return all fixes; of those that ask for a version of one component, the newest."""
     all_fixes = list(fixes)
     installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
     latest = {
@@ -170,7 +179,10 @@ def newest(fixes: Iterable[str]) -> str:
 
 
 def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
-    """Return the image's environment, at the place "", and what its entry point sets, without what its script shows."""
+    """Return the variables of the image, at the place "", and of its entry point.
+
+    What the entry point's script itself shows is left out.
+    """
     entry, settings = inspection.measured.entry, inspection.measured.settings
     shown = {
         (setting.name, setting.value)
@@ -201,7 +213,7 @@ def in_files(inspection: Inspection, launchers: bool = False) -> dict[str, dict[
 
 
 def component_versions(inspection: Inspection) -> dict[str, str]:
-    """Return the versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
+    """Return the components' versions as planned, measured, or labelled, in this order."""
     versions = {name: value for name, value in _versions(inspection) if value[:1].isdigit()}
     return {**versions, **{n: v for n, v in inspection.expected.components.items() if v[:1].isdigit()}}
 
@@ -224,6 +236,6 @@ def _versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
 
 
 def rdma_core(libraries: Libraries) -> dict[str, str]:
-    """Return the version of the rdma-core that libefa and libibverbs are of, by path, as their file names say it."""
+    """Return the rdma-core of libefa and libibverbs, by path, from their file names."""
     files = [libraries.resolved[name].file for name in ("libefa.so.1", "libibverbs.so.1")]
     return {file: match.group(1) for file in files if (match := OF_RDMA_CORE.search(file))}

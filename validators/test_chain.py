@@ -67,7 +67,10 @@ def test_holds(inspection: Inspection, files: Files, libraries: Libraries, requi
 
 
 def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries, link: Link) -> None:
-    """Skip where another check reports the cause: those are about the fabric that the image is for."""
+    """Skip where another check reports the cause.
+
+    Those are about the fabric that the image is for.
+    """
     if link.name in CHECKED:
         pytest.skip(f"see {CHECKED[link.name]}")
     if link.name == "libibverbs" and not provider_files(files, str(inspection.expected.fabric)):

@@ -162,9 +162,10 @@ def test_writable(files: Files, require: Requirement) -> None:
 
 
 def toolkit_copies(inspection: Inspection, paths: list[str]) -> list[str]:
-    """Return the copies that a CUDA toolkit has for its own programs, where torch maps the library of a wheel.
+    """Return the toolkit's copies of libraries that torch maps from a wheel.
 
-    A process has one library of a name: other modules, as torchvision's, get what torch has loaded.
+    The toolkit has them for its own programs. A process has one library of a name: other modules, as torchvision's, get
+    what torch has loaded.
     """
     tree, torch = inspection.measured.tree, inspection.measured.torch
     mapped = set(torch.mapped if torch else ())
@@ -175,7 +176,7 @@ def toolkit_copies(inspection: Inspection, paths: list[str]) -> list[str]:
 
 
 def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """Return which libraries of cuDNN take a part of another release, by its versions or its size."""
+    """Return which libraries of cuDNN take a part of another release."""
     faults = []
     search_path = inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":")
     for path in filter(CUDNN.search, libraries.closures):

@@ -85,7 +85,7 @@ def names(findings: list[VariableFinding]) -> str:
 
 
 def variables_text(inspection: Inspection, findings: list[VariableFinding]) -> str:
-    """Return the variables as a finding says them; without any, also that those of the entry point are not known."""
+    """Return the findings in words; "none" and why the entry point's are not known."""
     why = inspection.measured.missing.get("entry", "")
     return "; ".join(map(str, findings)) or f"none{f' ({why})' if why else ''}"
 
@@ -210,7 +210,7 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
 
 
 def _meant_for_libraries(inspection: Inspection, names: Iterable[str]) -> dict[str, str]:
-    """Return the variables that the image's own libraries do not read, with the similar one that they do."""
+    """Return the variables that no library reads, with the similar one that is read."""
     tree = inspection.measured.tree
     return {
         name: near
@@ -303,13 +303,19 @@ def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings
 
 
 def _replaces_fabric_library(inspection: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
-    """Return whether a preloaded library takes the place of one of the fabric's; see environment.files if not there."""
+    """Return whether a preloaded library takes the place of one of the fabric's.
+
+    environment.files tells of one that is not there.
+    """
     is_fabrics = path not in settings.absent and bool(FABRICS.match(base_name(path)))
     return is_fabrics and not _is_resolved_anyway(inspection, path, other)
 
 
 def _ofi(libraries: Libraries, path: str) -> bool:
-    """Return whether it is an aws-ofi-nccl: one may take the place of another, and plugin.newest tells an older one."""
+    """Return whether the file is an aws-ofi-nccl.
+
+    One may take the place of another, and plugin.newest tells an older one.
+    """
     return path in libraries.plugins and libraries.plugins[path].project == "aws-ofi-nccl"
 
 
@@ -413,19 +419,22 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
 
 
 def _is_usual(folder: str) -> bool:
-    """Return whether distributions and NVIDIA's images tell ldconfig of a folder that they do not have."""
+    """Return whether images name this folder for ldconfig without having it."""
     return folder.startswith((*MOUNTED, *OF_THE_RUNTIME, "/usr/local/lib", "/usr/lib", "/lib", "/usr/libx32"))
 
 
 def _breaks(inspection: Inspection) -> bool:
-    """Return whether the image is for a fabric that NCCL does not reach: what it lacks may be in a folder not there."""
+    """Return whether NCCL does not reach the image's fabric.
+
+    What it lacks may be in a folder that is not there.
+    """
     fabric = inspection.expected.fabric
     chain = compute(inspection, fabric) if fabric else None
     return chain is not None and chain.outcome in ("tcp", "end")
 
 
 def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[str]:
-    """Return the Pythons that PATH has too late: with torch where the first have none, or with more than the first."""
+    """Return the Pythons that PATH has after one with fewer packages or no torch."""
     wheels = packages.wheels if packages else {}
     first = {name: python for python in reversed(settings.pythons) for name in python.names}
     used = list(first.values())
@@ -487,7 +496,7 @@ def _preloaded(inspection: Inspection) -> list[str]:
 
 
 def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str]) -> bool:
-    """Return whether LD_LIBRARY_PATH leads to this file, too, under a name that is not one of `other`.
+    """Return whether LD_LIBRARY_PATH leads to this file by a name not in `other`.
 
     What the loader answered does not show it: where it is real, it answers with what was preloaded.
     """

@@ -95,7 +95,10 @@ def _complaint_of_torch(inspection: Inspection) -> list[FailedImport]:
 
 
 def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) -> set[str]:
-    """Return the packages that other checks name: for another torch, CUDA or Python, or with a module that fails."""
+    """Return the packages that other checks name.
+
+    They are for another torch, CUDA or Python, or have a module that fails.
+    """
     packages, torch, tree = inspection.measured.packages, inspection.measured.torch, inspection.measured.tree
     names: set[str] = set()
     paths: list[str] = []
@@ -112,7 +115,7 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
 
 
 def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:
-    """Return the failures in groups of one missing module or the same words, each from where they arise."""
+    """Return the failures in groups of one cause, each from where they arise."""
     groups: dict[str, list[FailedImport]] = defaultdict(list)
     for fault in failed:
         groups[fault.missing or fault.words].append(fault)
@@ -120,7 +123,7 @@ def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:
 
 
 def _distance(fault: FailedImport) -> tuple[bool, int]:
-    """Return how far a package is from the cause: whether another's code raised it, and through how many it went."""
+    """Return how far a package is from the cause of its failure, for sorting."""
     return fault.through[-1:] not in ([], [fault.package]), len(fault.through)
 
 

@@ -39,7 +39,7 @@ def labelled_version(inspection: Inspection, component: str, brought_by: str = "
 
 
 def same(require: Requirement, label: str, actual: str, component: str, suffix: str = "[.+]") -> None:
-    """Require that the label names the measured version or its beginning, before a `suffix` (a pattern)."""
+    """Require that the label is the measured version, or its beginning before `suffix`."""
     require(
         re.fullmatch(f"{re.escape(label)}(?:{suffix}.*)?", actual) is not None,
         expected=f"{label}, as the label {LABEL_PREFIX}.component.{component} says",
@@ -182,12 +182,12 @@ def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: 
 
 
 def root(source: str) -> str:
-    """Return the id of a source without the part of an archive: "erdma-apt-jammy/erdma" is of erdma-apt-jammy."""
+    """Return "erdma-apt-jammy" for its part "erdma-apt-jammy/erdma"."""
     return source.partition("/")[0]
 
 
 def packaged(packages: MeasuredPackages, name: re.Pattern[str]) -> str:
-    """Return the version of the package of that name, without epoch and the packager's revision.
+    """Return the version of a package, without epoch and the packager's revision.
 
     "" where there is none.
     """

@@ -148,7 +148,7 @@ def test_libfabric_version(
 
 
 def _is_bundled(version: str, bundled: str | None) -> bool:
-    """Return whether this is the version of the fabric's own libfabric or, where that is unknown, one of AWS's."""
+    """Return whether a libfabric is the installer's, or where unknown one of AWS's."""
     return "amzn" in version if not bundled else version == bundled or version.startswith(f"{bundled}amzn")
 
 

@@ -46,7 +46,7 @@ FIXES = (
 
 
 def requested_names(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """Return the names by which the image's job asks for libraries, and the missing ones that those need."""
+    """Return the libraries that a job asks for by name, and what those miss."""
     fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
     names = [NCCL, *([VERBS] if fabric else [])]
     if fabric == "efa":
@@ -147,7 +147,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
 
 
 def _once(faults: list[str]) -> list[str]:
-    """Return the faults, versions before the symbols that lack for want of them, and none that only repeats another.
+    """Return each fault once: versions before the symbols that lack for want of them.
 
     Of several that ask a file for a version, as a link and the library behind it, it is the first.
     """

@@ -44,13 +44,13 @@ DECLARED = "an image says of itself what is in it, and nothing else"
 
 
 def plain(version: str) -> str:
-    """Return the numbers that a version begins with: "2.28.9-1+cuda13.0" and "v2.28.9" are 2.28.9."""
+    """Return the numbers that a version begins with: 2.28.9 of "v2.28.9-1+cuda13.0"."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return match.group(1) if match else version
 
 
 def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> bool:
-    """Return whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
+    """Return whether the image asks for GPUs, or has what uses CUDA or NCCL."""
     devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
     return bool(devices) or cuda or any(NCCL in closure_.missing for closure_ in libraries.closures.values())
@@ -77,7 +77,7 @@ def test_found(inspection: Inspection, files: Files, libraries: Libraries, requi
 
 
 def _without_its_name(inspection: Inspection, files: Files, libraries: Libraries) -> str:
-    """Return a libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
+    """Return a libnccl where none has a name that is asked for; "" where one has."""
     words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     readable = [path for path, library in libraries.nccl.items() if not library.error]
     file_names = {NCCL, "libnccl.so", *map(base_name, words)}
@@ -110,7 +110,10 @@ def test_loaded(inspection: Inspection, libraries: Libraries, require: Requireme
 
 
 def _severity(inspection: Inspection) -> Severity:
-    """Return how bad another NCCL than the installed one is: an error where a plan or a label says which it is."""
+    """Return the severity of another NCCL than the installed one.
+
+    It is an error where a plan or a label says which it is.
+    """
     return (
         "error"
         if inspection.expected.components.get("nccl") or inspection.subject.label("component.nccl")
@@ -168,7 +171,7 @@ def _runtime_of_torch(libraries: Libraries) -> str:
 
 
 def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Libraries) -> str:
-    """Return the CUDA of an image without torch: of what calls NCCL, else of the system's runtime; "" for several."""
+    """Return the CUDA of NCCL's callers, else of the system's runtime; "" for several."""
     callers = [libraries.closures[path] for path in libraries.users]
     callers = [answer for answer in callers if NCCL in answer.libraries or NCCL in answer.missing]
     names = [name for answer in callers for name in (*answer.libraries, *answer.missing)]
@@ -277,13 +280,13 @@ def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNcc
 
 
 def _cupy_opens_wheels(inspection: Inspection) -> bool:
-    """Return whether the installed CuPy opens the wheel's NCCL before its own module asks the loader for one."""
+    """Return whether CuPy opens the wheel's NCCL before the loader is asked for one."""
     installed = inspection.measured.packages.installed if inspection.measured.packages else ()
     return any(name.startswith("cupy") and versions.at_least(version, PATHFINDER_CUPY) for name, version in installed)
 
 
 def _packages_of_nccl(inspection: Inspection) -> list[str]:
-    """Return name and version of each package of the system's package manager that brings NCCL."""
+    """Return name and version of each system package that brings NCCL."""
     packages = inspection.measured.packages
     version_by_package = {**packages.dpkg, **packages.rpm} if packages else {}
     return [f"{name} {version}" for name, version in version_by_package.items() if name in NCCL_PACKAGES]

@@ -53,7 +53,7 @@ FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 
 
 class FoundPlugin(NamedTuple):
-    """The network plugin that the loader finds for NCCL: its path, and what was read of the file."""
+    """The network plugin that the loader finds for NCCL, and what was read of it."""
 
     path: str
     library: PluginFile
@@ -295,7 +295,7 @@ def test_tuner(
 
 
 def _named(inspection: Inspection, libraries: Libraries) -> str:
-    """Return the file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
+    """Return the file of the tuner that NCCL_TUNER_PLUGIN names; "" for none."""
     word = started_environment(inspection).get("NCCL_TUNER_PLUGIN", "")
     names = [word, f"libnccl-tuner-{word}.so"] if word else []
     files = [libraries.resolved[name].file for name in names if name in libraries.resolved]

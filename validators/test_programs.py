@@ -125,7 +125,7 @@ def test_command(inspection: Inspection, require: Requirement) -> None:
 
 
 def _entry_words(entry: Sequence[str]) -> list[str]:
-    """Return the words that name an entry point: its program, and after a shell what that is given."""
+    """Return the words that name an entry point: its program, and a shell's script."""
     words = list(entry)
     if words and base_name(words[0]) in probe.INIT:
         words = [word for word in words[1:] if not word.startswith("-")]

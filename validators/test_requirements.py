@@ -61,7 +61,7 @@ def test_requires(
 
 
 def _sentence(fault: UnmetRequirement, failures: Sequence[FailedImport]) -> str:
-    """Return a requirement that is not met, with the packages that cannot be imported for want of it."""
+    """Return an unmet requirement, with the packages whose import it breaks."""
     names = list(dict.fromkeys(failure.package for failure in failures))
     if names:
         return f"{fault}: {', '.join(names[:MAX_SHOWN])} cannot be imported"
@@ -78,7 +78,7 @@ def _cannot_be_imported(inspection: Inspection, faults: Iterable[str]) -> bool:
 
 
 def _failed_modules(inspection: Inspection) -> list[str]:
-    """Return why the first module cannot be loaded that belongs to a package which this check names."""
+    """Return why the first module of a package that is named here cannot be loaded."""
     torch = inspection.measured.torch
     if not torch:
         return []
@@ -88,16 +88,16 @@ def _failed_modules(inspection: Inspection) -> list[str]:
 
 
 def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
-    """Return what to install so that requirements are met; `others` where a package is for another CUDA, too."""
+    """Return what to install; `others` where a package is for another CUDA, too."""
     specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.of_framework})
     fixes = [f"pip install {' '.join(specifications)}"] if specifications else []
     return "; ".join([*fixes, TOGETHER] if others or any(fault.of_framework for fault in unmet) else fixes)
 
 
 def _for_another_jaxlib(wheels: Mapping[str, str]) -> list[str]:
-    """Return which plugins of jax for GPUs are of another release than jaxlib, without which jax has no GPU.
+    """Return jax's plugins for GPUs that are of another release than jaxlib.
 
-    jax-ml/jax, jaxlib/plugin_support.py: both numbers have to be the same.
+    Without one of its release jax has no GPU. jax-ml/jax, jaxlib/plugin_support.py: both numbers have to be the same.
     """
     jaxlib = RELEASE.match(wheels.get("jaxlib", ""))
     return [

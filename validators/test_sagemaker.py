@@ -16,7 +16,10 @@ SETS = (
 
 
 def toolkits(inspection: Inspection) -> list[str]:
-    """Return each toolkit that is installed: version and folder. Skips where the packages were not read."""
+    """Return each installed toolkit: version and folder.
+
+    Skips where the packages were not read.
+    """
     packages = inspection.measured.packages or pytest.skip(
         inspection.measured.missing.get("packages", "no packages were read")
     )

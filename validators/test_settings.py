@@ -103,7 +103,7 @@ def _harmful(inspection: Inspection) -> list[VariableFinding]:
 
 
 def _is_set_for_jobs(inspection: Inspection, setting: AssignedVariable) -> bool:
-    """Return whether the image's environment has what a shell's file sets, or hands it to shells without a prompt."""
+    """Return whether a job gets what the file of an interactive shell sets."""
     environment = started_environment(inspection)
     if setting.file in (environment.get("BASH_ENV"), environment.get("ENV")):
         return True

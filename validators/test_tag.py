@@ -41,7 +41,7 @@ def versions_in_tag(ref: str) -> dict[str, str]:
 
 
 def measured_in(inspection: Inspection) -> dict[str, str]:
-    """Return the versions in the image, by component; "" where nothing says, or a stand-in took its place."""
+    """Return the image's versions by component; "" where none, or a stand-in's, is known."""
     torch, packages = inspection.measured.torch, inspection.measured.packages
     system, tree = inspection.measured.system, inspection.measured.tree
     nccl = nccl_in_use(inspection)

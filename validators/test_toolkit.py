@@ -36,9 +36,9 @@ def nvcc(inspection: Inspection) -> ToolRun:
 
 
 def compiles_for(inspection: Inspection, packages: MeasuredPackages | None) -> str:
-    """Return the CUDA that nvcc should be of: its wheel's very version, else the major of the image's.
+    """Return the CUDA that nvcc should be of.
 
-    "" if none is known.
+    It is its wheel's very version, else the major of the image's. "" if none is known.
     """
     folders = packages.wheels.values() if packages else ()
     for wheels in folders:
@@ -84,7 +84,7 @@ def test_toolkit(inspection: Inspection, nvcc: ToolRun, require: Requirement) ->
 
 
 def runs_on(codes: list[str], capability: str) -> bool:
-    """Return whether code of one of these architectures, "sm_90" or "compute_90" for PTX, runs on a GPU."""
+    """Return whether code for one of these ("sm_90", or "compute_90" for PTX) runs on a GPU."""
     gpu = tuple(map(int, capability.split(".")))
     for code in codes:
         kind, _, number = code.partition("_")

@@ -42,7 +42,7 @@ def missing_for_torch(libraries: Libraries) -> list[str]:
 
 
 def undefined_for_torch(libraries: Libraries) -> list[str]:
-    """Return what torch calls and the NCCL that it gets does not have, where that was read: see linking.faults."""
+    """Return what torch calls and its NCCL does not have, see linking.faults."""
     return [
         fault
         for path in torch_libraries(libraries)
@@ -61,14 +61,14 @@ def _calls(libraries: Libraries, undefined: list[str]) -> str:
 
 
 def other_nccl(libraries: Libraries) -> str:
-    """Return the NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
+    """Return the NCCL that torch gets in place of the wheel's; "" for none."""
     wheel, closures = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
     files = {libraries_by_name[NCCL] for libraries_by_name in closures if NCCL in libraries_by_name}
     return next(iter(sorted(files - {wheel})), "") if wheel else ""
 
 
 def nccl_at_fault(libraries: Libraries) -> bool:
-    """Return whether torch cannot be imported because of NCCL: it is not there, or it lacks a library."""
+    """Return whether torch cannot be imported because of NCCL."""
     return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
 
 
@@ -127,7 +127,7 @@ def test_imports(
 
 
 def _stray_library(libraries: Libraries, why: str) -> str:
-    """Return the file outside of wheels that torch's libraries get for the one that lacks a symbol; "" for none."""
+    """Return the file outside of wheels that torch gets and lacks a symbol; "" for none."""
     match = OF_VERSION.search(why)
     files = [libraries.closures[path].libraries for path in torch_libraries(libraries)] if match else []
     taken = [names[match[1]] for names in files if match and match[1] in names]

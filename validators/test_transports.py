@@ -120,7 +120,7 @@ def fabric_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
 
 
 def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[str]) -> dict[str, str]:
-    """Return why programs and libraries that need the GPU stack cannot be loaded, by path, each cause once.
+    """Return why users of the GPU stack cannot be loaded, by path, each cause once.
 
     A program counts on PATH, or if no file of the image has what it lacks: an environment's script may set the way to
     one that has. A library of a wheel counts if nothing else can have loaded what it lacks before. What the libraries
@@ -296,18 +296,21 @@ def _stem(path: str) -> str:
 
 
 def _unmangled(path: str) -> str:
-    """Return a library's name without the digits that auditwheel adds, too: "libuct" of libuct-0b9a4c55.so.0."""
+    """Return a library's name without auditwheel's digits: libuct of libuct-0b9a4c55.so.0."""
     return _stem(path).partition("-")[0]
 
 
 def another_nvshmem(files: Files, version: str) -> list[str]:
-    """Return the files of NVSHMEM's host library beside Python's packages that have another version in their name."""
+    """Return the files of NVSHMEM's host library that are of another version."""
     named = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
     return [path for path, match in named.items() if match and match.group(1) != version]
 
 
 def two_ucx(libraries: Libraries, transport_paths: Iterable[str]) -> list[str]:
-    """Return which of `mine` take another UCX than torch does, or NVSHMEM, in whose process they are opened."""
+    """Return which of the transports take another UCX than torch or NVSHMEM.
+
+    They are opened in one process.
+    """
     nvshmem = [path for path in libraries.closures if base_name(path).startswith(NVSHMEM_UCX)]
     others = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
     lines = []
@@ -329,7 +332,10 @@ def ucx_files(libraries: Libraries, paths: Iterable[str]) -> set[str]:
 
 
 def copies(files: Files) -> list[list[str]]:
-    """Return the UCX modules that a wheel has under more than one name, without links: the paths, verbs first."""
+    """Return the UCX modules that a wheel has under several names, those for verbs first.
+
+    Links do not count.
+    """
     by_name: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
         if WHEELS in path and UCX_MODULE.search(path) and not file.target:
@@ -433,7 +439,7 @@ def test_packages(
 
 
 def _is_the_build(libraries: Libraries, row: PackageFault) -> bool:
-    """Return whether the package's modules need what the faulty build needs, and not what a sound one does."""
+    """Return whether the package's modules are of the faulty build, by their needs."""
     module_closures = [
         closure_
         for path, closure_ in libraries.closures.items()

@@ -47,7 +47,7 @@ def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requ
 
 
 def drivers_named(inspection: Inspection) -> list[str]:
-    """Return the drivers that libibverbs loads by the image's variables, whatever /etc/libibverbs.d announces."""
+    """Return the drivers that libibverbs loads by the image's variables."""
     environment = started_environment(inspection)
     value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
     return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]

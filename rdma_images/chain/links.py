@@ -110,14 +110,17 @@ def plugin_in_use(inspection: Inspection) -> str:
 
 
 def resolved_plugin(libraries: Libraries, names: Sequence[str]) -> ResolvedLibrary | None:
-    """Return the loader's answer for the first of `names` that it opens, else for the first that it finds."""
+    """Return the loader's answer for the first of `names` that it opens, else finds."""
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     existing = [answer for answer in answers if answer.file]
     return next((answer for answer in existing if not answer.error), existing[0] if existing else None)
 
 
 def nccl_link(inspection: Inspection) -> Link:
-    """Return which libnccl a process gets. Where there is none, one may come as the job starts."""
+    """Return the link of the libnccl that a process gets.
+
+    Where there is none, one may come as the job starts.
+    """
     nccl, mapped = nccl_in_use(inspection), mapped_nccl(inspection)
     how: Evidence = "executed" if mapped else "read"
     unknown = "" if nccl else "no libnccl is there, and which one comes as the job starts is not known"
@@ -132,7 +135,7 @@ def nccl_link(inspection: Inspection) -> Link:
 
 
 def settings_link(inspection: Inspection, fabric: str) -> Link:
-    """Return the variables that decide about the network, and whether they keep NCCL from this fabric."""
+    """Return the link of the variables that may keep NCCL from this fabric."""
     environment, nccl = nccl_environment(inspection), nccl_in_use(inspection)
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
     net, providers = environment.get("NCCL_NET", "").lower(), environment.get(PROVIDER_VARIABLE)
@@ -155,9 +158,10 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
 
 
 def admits(providers: str | None, name: str) -> bool:
-    """Return whether this value of FI_PROVIDER leaves a provider: ofiwg/libfabric src/fabric.c, ofi_create_filter().
+    """Return whether a value of FI_PROVIDER leaves the provider `name`.
 
-    None is a variable that is not set; an empty one leaves no provider.
+    As ofi_create_filter() does, ofiwg/libfabric src/fabric.c. None is a variable that is not set; an empty one leaves
+    no provider.
     """
     if providers is None:
         return True
@@ -166,7 +170,10 @@ def admits(providers: str | None, name: str) -> bool:
 
 
 def provider_obstacle(inspection: Inspection, names: Sequence[str], title: str) -> str:
-    """Return why a plugin gets none of these providers of libfabric, which lead to `title`; "" where it may get one."""
+    """Return why a plugin gets none of these providers of libfabric, "" where it may.
+
+    The providers lead to `title`.
+    """
     providers = nccl_environment(inspection).get(PROVIDER_VARIABLE)
     admitted = [name for name in names if admits(providers, name)]
     if not admitted:
@@ -201,7 +208,7 @@ def started_plugin(inspection: Inspection) -> StartedLibrary | None:
 
 
 def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
-    """Return the plugin's link: its file, the interfaces that this NCCL takes, and the result of starting it."""
+    """Return the plugin's link: its file, its interfaces, and the result of starting it."""
     if run is None:
         return _read_plugin(inspection, libraries)
     tried = inspection.measured.network.plugins if inspection.measured.network else []
@@ -283,7 +290,7 @@ def _opening_error(inspection: Inspection, name: str, error: str) -> str:
 
 
 def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
-    """Return the sentence that no file has the names that NCCL tries, who chose them, and which plugin exists."""
+    """Return that no file has the names that NCCL tries, and which plugin exists."""
     value = nccl_environment(inspection).get(PLUGIN_VARIABLE, "")
     problem = f"NCCL finds no {' and no '.join(names)}"
     if value:
@@ -333,7 +340,7 @@ def _interface_mismatch(file: str, offered: Sequence[int], accepted: Sequence[in
 
 
 def _interfaces(numbers: Sequence[int]) -> str:
-    """Return versions of an interface: "v8 to v11" of those that follow each other, "none" of no version."""
+    """Return versions of an interface: "v8 to v11", "v8, v10", or "none"."""
     ordered = sorted(numbers)
     if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
         return f"v{ordered[0]} to v{ordered[-1]}"
@@ -341,7 +348,10 @@ def _interfaces(numbers: Sequence[int]) -> str:
 
 
 def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, str]:
-    """Return why a plugin did not start, where that is the image's fault and not for want of devices or a driver."""
+    """Return why a plugin did not start, and why that cannot be said.
+
+    The first is "" where only a device or a driver is missing, which no image has.
+    """
     warnings = [line.text for line in run.log if line.level <= WARNING]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
         return f"{base_name(run.path)}: {reason}", ""
@@ -390,7 +400,7 @@ def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
 
 
 def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: Libraries) -> str:
-    """Return why the plugin's file cannot be loaded, as it and what it needs show; "" where it can."""
+    """Return why the loader refuses the plugin's file; "" where it does not."""
     file = inspection.measured.tree.files.libraries.get(answer.file) if inspection.measured.tree else None
     if file and file.condition:
         return f"{answer.file} is no library ({file.condition.partition(' ')[0].replace('-', ' ')})"
@@ -405,7 +415,7 @@ def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: L
 
 
 def _missing_dependency(inspection: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
-    """Return the sentence that a plugin opens a library by a name that no file has; "" where all exist."""
+    """Return which library a plugin opens by a name that no file has; "" for none."""
     name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
     if not name:
         return ""

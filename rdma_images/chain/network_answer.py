@@ -23,7 +23,7 @@ VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
-    """Return the chain of an image on a fabric; None where it has no NCCL and nothing is asked for.
+    """Return the chain of an image on a fabric; None without an NCCL and a question.
 
     Args:
         inspection: what was measured.
@@ -82,7 +82,7 @@ def _until_broken(inspection: Inspection, chain_links: Iterable[Link]) -> list[L
 
 
 def _finds_plugin(inspection: Inspection) -> bool:
-    """Return whether the loader finds a plugin by the name that NCCL asks for, whichever NCCL that is."""
+    """Return whether the loader finds a plugin by NCCL's default name."""
     tree = inspection.measured.tree
     resolved = tree.libraries.resolved.get(DEFAULT_PLUGIN) if tree else None
     return bool(resolved and resolved.file)
@@ -127,19 +127,22 @@ def _name_subject(link: Link, ref: str) -> Link:
 
 
 def _describe_path(steps: list[Link]) -> str:
-    """Return the libraries from NCCL to the device in their order, and where none of them was run, that."""
+    """Return the libraries from NCCL to the device, and whether any of them was run."""
     unrun = "" if any(link.how == "executed" for link in steps) else " (read, not run)"
     return f"{' → '.join(link.value for link in steps)}{unrun}"
 
 
 def _outcome_by_nccl_net(inspection: Inspection) -> Outcome:
-    """Return "end" where NCCL_NET names a network, without which NCCL does not go on with sockets, else "tcp"."""
+    """Return "end" where NCCL_NET names a network, else "tcp".
+
+    Without that network NCCL does not go on with sockets.
+    """
     network = nccl_environment(inspection).get("NCCL_NET", "").lower()
     return "tcp" if network in ("", SOCKET) else "end"
 
 
 def network_request(image_config: ImageConfig, measured: Measured, product: str = "") -> dict[str, object] | None:
-    """Return what probes/network.py takes; None where the image has no NCCL whose version is known.
+    """Return what probes/network.py takes; None where no NCCL's version is known.
 
     Args:
         image_config: the image.

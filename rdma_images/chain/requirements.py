@@ -17,7 +17,9 @@ NODE_SETTINGS = ("devices", "ulimits", "shm", "hugepages")
 
 
 def plugin_requirements(inspection: Inspection, libraries: Libraries, file: str, instance: str) -> Link:
-    """Return what a plugin for EFA uses beside its libraries, as far as the image has it: none of it breaks the chain.
+    """Return the link of what a plugin for EFA uses beside its libraries.
+
+    None of it breaks the chain.
 
     Args:
         inspection: What was measured.
@@ -35,7 +37,10 @@ def plugin_requirements(inspection: Inspection, libraries: Libraries, file: str,
 
 
 def _topology(inspection: Inspection, libraries: Libraries, plugin: PluginFile | None, instance: str) -> str:
-    """Return which topology file NCCL gets on an instance type, and whether it can use it; "" where that is open."""
+    """Return which topology file NCCL gets on an instance type, and its fault.
+
+    "" where neither is known.
+    """
     environment, settings = nccl_environment(inspection), inspection.measured.settings
     if named := environment.get(TOPOLOGY_VARIABLE, ""):
         fault = TOPOLOGY_FAULTS["absent"] if settings and named in settings.absent else ""
@@ -47,12 +52,15 @@ def _topology(inspection: Inspection, libraries: Libraries, plugin: PluginFile |
 
 
 def _words(name: str) -> str:
-    """Return an instance type or its topology file in one form, as "p4d-24xl" of p4d.24xlarge and p4d-24xl-topo.xml."""
+    """Return the name of an instance type or topology file in one form.
+
+    That is "p4d-24xl" of p4d.24xlarge and of p4d-24xl-topo.xml.
+    """
     return re.sub(r"large$", "l", base_name(name).removesuffix(TOPOLOGY_SUFFIX).replace(".", "-"))
 
 
 def node_links(fabric: str) -> Iterator[Link]:
-    """Yield what the node and the job decide for a fabric; nothing where the facts say nothing of it."""
+    """Yield the link of what the node and the job decide for a fabric, if any."""
     rows = facts_file.read(RunRequirements).settings.values()
     needed = [f"{row.name} {row.value}" for row in rows if row.fabric == fabric and row.name in NODE_SETTINGS]
     if needed:

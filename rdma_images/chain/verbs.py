@@ -17,7 +17,7 @@ def lib_folder(path: str) -> str:
 
 
 def search_words(libraries: Libraries) -> set[str]:
-    """Return the paths where libibverbs looks for providers: the loader's libibverbs, else any."""
+    """Return where the loader's libibverbs, or else any, looks for providers."""
     names_by_library = libraries.verbs_looks_for
     in_use = names_by_library.get(libraries.resolved[VERBS].file)
     return set(in_use or (word for words in names_by_library.values() for word in words))
@@ -34,7 +34,7 @@ def provider_folders(libraries: Libraries) -> set[str]:
 
 
 def provider_suffixes(libraries: Libraries) -> set[str]:
-    """Return the ending of the driver files that libibverbs opens, read from its text: "-rdmav34.so"."""
+    """Return how the driver files end that libibverbs opens, as "-rdmav34.so"."""
     return {word.rpartition("%s")[2] for word in search_words(libraries) if "-rdmav" in word}
 
 

@@ -48,7 +48,7 @@ def rdma_links(inspection: Inspection, fabric: str, instance: str) -> Iterator[L
 
 
 def sharp_plugin(inspection: Inspection) -> str:
-    """Return the plugin of HPC-X that NCCL takes before its own network; "" where it takes another, or none."""
+    """Return the plugin of HPC-X that NCCL prefers to its own network; "" for none."""
     file, environment = links.plugin_in_use(inspection), nccl_environment(inspection)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(inspection, file) != SHARP:
         return ""
@@ -61,12 +61,18 @@ def sharp_disabling_variable(environment: dict[str, str]) -> str:
 
 
 def _is_set(environment: dict[str, str], name: str) -> bool:
-    """Return whether a variable is a number other than 0, as NCCL reads it: with strtoll (NCCL, src/misc/param.cc)."""
+    """Return whether a variable is a number other than 0, as NCCL reads it.
+
+    It does so with strtoll (NCCL, src/misc/param.cc).
+    """
     return bool(NOT_ZERO.match(environment.get(name, "")))
 
 
 def _project(inspection: Inspection, file: str) -> str:
-    """Return a plugin's project; one that needs libfabric and names none is aws-ofi-nccl or made from it."""
+    """Return whose a plugin is.
+
+    One that needs libfabric and names no project is aws-ofi-nccl or made from it.
+    """
     plugin = inspection.measured.tree.libraries.plugins.get(file) if inspection.measured.tree else None
     if not plugin or plugin.project:
         return plugin.project if plugin else ""
@@ -83,7 +89,7 @@ def _nccl_link(inspection: Inspection, fabric: str) -> Link:
 
 
 def _settings_link(inspection: Inspection, fabric: str) -> Link:
-    """Return the variables that decide about the network, and whether they leave no way to RDMA."""
+    """Return the link of the variables that may leave NCCL no way to RDMA."""
     link, environment = links.settings_link(inspection, fabric), nccl_environment(inspection)
     if link.fault or not _is_set(environment, IB_DISABLE) or sharp_plugin(inspection):
         return link
@@ -100,7 +106,10 @@ def _settings_link(inspection: Inspection, fabric: str) -> Link:
 
 
 def _network_link(inspection: Inspection, fabric: str) -> Link:
-    """Return which network NCCL takes: a plugin's, where one starts, else its own; with NCCL_NET that one alone."""
+    """Return the link of the network that NCCL takes.
+
+    It is a plugin's, where one starts, else NCCL's own; with NCCL_NET that one alone.
+    """
     environment, file = nccl_environment(inspection), links.plugin_in_use(inspection)
     requested, run = environment.get("NCCL_NET", ""), links.started_plugin(inspection)
     project, variable = _project(inspection, file), sharp_disabling_variable(environment)
@@ -130,7 +139,7 @@ def _network_link(inspection: Inspection, fabric: str) -> Link:
 
 
 def _link_beside_verbs(inspection: Inspection, fabric: str, file: str, project: str, requested: str) -> Link | None:
-    """Return the network of a plugin that leaves RDMA to NCCL's own network; None where it may start or not.
+    """Return the network of a plugin that leaves RDMA to NCCL; None where it may start.
 
     Args:
         inspection: What was measured.
@@ -161,7 +170,7 @@ def _link_beside_verbs(inspection: Inspection, fabric: str, file: str, project: 
 
 
 def without_fabric(inspection: Inspection, fabric: str, _: str) -> Iterator[Link]:
-    """Yield the links of machines without a fabric, where NCCL has its sockets, and libfabric its own."""
+    """Yield the links of machines without a fabric, where NCCL uses TCP."""
     yield links.nccl_link(inspection)
     yield links.settings_link(inspection, fabric)
     environment, run = nccl_environment(inspection), links.started_plugin(inspection)
@@ -180,7 +189,7 @@ def without_fabric(inspection: Inspection, fabric: str, _: str) -> Iterator[Link
 
 
 def _network_names(inspection: Inspection, file: str) -> list[str]:
-    """Return the names of a plugin's network in NCCL_NET, in lower case; none where it was not run."""
+    """Return the names of a plugin's network, in lower case; none where it was not run."""
     run = links.started_plugin(inspection)
     names = links.network_names(inspection, run) if run and run.path == file and run.network else []
     return [name.lower() for name in names]

@@ -51,7 +51,7 @@ def run(
 def check(
     files: ImageDisk, guest_kit: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
 ) -> tuple[Check, ...]:
-    """Return the checks for a disk; if one fails, write the consoles of both machines into `folder`."""
+    """Return the checks for a disk; a failure writes both consoles into `folder`."""
     if files.architecture != "amd64":
         return steps.all_skipped(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
     machine = GuestMachine(guest_kit.qemu, guest_kit.kernel, guest_kit.initramfs, accelerator.choose(guest_kit))
@@ -66,7 +66,10 @@ def check(
 def _check_between(
     machine: GuestMachine, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
-    """Return the checks between two machines with these files. Raises NoGuestError where no machine can run."""
+    """Return the checks between two machines with these files.
+
+    Raises NoGuestError where no machine can run.
+    """
     checks: list[Check] = []
     with lab.guests(machine, files) as pair:
         try:
@@ -80,7 +83,10 @@ def _check_between(
 
 
 def parallel_capacity() -> int:
-    """Return how many images this machine can validate at once: each needs memory for two machines, and a core."""
+    """Return how many images this machine can validate at once.
+
+    Each needs memory for two machines, and a core.
+    """
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     per_image = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
     memory = int(available[1]) // per_image if available else 1

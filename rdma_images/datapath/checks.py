@@ -74,13 +74,16 @@ _VALIDATES = {
 
 
 def hardware_checks(fabric: Fabric | None) -> tuple[Check, ...]:
-    """Return what needs the real hardware of the image's fabric (of both if unknown): skipped, with the reason."""
+    """Return the skipped checks that need the fabric's real hardware, with the reason.
+
+    Those of both fabrics where it is not known.
+    """
     fabric_checks = [_HARDWARE_ONLY[name] for name in ("efa", "erdma") if fabric in (name, None)]
     return tuple(skipped(subject, reason) for subject, reason in (*fabric_checks, _GPUDIRECT))
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """Return what the checks of this tier validate and what they do not, in sentences; empty without any.
+    """Return in sentences what this tier's checks validate, and what not; "" for none.
 
     No figure of speed is in it, nor in any check: all of it is emulated.
     """

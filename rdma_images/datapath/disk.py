@@ -19,7 +19,7 @@ DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 
 @dataclass(frozen=True)
 class ImageDisk:
-    """An image for a guest: an open, read-only file descriptor of its files, and how its programs are run."""
+    """An open, read-only descriptor of an image's files, and how its programs are run."""
 
     descriptor: int
     environment: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_ENVIRONMENT))
@@ -39,9 +39,10 @@ def folder_disk(folder: Path, mkfs: Sequence[str]) -> Iterator[ImageDisk]:
 
 
 def write_disk(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
-    """Return an open, read-only file descriptor of an EROFS filesystem with the files of a folder or a tar stream.
+    """Return an open, read-only descriptor of an EROFS filesystem of `source`.
 
-    `mkfs` starts the command line of mkfs.erofs. Raises RdmaImagesError with its own words when it fails.
+    That is a folder or a tar stream. `mkfs` starts the command line of mkfs.erofs. Raises RdmaImagesError with its own
+    words when it fails.
     """
     scratch = state_folder() / "datapath"
     scratch.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,7 @@ def find_fault(exchange: Exchange, server: TaskResult, client: TaskResult | None
 
 
 def _describe_result(result: TaskResult) -> str:
-    """Return how a program ended and its last lines, on one line; also what it printed of lost packets before."""
+    """Return how a program ended, its last lines and lost packets, on one line."""
     side = "was stopped at its time limit" if result.status == 137 else f"ended with status {result.status}"
     lines = [line.strip() for line in result.output.splitlines() if line.strip()]
     relevant = dict.fromkeys((*filter(LOST.search, lines), *lines[-2:]))

@@ -33,7 +33,10 @@ MEMORY = 256 * 1024 * 1024  # bytes for the tar
 
 @contextlib.contextmanager
 def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.ImageDisk]:
-    """Yield the disk of an image. Raises RdmaImagesError where the engine does not have it or cannot read it out."""
+    """Yield the disk of an image.
+
+    Raises RdmaImagesError where the engine does not have it or cannot read it out.
+    """
     client = engines.client(engine)
     try:
         attributes = client.images.get(ref).attrs
@@ -53,7 +56,7 @@ def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.ImageDisk]:
 
 @contextlib.contextmanager
 def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: Kit) -> Iterator[Container]:
-    """Yield a container of the image, not started, whose only program is a tar that it was given.
+    """Yield a container, not started, whose only program is a tar that it was given.
 
     Nothing of the image gets a say in what that does: its environment is taken out, names of users are not looked up
     (which would load what /etc/nsswitch.conf names), and the loader knows no libraries but those in the folder that it
@@ -95,7 +98,7 @@ def _environment(configuration: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _tar_program(kit: Kit, folder: str) -> bytes:
-    """Return a tar of the tar program, its loader and its libraries in `folder`, as the engine takes it."""
+    """Return a tar of the tar program, its loader and its libraries in `folder`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in kit.tar:
@@ -110,7 +113,10 @@ def _tar_program(kit: Kit, folder: str) -> bytes:
 
 
 def without_preloading(loader: bytes) -> bytes:
-    """Return a loader that preloads no library. Raises RdmaImagesError for a loader of another form."""
+    """Return a loader that preloads no library.
+
+    Raises RdmaImagesError for a loader of another form.
+    """
     if loader.count(PRELOADED[0]) != 1:
         raise RdmaImagesError(
             "the loader of this Debian preloads libraries in a way that is not known here\n"

@@ -29,12 +29,12 @@ class LateError(GuestError):
 
 
 class NoGuestError(RdmaImagesError):
-    """A guest did not come as far as the image's files: none can be had here, and that is not the image's fault."""
+    """A guest did not reach the image's files, which is not the image's fault."""
 
 
 @dataclass(frozen=True)
 class GuestMachine:
-    """The parts of every guest: a QEMU command with its firmware, a kernel, the first root filesystem."""
+    """The QEMU command, kernel and first root filesystem of every guest."""
 
     qemu: tuple[str, ...]
     kernel: Path
@@ -112,9 +112,9 @@ class Guest:
         return float(self._results.pop(0).output.split()[0])
 
     def start(self, script: str, seconds: float) -> int:
-        """Start a shell script in the guest, for at most `seconds`; return its number, which `wait_for_result` takes.
+        """Start a shell script in the guest, and return its number.
 
-        Raises GuestError when the guest is gone.
+        It may run for `seconds`; `wait_for_result` takes the number. Raises GuestError when the guest is gone.
         """
         self._last_task += 1
         task = base64.b64encode(script.encode()).decode()
@@ -126,7 +126,10 @@ class Guest:
         return self._last_task
 
     def wait_for_result(self, number: int, seconds: float) -> TaskResult:
-        """Return the result of a task, in at most `seconds` and some grace. Raises GuestError if the guest is gone."""
+        """Return the result of a task, in at most `seconds` and some grace.
+
+        Raises GuestError if the guest is gone.
+        """
         self._wait(number, time.monotonic() + seconds + GRACE_SECONDS)
         return self._results.pop(number)
 

@@ -55,7 +55,10 @@ class Kit:
 
 
 def prepare(progress: Progress) -> Kit:
-    """Return the kit, downloaded and made where it is missing. Raises RdmaImagesError for a silent archive."""
+    """Return the kit, downloaded and made where it is missing.
+
+    Raises RdmaImagesError for a silent archive.
+    """
     folder = state_folder() / "datapath"
     with locking.hold("datapath-kit", "preparing the emulator", progress):
         if not debian_packages.fetched_packages(folder / "programs"):
@@ -76,7 +79,10 @@ def prepare(progress: Progress) -> Kit:
 
 
 def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path:
-    """Return the folder with vmlinuz and initramfs, named by all they are made of but the kernel's version."""
+    """Return the folder with vmlinuz and initramfs.
+
+    Its name is of all that they are made of but the kernel's version.
+    """
     parts = [
         debian_packages.fetched_packages(programs),
         debian_packages.fetched_packages(tools),
@@ -115,7 +121,7 @@ def _kernel(folder: Path, progress: Progress) -> Path:
 
 
 def _initramfs(kernel: Path, programs: Path, tools: Path) -> bytes:
-    """Return busybox, the modules in the order to load them, the RDMA tools, and the guests' scripts as an archive."""
+    """Return an archive of busybox, modules in loading order, tools and scripts."""
     loadable = modules(next(kernel.glob("usr/lib/modules/*")))
     files = {f"modules/{number:02}-{name}.ko": code for number, (name, code) in enumerate(loadable.items())}
     files |= {f"{folder}/.keep": b"" for folder in MOUNT_POINTS}
@@ -140,22 +146,23 @@ def _scripts() -> dict[str, bytes]:
 
 
 def command(package_folder: Path, program: str) -> tuple[str, ...]:
-    """Return the start of a command line for `program` ("usr/bin/tar") of the packages unpacked in `package_folder`."""
+    """Return the start of a command line for `program` ("usr/bin/tar") of a package."""
     libraries = package_folder / LIBRARIES
     return (str(package_folder / LOADER), "--library-path", str(libraries), str(package_folder / program))
 
 
 def bundled_files(package_folder: Path, programs: Iterable[str], libraries: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of programs and of their libraries, by the path at which the loader finds them in a guest."""
+    """Return the bytes of programs and their libraries, by their paths in a guest."""
     files = {f"bin/{Path(program).name}": (package_folder / program).read_bytes() for program in programs}
     files |= {f"lib/{name}": (package_folder / LIBRARIES / name).read_bytes() for name in libraries}
     return files | {"lib64/ld-linux-x86-64.so.2": (package_folder / LOADER).read_bytes()}
 
 
 def archive(files: dict[str, bytes], programs: dict[str, bytes], links: dict[str, str]) -> bytes:
-    """Return an initramfs of plain files, programs (executable) and symbolic links, by path without a leading slash.
+    """Return an initramfs of files, programs (executable) and links.
 
-    The same content gives the same bytes: everything belongs to root and is of 1970. Folders are added as needed.
+    Paths are without a leading slash. The same content gives the same bytes: everything belongs to root and is of 1970.
+    Folders are added as needed.
     """
     folders = {folder for path in (*files, *programs, *links) for folder in PurePosixPath(path).parents if folder.name}
     entries = {str(folder): (stat.S_IFDIR | 0o755, b"") for folder in folders}
@@ -168,7 +175,7 @@ def archive(files: dict[str, bytes], programs: dict[str, bytes], links: dict[str
 
 
 def _entry(inode: int, path: str, mode: int, data: bytes) -> bytes:
-    """Return a header of 13 numbers in hexadecimal, the name and the data, both filled up to 4 bytes."""
+    """Return a header of 13 hexadecimal numbers, the name and the data, each padded."""
     name = path.encode() + b"\0"
     links = 2 if stat.S_ISDIR(mode) else 1
     numbers = (inode, mode, 0, 0, links, 0, len(data), 0, 0, 0, 0, len(name), 0)
@@ -177,7 +184,7 @@ def _entry(inode: int, path: str, mode: int, data: bytes) -> bytes:
 
 
 def modules(tree: Path, names: tuple[str, ...] = KERNEL_MODULES) -> dict[str, bytes]:
-    """Return the wanted modules and all they depend on, by name, as loadable bytes, each after what it needs.
+    """Return the wanted modules and all they depend on, by name, in loading order.
 
     `tree` is a kernel's folder of modules (…/lib/modules/<release>). Debian ships them .xz; they are unpacked here,
     where that takes milliseconds, and not in an emulated guest. Raises RdmaImagesError naming a module not in `tree`.
@@ -190,7 +197,10 @@ def modules(tree: Path, names: tuple[str, ...] = KERNEL_MODULES) -> dict[str, by
 
 
 def _add(name: str, files: dict[str, Path], content_by_name: dict[str, bytes]) -> None:
-    """Add the module and, before it, what it depends on. Kernel modules never depend on each other in a circle."""
+    """Add the module after what it depends on.
+
+    Kernel modules never depend on each other in a circle.
+    """
     if name in content_by_name:
         return
     if name not in files:

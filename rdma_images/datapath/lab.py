@@ -31,7 +31,7 @@ class GuestSession:
     memlock: str = "unlimited"  # KiB or "unlimited", the format of `ulimit -l`
 
     def script(self, command: str) -> str:
-        """Return a script for a guest that runs a shell command in the image as a container runtime would.
+        """Return a script that runs a shell command as a container runtime would.
 
         The shell is not the image's, which may have none; and no shell could set a variable like `my.setting`.
         """
@@ -57,7 +57,7 @@ class Lab:
     libfabric: TaskResult | None = None
 
     def run(self, command: str, seconds: float) -> TaskResult:
-        """Run a shell command in the image, in the first guest, for at most `seconds`, and return its result."""
+        """Run a shell command in the image, in the first guest, for at most `seconds`."""
         return self.server.run(self.session.script(command), seconds)
 
 
@@ -75,7 +75,10 @@ def guests(machine: GuestMachine, disk: ImageDisk) -> Iterator[tuple[Guest, Gues
 
 
 def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
-    """Return the lab of two guests, once both are ready. Raises NoGuestError or GuestError when one does not start."""
+    """Return the lab of two guests, once both are ready.
+
+    Raises NoGuestError or GuestError when one does not start.
+    """
     for guest in pair:
         guest.ready()
     path = ":".join((disk.environment["PATH"], *FURTHER_PATH))
@@ -92,7 +95,10 @@ def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
 
 
 def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an image's environment without FI_PROVIDER=efa: no guest has an EFA, and libfabric refuses all else."""
+    """Return an image's environment without FI_PROVIDER=efa.
+
+    No guest has an EFA, and libfabric refuses all else.
+    """
     return {name: value for name, value in environment.items() if (name, value) != ("FI_PROVIDER", "efa")}
 
 
@@ -107,7 +113,7 @@ def parse_memlock(login: TaskResult | None) -> str | None:
 
 
 def _login(guest: Guest, image_survey: Survey) -> TaskResult | None:
-    """Return what the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves ranks."""
+    """Return the limit that the image's own su leaves a login, as sshd leaves ranks."""
     if not image_survey.is_from_image("su"):
         return None
     login = shlex.join((image_survey.tools["su"], "-l", "-s", SHELL, image_survey.user[0], "-c", "ulimit -l"))

@@ -93,7 +93,10 @@ def _keys_by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
 
 
 def check_memlock(lab: Lab) -> Check:
-    """Check what a login of the image's user may lock. Everything else in this lab runs under that limit, too."""
+    """Check what a login of the image's user may lock.
+
+    Everything else in this lab runs under that limit, too.
+    """
     if lab.login is None:
         return skipped(MEMLOCK, "the image has no su, so no user can log in")
     allowed = parse_memlock(lab.login)

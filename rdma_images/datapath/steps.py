@@ -96,7 +96,7 @@ _RANKS = "mpirun -x FI_UNIVERSE_SIZE --map-by node -np 2 --host guest1,guest2 NP
 
 
 def exchange_over_mpi(lab: Lab) -> Check:
-    """Start the ranks in the first guest and check that all they sent arrived, through the adapter."""
+    """Check that all that two ranks send arrives, through the adapter."""
     if not lab.survey.is_from_image("mpirun"):
         return skipped(MPI_SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
@@ -163,7 +163,7 @@ def _with_tool(exchange: Exchange, lab: Lab) -> Check:
 
 
 def _libfabric(exchange: Exchange, provider: str, lab: Lab) -> Check:
-    """Run an exchange over one of libfabric's providers, where the image has libfabric with that provider."""
+    """Run an exchange over a provider of libfabric, where the image has it."""
     if lab.libfabric is None:
         return skipped(exchange.subject, "the image has no libfabric")
     if lab.libfabric.status == 0 and f"{provider}:" not in lab.libfabric.output.split():
@@ -203,7 +203,10 @@ def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | Non
 
 
 def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
-    """Yield every check of the tier, each with the seconds it took. Raises GuestError when a guest is lost."""
+    """Yield every check of the tier, each with the seconds it took.
+
+    Raises GuestError when a guest is lost.
+    """
     for step in FILES:
         yield (check := _run_step(step, lab, progress))
     no_device = check.outcome == "failed"

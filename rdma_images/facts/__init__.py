@@ -66,7 +66,7 @@ class Facts:
     gpus = TableAttribute(Gpus)
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Prepare the tables of `folder`; without one, the project's with the user's over them, see `table.read`."""
+        """Prepare the tables of `folder`, or those of the project and the user."""
         self._folder = folder
 
     def table(self, model: type[Table]) -> Table:
@@ -122,7 +122,7 @@ def _contradictions(facts: Facts) -> Iterator[str]:
 def _dangling(
     file: FactsFile, rows: str, rows_by_name: Mapping[str, Row], key: str, other_file: FactsFile, other_rows: str
 ) -> Iterator[str]:
-    """Yield what `key` of rows in `file` names and `other_file` has no row for, at the first of these rows."""
+    """Yield what `key` of rows in `file` names and `other_file` lacks."""
     known_rows = getattr(other_file, other_rows)
     first_rows = {getattr(row, key): name for name, row in reversed(list(rows_by_name.items()))}
     for other, name in first_rows.items():

@@ -38,7 +38,7 @@ class ConfigureSwitch(VersionedRow):
 
 
 class PluginPlatform(VersionedRow):
-    """A feature that a plugin for EFA is built with, and the words before its state in the summary of configure."""
+    """A feature of a plugin for EFA, and its headings in configure's summary."""
 
     name: str
     headings: tuple[str, ...]
@@ -52,13 +52,13 @@ class CudaFixes(Row):
 
 
 class TarballUrl(VersionedRow):
-    """The address of release tarballs with `configure`, for some versions; {version} stands for the version."""
+    """The address of release tarballs with `configure`; {version} is replaced."""
 
     url: VersionUrl
 
 
 class TopologyFile(VersionedRow):
-    """A topology file of the plugin with processors without `arch`, and what happens where NCCL takes it so."""
+    """A topology file whose processors lack `arch`, and what NCCL makes of it."""
 
     file: str
     why: str
@@ -98,7 +98,10 @@ class Plugin(FactsFile):
                     yield ("releases", version), f"no row of {key} is for {version}: add one"
 
     def network_names(self, version: str | None) -> list[str]:
-        """Return the values of NCCL_NET to which this version answers, its own name first; None: those of any."""
+        """Return the values of NCCL_NET to which a version answers.
+
+        Its own name is first; None is for those of any version.
+        """
         return [row.name for row in self.net_names if version is None or row.holds(version)]
 
     def net_name(self, version: str) -> str:

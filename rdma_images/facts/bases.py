@@ -29,7 +29,7 @@ class Base(Row):
 
     @property
     def system(self) -> str:
-        """Return the distribution with its release, as the EFA installer's facts name it: "debian13"."""
+        """Return the distribution with its release, as "debian13"."""
         return self.distribution + self.release
 
 

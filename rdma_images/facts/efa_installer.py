@@ -36,13 +36,13 @@ class InstallerFlag(VersionedRow):
 
 
 class NgcTrap(VersionedRow):
-    """Installer versions that behave otherwise on a base with NVIDIA's entrypoint, unless called with `flags`."""
+    """Installers that need `flags` on a base with NVIDIA's entrypoint."""
 
     flags: tuple[str, ...]
 
 
 class InstallerDownload(Row):
-    """The address of the tarballs and the key that signs them; {version} stands for the installer's version."""
+    """The address of tarballs, and their key; {version} is replaced."""
 
     url: VersionUrl
     signature: VersionUrl

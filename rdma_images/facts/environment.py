@@ -15,7 +15,10 @@ Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
 
 
 class Variable(VersionedRow):
-    """A variable, and why it should not be set. `component` is the one whose version decides whether the row holds."""
+    """A variable that should not be set, and why.
+
+    The version of `component` decides whether the row holds.
+    """
 
     name: str
     value: Pattern | None = None  # a regular expression for the whole value
@@ -34,12 +37,15 @@ class Variable(VersionedRow):
 
     @property
     def effect_in_images(self) -> Effect:
-        """Return the effect in an image, whose GPUs and network are not known: "slow" for what goes wrong on some."""
+        """Return the effect in an image, whose GPUs and network are unknown.
+
+        What goes wrong on some nodes alone is "slow".
+        """
         in_places = self.possible or self.gpus or self.in_pods or self.on_hosts
         return "slow" if self.effect == "harmful" and in_places else self.effect
 
     def applies_to(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
-        """Return whether the row holds for an image of `fabric` with these components and this environment.
+        """Return whether the row holds for an image of `fabric` with this environment.
 
         An empty variable is not set, but for a row whose `value` is empty: a Dockerfile cannot take away in any other
         way what its base sets.
@@ -56,7 +62,7 @@ class Variable(VersionedRow):
     def conditions(
         self, value: str, network: str | None, node: InstanceType | None, versions: Mapping[str, str]
     ) -> list[str] | None:
-        """Return what of a job's nodes has to be so, a phrase each; None where the row does not hold there.
+        """Return what of a job's nodes has to be so; None where the row does not hold.
 
         Args:
             value: of the variable in the job.

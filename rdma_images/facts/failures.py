@@ -11,7 +11,7 @@ Weight = Literal["cause", "effect", "retry"]
 
 
 class Failure(VersionedRow):
-    """A kind of failure by the wordings of its lines. `{name}` in `why` is what the group of that name matched."""
+    """A kind of failure by its lines' wordings; `{name}` in `why` is a group of them."""
 
     patterns: tuple[Pattern, ...]
     why: str = ""  # what it is, and what to do; "" for a line that says only that something ended

@@ -22,7 +22,7 @@ class Fault(VersionedRow):
 
 
 class KnownFault(Fault):
-    """A fault of some versions of `component`: alone, on a machine, or beside other components."""
+    """A fault of some versions of `component`, where other conditions hold, too."""
 
     component: str = Field(alias="of")
     fabric: Fabric | None = None
@@ -71,7 +71,10 @@ class KnownFault(Fault):
 
 
 def is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
-    """Return whether `variable` is set: "NAME=value", also as one of a list, or "NAME" with any value but ""."""
+    """Return whether `variable` ("NAME=value", or "NAME" for any) is set.
+
+    The value may be one of a list.
+    """
     name, _, value = (variable or "").partition("=")
     current = (environment or {}).get(name, "")
     return value in "".join(current.split()).split(",") if value else bool(current)
@@ -86,7 +89,7 @@ class Faults(FactsFile):
 
 
 class PackageFault(Fault):
-    """A fault of some versions of a package on a fabric; `packages` are the names under which it is installed.
+    """A fault of a package on a fabric; `packages` are its names.
 
     A build whose `modules`, a folder of site-packages, need the library `unless_needs` does not have the fault, nor has
     one whose modules do not need the library `needs`, nor one beside the package `unless_beside`,
@@ -111,7 +114,7 @@ class Packages(FactsFile):
 
 
 class CompilingPackage(VersionedRow):
-    """The needs of a package that compiles where it runs; `packages` are the names under which it is installed.
+    """The needs of a package that compiles where it runs; `packages` are its names.
 
     `when` says what it compiles, and when. It does not compile beside the package `unless_beside`, with the variable
     `unless`, or where it has brought a module below `unless_modules`, a folder of site-packages. `triton` is set for

@@ -52,7 +52,7 @@ class Instances(FactsFile):
     unsettled: dict[str, UnsettledType]
 
     def find(self, name: str) -> InstanceType:
-        """Return the type called `name`, also as SageMaker writes it ("ml.p5.48xlarge") and without Alibaba's "ecs.".
+        """Return the type called `name`, with or without "ml." and "ecs.".
 
         Raises RefusedError for a type that is not known, or not well enough.
         """

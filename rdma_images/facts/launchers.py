@@ -18,7 +18,7 @@ Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"
 
 
 class Parameter(Strict):
-    """Something that only the user knows, given as --param name=value. `form` is a regular expression."""
+    """A value that only the user knows, given as --param; `form` is a pattern."""
 
     description: str
     form: str
@@ -30,7 +30,7 @@ class Parameter(Strict):
     kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
 
     def applies(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
-        """Return whether a job of this fabric, with `interfaces` a node, has this parameter on such a launcher."""
+        """Return whether a job of this fabric and launcher has this parameter."""
         has_interfaces = interfaces > 1 or not self.several
         return self.only in (None, fabric) and has_interfaces and (self.kinds is None or kind in self.kinds)
 
@@ -69,7 +69,7 @@ class LauncherVariable(Row):
     restarts: bool = False  # only in a job whose failed ranks start again
 
     def is_needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: int) -> bool:
-        """Return whether a job on this type of instance, with that many interfaces a node and restarts, sets it."""
+        """Return whether a job on such nodes, with these restarts, sets it."""
         interface_count = "several" if interfaces > 1 else "one"
         return (
             self.fabric in (None, fabric)
@@ -95,7 +95,7 @@ class FabricFolders(Row):
     folders: tuple[str, ...]
 
     def hidden_by(self, path: str) -> str | None:
-        """Return the first folder that a mount at `path` hides, or changes; None where it hides none."""
+        """Return the first folder that a mount at `path` hides; None for none."""
         return next(
             (name for name in self.folders if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")),
             None,
@@ -109,10 +109,10 @@ class NodeCount(Strict):
 
 
 class RunMethod(Strict):
-    """The method of submitting and following a job: `file` is submitted, and a "script" ends with the job.
+    """The method of submitting and following a job.
 
-    `object` and `pods` are of Kubernetes: the resource, as kubectl names it, and the labels of its pods, where {name}
-    is the job's.
+    `file` is submitted, and a "script" ends with the job. `object` and `pods` are of Kubernetes: the resource, as
+    kubectl names it, and the labels of its pods, where {name} is the job's.
     """
 
     how: Literal["kubectl", "arena", "skypilot", "sagemaker", "slurm", "docker", "script"]
@@ -122,7 +122,7 @@ class RunMethod(Strict):
 
 
 class JobField(Strict):
-    """A launcher's support of a field of a job; `parameter` is the --param for which the field is another name."""
+    """A launcher's support of a job's field; `parameter` is the --param for it."""
 
     how: str
     parameter: str = ""

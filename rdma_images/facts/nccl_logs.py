@@ -11,7 +11,7 @@ Carrier = Literal["libfabric", "verbs", "tcp"]
 
 
 class Wording(VersionedRow):
-    """A line by its wording, and what it means. `{name}` in `why` is what the group of that name matched."""
+    """A line by its wording, and its meaning; `{name}` in `why` is a group of it."""
 
     pattern: Pattern
     why: str
@@ -42,7 +42,7 @@ class Wording(VersionedRow):
 
 
 class Transport(Row):
-    """A network by the name that NCCL knows it by, a regular expression, and what it sends over."""
+    """A network by the pattern of its name in NCCL, and what it sends over."""
 
     name: Pattern
     carrier: Carrier

@@ -4,7 +4,7 @@ from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class NcclRelease(Row):
-    """One release. The ABI versions are those that its libnccl.so.2 asks a plugin for, oldest first."""
+    """One release; its libnccl.so.2 asks a plugin for these ABI versions, oldest first."""
 
     cuda: tuple[int, ...]  # CUDA majors that have a wheel: 12 is nvidia-nccl-cu12
     net: tuple[int, ...]

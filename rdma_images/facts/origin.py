@@ -53,7 +53,10 @@ class Origin(Strict):
 
 
 class Row(Strict):
-    """Facts read in one place. `sources` names another place for single values: {libfabric: changelog}."""
+    """Facts read in one place.
+
+    `sources` names another place for single values: {libfabric: changelog}.
+    """
 
     source: str
     sources: dict[str, str] = Field(default_factory=dict)

@@ -14,7 +14,7 @@ REQUIRED_ROWS = ("efa", "erdma", "nothing")
 
 
 class HostSetting(Row):
-    """A setting of the host or orchestrator. `docker` is docker run's option for it, empty without one."""
+    """A setting of the host or orchestrator; `docker` is docker run's option, if any."""
 
     name: str  # "devices"
     value: str
@@ -33,7 +33,7 @@ class JobVariable(Row):
 
 
 class RequiredNetwork(Row):
-    """The only network and provider that may be used: NCCL_NET (None: the plugin's name) and FI_PROVIDER."""
+    """The only NCCL_NET (None: the plugin's name) and FI_PROVIDER to be used."""
 
     network: str | None = None
     provider: str | None = None

@@ -8,7 +8,7 @@ from rdma_images.facts.origin import FactsFile, Pattern, Row
 
 
 class TroubleshootingEntry(Row):
-    """A fault of jobs. `pattern` is searched in the words of a scheduler or a job; empty where there are none."""
+    """A fault of jobs, and the `pattern` of words that show it, if any."""
 
     symptom: str
     pattern: Pattern = ""

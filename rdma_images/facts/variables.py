@@ -28,7 +28,7 @@ class Variables(FactsFile):
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
     def closest_name(self, name: str) -> str | None:
-        """Return the variable most similar to `name`; None where `name` itself is read, or nothing is similar.
+        """Return the variable most similar to `name`; None if it is read, or for none.
 
         The same words in another order are similar, too.
         """
@@ -38,7 +38,10 @@ class Variables(FactsFile):
 
 
 def closest(name: str, names: Collection[str]) -> str | None:
-    """Return the most similar of `names`, or one with the same words in another order; None for none."""
+    """Return the most similar of `names`; None for none.
+
+    One with the same words in another order is similar, too.
+    """
     words = sorted(name.split("_"))
     swapped = [candidate for candidate in sorted(names) if sorted(candidate.split("_")) == words]
     return next(iter([*swapped, *difflib.get_close_matches(name, names, n=1, cutoff=MIN_SIMILARITY)]), None)

@@ -17,7 +17,7 @@ EVIDENCE_TITLES: dict[Evidence, str] = {"executed": "run", "read": "read, not ru
 
 
 class Link(MeasuredValue):
-    """One link: what it is, what was found, and how: by running the image's parts, by reading its files, from facts.
+    """One link of the chain: what it is, what was found, and how that is known.
 
     `fault` is why the chain breaks here, `unknown` why nothing can be said from here on, `note` how far it was run;
     `words` are the part's own. `leads_to` is what NCCL then does, where that is not what NCCL_NET alone decides.
@@ -34,16 +34,16 @@ class Link(MeasuredValue):
 
     @property
     def text(self) -> str:
-        """Return its fault, else its value, and in brackets the evidence: run, read, or from facts."""
+        """Return the link's fault, else its value, with the evidence in brackets."""
         note = f"; {self.note}" if self.note else ""
         return f"{self.fault or self.unknown or self.value} ({EVIDENCE_TITLES[self.how]}{note})"
 
 
 class Chain(MeasuredValue):
-    """The start of NCCL on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
+    """The start of NCCL on a fabric, and what it leads to.
 
-    `fabric` is "none" where neither the question nor the image names one, and for the question without a fabric, where
-    TCP sockets are no fault.
+    `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither. `fabric` is "none" where neither the
+    question nor the image names one, and for the question without a fabric, where TCP sockets are no fault.
     """
 
     fabric: Literal["efa", "erdma", "ib", "none"]
@@ -54,14 +54,14 @@ class Chain(MeasuredValue):
 
     @property
     def state(self) -> Literal["passed", "failed", "warned"]:
-        """Return the state of the whole: failed where a link breaks, warned where something is not known."""
+        """Return "failed" where a link breaks, "warned" where something is not known."""
         if any(link.fault for link in self.links):
             return "failed"
         return "warned" if self.outcome == "unknown" else "passed"
 
     @property
     def evidence(self) -> str:
-        """Return the links by their evidence: which were run, and how far, and which were only read."""
+        """Return the links by their evidence: which were run, and which only read."""
         links_by_evidence = {how: [link for link in self.links if link.how == how] for how in EVIDENCE_CLAUSES}
         parts = [
             f"{EVIDENCE_CLAUSES[how]}: {', '.join(map(_reach, links))}"

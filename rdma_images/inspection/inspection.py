@@ -36,7 +36,7 @@ IMAGE_WORDS = re.compile(r"\b([Tt]he|[Tt]his|[Aa]n) image\b")
 
 
 class InstalledNccl(NamedTuple):
-    """An NCCL of the image: the path of its library, and its version, "" where that is not known."""
+    """An NCCL of the image: its path, and its version, "" where that is not known."""
 
     path: str
     version: str
@@ -68,7 +68,7 @@ class ImageConfig(MeasuredValue):
 
     @property
     def machine(self) -> str:
-        """Return the machine of its platform as ELF files name it, such as "x86_64"; "" where it is not known."""
+        """Return the machine as ELF files name it, "x86_64"; "" where it is not known."""
         architecture = self.platform.partition("/")[2].partition("/")[0]
         return machine_name(self.platform) or architecture
 
@@ -111,7 +111,7 @@ class Inspection(MeasuredValue):
         return source_id if source_id in self.subject.rehearsal else None
 
     def libraries_named(self, name: str) -> list[str]:
-        """Return the real files (links followed by their own name) called `name`, or `name` and a version."""
+        """Return the files, without links, called `name`, or `name` and a version."""
         tree = self.measured.tree
         pattern = re.compile(re.escape(name) + r"(\.\d+)*")
         files = tree.files.libraries if tree else {}
@@ -119,12 +119,15 @@ class Inspection(MeasuredValue):
 
 
 def name_subject(text: str, ref: str) -> str:
-    """Return a sentence about an image as one about the Python environment at `ref`, where that is a folder."""
+    """Return a sentence about an image as one about the environment at `ref`.
+
+    Unchanged where `ref` is no folder.
+    """
     return IMAGE_WORDS.sub(r"\1 environment", text) if ref.startswith(FOLDER_PREFIX) else text
 
 
 def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> str:
-    """Return the names of libraries that the loader does not find; where the image has one, its folder, too."""
+    """Return the names of missing libraries, with the folder where one lies."""
     tree = inspection.measured.tree
     readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
     path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
@@ -139,13 +142,16 @@ def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> 
 
 
 def _is_another_release(path: str, library: str) -> bool:
-    """Return whether the library at `path` is `library` with another number, as libmpi.so.40 for libmpi.so.12."""
+    """Return whether the library at `path` is `library` with another number.
+
+    As libmpi.so.40 is of libmpi.so.12.
+    """
     stem, suffix, _ = library.partition(".so.")
     return bool(suffix) and re.fullmatch(re.escape(stem + suffix) + r"\d+(?:\.\d+)?", base_name(path)) is not None
 
 
 def explain_refusal(error: str) -> str:
-    """Return the words of glibc's loader as a sentence that says what is wrong with which file."""
+    """Return the words of glibc's loader as a sentence that names the file at fault."""
     if match := NO_VERSION.search(error):
         age = "of another rdma-core" if match["version"].startswith("IBVERBS_PRIVATE") else "older"
         return f"{match['asker']} cannot be loaded: it needs {match['version']}, and {match['file']} is {age}"
@@ -160,7 +166,7 @@ def base_name(path: str) -> str:
 
 
 def mapped_nccl(inspection: Inspection) -> MappedNccl | None:
-    """Return the libnccl that `import torch` maps, None where there is no torch or it maps none.
+    """Return the libnccl that `import torch` maps; None where it maps none.
 
     Where it maps several, the one that is not the wheel's: it was loaded first, and its symbols win.
     """
@@ -183,7 +189,7 @@ def same_nccl(libraries: Libraries, first: str, second: str) -> bool:
 
 
 def second_nccl(libraries: Libraries, in_use: str) -> str:
-    """Return the NCCL of another build than the one in use that the loader finds; "" where it finds none."""
+    """Return an NCCL of another build that the loader finds; "" where it finds none."""
     file = libraries.resolved["libnccl.so.2"].file
     return "" if file in ("", in_use) or same_nccl(libraries, in_use, file) else file
 
@@ -217,7 +223,7 @@ def preloaded_nccl(inspection: Inspection) -> str | None:
 
 
 def linked_nccl(libraries: Libraries) -> str:
-    """Return the libnccl that torch's own library gets from the loader; "" where there is no torch, or none."""
+    """Return the libnccl that torch's own library gets from the loader; "" for none."""
     linked = [c for path, c in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
     files = [closure.libraries.get("libnccl.so.2", "") for closure in linked]
     return next((file for file in files if file in libraries.nccl), "")
@@ -255,6 +261,6 @@ def cuda_in_use(inspection: Inspection, libraries: Libraries) -> str:
 
 
 def missing_in(libraries: Libraries, path: str) -> list[str]:
-    """Return the names that no library answers to when the loader maps `path`, without the driver's."""
+    """Return the libraries that the loader does not find for `path`, but the driver's."""
     closure = libraries.closures.get(path)
     return [name for name in closure.missing if name not in DRIVER_LIBRARIES] if closure else []

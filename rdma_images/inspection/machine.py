@@ -4,7 +4,10 @@ from rdma_images.inspection.values import Count, MeasuredValue, ToolRun
 
 
 class RdmaDevice(MeasuredValue):
-    """An RDMA device: `state` and `p2p` as the kernel writes them, `mtu` 0 where it has no network interface."""
+    """An RDMA device, as the kernel describes it.
+
+    `mtu` is 0 where it has no network interface.
+    """
 
     driver: str
     state: str
@@ -21,7 +24,7 @@ class HugePages(MeasuredValue):
 
 
 class Devices(MeasuredValue):
-    """The devices and limits that a machine gives a container. `memlock` is in bytes, None for no limit."""
+    """The devices and limits of a container; `memlock` in bytes, None for no limit."""
 
     instance: str
     vendor: str
@@ -45,9 +48,10 @@ class AllReduceRow(MeasuredValue):
 
 
 class AllReduceRun(MeasuredValue):
-    """An all-reduce: what did it, what was set beyond the image's environment (None: taken away), and what came of it.
+    """An all-reduce, its variables, and its result.
 
-    Exit codes (None: stopped) and rows are by process; of nccl-tests there is one, which reports for all ranks.
+    `settings` are beyond the image's environment (None: taken away). Exit codes (None: stopped) and rows are by
+    process; of nccl-tests there is one, which reports for all ranks.
     """
 
     program: str
@@ -58,9 +62,10 @@ class AllReduceRun(MeasuredValue):
 
 
 class RequestedNetwork(MeasuredValue):
-    """The way from NCCL to the network that the image has: `plugin` for libfabric, "" for what NCCL has itself.
+    """The way from NCCL to the image's network.
 
-    `insists` is NCCL_NET of the image's environment; `device` is whether the machine has a device for the network.
+    `plugin` is that for libfabric, "" for what NCCL has itself. `insists` is NCCL_NET of the image's environment;
+    `device` is whether the machine has a device for the network.
     """
 
     plugin: str
@@ -69,7 +74,7 @@ class RequestedNetwork(MeasuredValue):
 
 
 class MeasuredGpus(MeasuredValue):
-    """The GPUs, the image's network, and the all-reduces: "default", "two-nodes" and "refusal"."""
+    """The GPUs, the network, and the runs "default", "two-nodes" and "refusal"."""
 
     count: Count
     names: list[str]

@@ -18,10 +18,10 @@ class Leftovers(MeasuredValue):
 
 
 class LibraryFile(MeasuredValue):
-    """A library's file or link: size in bytes, the link's target, and what identifies the file behind several names.
+    """A library's file or link: its size in bytes and the link's target.
 
-    `condition` is why it can be no library of this machine, see probes/conditions.py; `closed` is the file or folder
-    that keeps the image's user from reading it.
+    `identity` is the same for all names of a file. `condition` is why it can be no library of this machine, see
+    probes/conditions.py; `closed` is the file or folder that keeps the image's user from reading it.
     """
 
     size: Count
@@ -32,7 +32,7 @@ class LibraryFile(MeasuredValue):
 
 
 class FileUser(MeasuredValue):
-    """The image's user: whether /etc/passwd names it, and whether it may write into /tmp, /root and homes."""
+    """The image's user: its name in /etc/passwd, and where of what it needs it may write."""
 
     number: int
     named: bool
@@ -53,7 +53,7 @@ class Files(MeasuredValue):
 
 
 class NcclFile(MeasuredValue):
-    """A libnccl: the version in its banner ("2.28.9+cuda13.0") and the plugin ABIs and file names it looks for."""
+    """A libnccl: its banner ("2.28.9+cuda13.0"), and the ABIs and names it looks for."""
 
     error: str = ""
     banner: str = ""
@@ -73,11 +73,12 @@ class NcclFile(MeasuredValue):
 
 
 class PluginFile(MeasuredValue):
-    """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs.
+    """A network or tuner plugin: the ABIs that it exports, by kind, and what it needs.
 
-    `aws_platform` is whether an aws-ofi-nccl was built with the AWS platform, None for another plugin. `project` is
-    whose plugin it is by its own strings, "" where they do not say. `opens` are libraries that it opens by their names,
-    and `topologies` the files that it gives to NCCL, each on an instance type.
+    `version` is "" for what is no release of aws-ofi-nccl. `aws_platform` is whether an aws-ofi-nccl was built with the
+    AWS platform, None for another plugin. `project` is whose plugin it is by its own strings, "" where they do not say.
+    `opens` are libraries that it opens by their names, and `topologies` the files that it gives to NCCL, each on an
+    instance type.
     """
 
     error: str = ""
@@ -91,7 +92,7 @@ class PluginFile(MeasuredValue):
 
 
 class ResolvedLibrary(MeasuredValue):
-    """The loader's answer for a name: the path it found, the file behind it, and why it does not open it."""
+    """The loader's answer for a name: path, real file, and why it is not opened."""
 
     path: str = ""
     file: str = ""
@@ -99,7 +100,7 @@ class ResolvedLibrary(MeasuredValue):
 
 
 class Closure(MeasuredValue):
-    """Every library a file pulls in, the names that nothing answers to, and why the loader refuses it, in its words."""
+    """The libraries that a file pulls in, those missing, and the loader's refusals."""
 
     libraries: dict[str, str] = Field(default_factory=dict)
     missing: list[str] = Field(default_factory=list)
@@ -108,15 +109,16 @@ class Closure(MeasuredValue):
 
 
 class Libraries(MeasuredValue):
-    """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache, read without it.
+    """The fabric's libraries, and what the loader makes of them.
 
-    `gpu_code` are the architectures that each program of nccl-tests holds code for, `kernels` those of libraries that
-    hold any, `libfabric` the version that each
-    libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name and does not find.
-    `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no arch" of a processor.
-    `users` are the other programs and libraries that need the GPU stack, each with the folders of its run path;
-    `absent` the names that something needs and no file of the image has; `glibc` the version of glibc that a file asks
-    for and the image has not, "GLIBC_2.38 of libc.so.6", and `foreign` the programs for another machine, with theirs.
+    `method` says who resolved the names: the image's loader, or its cache, read without it. `gpu_code` are the
+    architectures that each program of nccl-tests holds code for, `kernels` those of libraries that hold any,
+    `libfabric` the version that each libfabric says of itself, "" where it does not, and `opens` what a libfabric opens
+    by its name and does not find. `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no
+    arch" of a processor. `users` are the other programs and libraries that need the GPU stack, each with the folders of
+    its run path; `absent` the names that something needs and no file of the image has; `glibc` the version of glibc
+    that a file asks for and the image has not, "GLIBC_2.38 of libc.so.6", and `foreign` the programs for another
+    machine, with theirs.
     """
 
     nccl: dict[str, NcclFile]
@@ -148,14 +150,17 @@ class Tree(MeasuredValue):
 
 
 class MappedNccl(MeasuredValue):
-    """A libnccl that a process mapped, and what its ncclGetVersion() answered ("" for no answer)."""
+    """A libnccl that a process mapped, and its ncclGetVersion(), "" for no answer."""
 
     path: str
     version: str
 
 
 class ImportedTorch(MeasuredValue):
-    """The state after `import torch`. `compiled_nccl` is a constant of torch's build, not what is loaded."""
+    """The state after `import torch`.
+
+    `compiled_nccl` is a constant of torch's build, not what is loaded.
+    """
 
     version: str
     cuda: str | None
@@ -170,9 +175,10 @@ class ImportedTorch(MeasuredValue):
 
 
 class MeasuredPackages(MeasuredValue):
-    """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer.
+    """Installed versions by name; wheels by their folder.
 
-    `dpkg_sources` has the source package of each of Debian's, with its version: "glibc 2.41-12".
+    `efa_installer` is "" where it did not run. `dpkg_sources` has the source package of each of Debian's, with its
+    version: "glibc 2.41-12".
     """
 
     wheels: dict[str, dict[str, str]]
@@ -193,7 +199,7 @@ class MeasuredPackages(MeasuredValue):
 
 
 class FailedImport(MeasuredValue):
-    """A failed import of a package's module: the exception's type and its words, see probes/imports.py.
+    """A failed import: the exception's type and words, see probes/imports.py.
 
     `certain` is whether these are the same on every machine. `through` are the packages whose code the exception went
     through; `missing` is the module that is not there, and `required` whether the package that imports it requires it.
@@ -231,7 +237,7 @@ class UnopenedLibraries(MeasuredValue):
 
 
 class ImportedPackages(MeasuredValue):
-    """The packages of the GPU stack that can be imported, with their versions, and what failed of all packages."""
+    """The packages of the GPU stack that can be imported, and the failures of all."""
 
     imported: dict[str, str]
     failed: list[FailedImport]
@@ -240,7 +246,7 @@ class ImportedPackages(MeasuredValue):
 
 
 class WheelContents(MeasuredValue):
-    """A wheel's metadata: licences in the three ways they are written, and bundled libraries with their SHA-256."""
+    """A wheel's licences, supplier and bundled libraries."""
 
     license: str = ""  # License-Expression
     license_field: str = ""  # License, which may be anything
@@ -253,7 +259,10 @@ class WheelContents(MeasuredValue):
 
 
 class DebianContents(MeasuredValue):
-    """A Debian package's metadata. A licence that begins with "/" is only referred to, as a common licence."""
+    """A Debian package's metadata.
+
+    A licence that begins with "/" is only referred to, as a common licence.
+    """
 
     architecture: str = ""
     supplier: str = ""
@@ -263,7 +272,7 @@ class DebianContents(MeasuredValue):
 
 
 class PackageContents(MeasuredValue):
-    """The packages of a bill of materials: wheels by folder and name, Debian's by name, the EFA installer's."""
+    """The packages of a bill of materials; wheels by folder and name."""
 
     wheels: dict[str, dict[str, WheelContents]] = Field(default_factory=dict)
     debian: dict[str, DebianContents] = Field(default_factory=dict)
@@ -283,7 +292,10 @@ class System(MeasuredValue):
 
 
 class AssignedVariable(MeasuredValue):
-    """A variable that a file of the image sets, as it stands there; `reader` is who reads it: NCCL takes any name."""
+    """A variable that a file of the image sets, and who reads it.
+
+    Both are as they stand in the file: NCCL takes any name.
+    """
 
     file: str
     line: Count
@@ -293,7 +305,7 @@ class AssignedVariable(MeasuredValue):
 
 
 class PythonOnPath(MeasuredValue):
-    """A Python on PATH: the folder there, its names in it, and the folders of packages that it imports from."""
+    """A Python on PATH: its folder, its names, and the folders that it imports from."""
 
     path: str
     names: list[str]
@@ -301,7 +313,7 @@ class PythonOnPath(MeasuredValue):
 
 
 class StartedProgram(MeasuredValue):
-    """A program that the entry point starts: the `word` that names it, where it leads, and what keeps it from starting.
+    """A program that the entry point starts, named by `word`, and its fault, if any.
 
     `fault` is one of probes/programs.py, "" for none; `interpreter` is what its first line names; `target` is where an
     interpreter that is not there leads to as a link; `by` starts it, "" for the container's first.
@@ -339,7 +351,7 @@ class Programs(MeasuredValue):
 
 
 class Settings(MeasuredValue):
-    """The files that set variables beside the environment, and the paths in variables that are not there.
+    """What files set beside the environment, and the missing paths in variables.
 
     `pythons` are those on PATH, in its order; none where what starts in the image may choose another.
     `without_path` is what the loader would find without LD_LIBRARY_PATH, by name; empty where that is not set.
@@ -354,14 +366,14 @@ class Settings(MeasuredValue):
 
 
 class EntryPointChanges(MeasuredValue):
-    """The changes of the entry point for the process that it starts: variables of ours `given`, or `removed`."""
+    """The variables of ours that the entry point gives its process, or removes."""
 
     given: dict[str, str] = Field(default_factory=dict)
     removed: list[str] = Field(default_factory=list)
 
 
 class FailedEntryPoint(MeasuredValue):
-    """An entry point that ended without starting the command that it got: its exit code and its last line."""
+    """The exit code and last line of an entry point that started no command."""
 
     code: int
     words: str = ""
@@ -374,7 +386,10 @@ class FailedEntryPoint(MeasuredValue):
 
 
 class LogLine(MeasuredValue):
-    """A plugin's message through NCCL's logger; `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information."""
+    """A plugin's message through NCCL's logger.
+
+    `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information.
+    """
 
     level: int
     text: str
@@ -408,7 +423,7 @@ class StartedLibrary(MeasuredValue):
 
 
 class StartedNetwork(MeasuredValue):
-    """The start of NCCL's plugins, in the order in which it tries them, of libfabric and of libibverbs in the image."""
+    """The start of NCCL's plugins in its order, of libfabric and of libibverbs."""
 
     plugins: list[StartedLibrary]
     libfabric: StartedLibrary
@@ -428,11 +443,11 @@ class MeasuredLayer(MeasuredValue):
 
 
 class Measured(MeasuredValue):
-    """Everything measured in one image, pod or host. What has no value has its reason in `missing`, by probe.
+    """Everything measured in one image, pod or host.
 
-    A field with a `Probe` is what the probe of its name returns; probes/measure.py has the function.
-    Those of `missing` that are also in `lost` should have had one: the measurement was begun and brought nothing to go
-    by. All others had nothing to measure, or were not asked for.
+    What has no value has its reason in `missing`, by probe. A field with a `Probe` is what the probe of its name
+    returns; probes/measure.py has the function. Those of `missing` that are also in `lost` should have had one: the
+    measurement was begun and brought nothing to go by. All others had nothing to measure, or were not asked for.
     """
 
     system: Annotated[System | None, Probe("static", "device", "gpu")] = None
@@ -472,7 +487,7 @@ def probe_names(*tiers: str) -> tuple[str, ...]:
 
 
 def readable(document: dict[str, object]) -> dict[str, object]:
-    """Return the plain form of a Measured, of any version, without the values that have another form here.
+    """Return the document of a Measured without values of another form than here.
 
     `missing` names each that was left out, with the reason.
     """

@@ -19,7 +19,7 @@ FAILED_OUTCOMES = {"error": "failed", "warning": "warned", "note": "noted"}
 
 
 def shown_outcome(check: Check) -> str:
-    """Return the outcome as it is shown: a failed check that is only a warning is "warned", advice is "noted"."""
+    """Return the outcome as shown: a failed warning is "warned", advice "noted"."""
     return FAILED_OUTCOMES[check.severity] if check.outcome == "failed" else check.outcome
 
 
@@ -43,7 +43,7 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the number of checks that passed, failed, warned and were skipped, in this order, without zeros."""
+        """Return the number of checks by outcome, in OUTCOMES' order, without zeros."""
         outcomes = [shown_outcome(check) for check in self.checks]
         return {word: outcomes.count(word) for word in OUTCOMES if word in outcomes}
 
@@ -85,7 +85,7 @@ def decode_report(decoded: object) -> Report:
 
 
 def _readable_facts(facts: object) -> object:
-    """Return the facts without what only another version can read; None for a report that has none."""
+    """Return the facts without what another version reads; None for none."""
     if isinstance(facts, dict) and isinstance(measured := facts.get("measured"), dict):
         return {**facts, "measured": measurements.readable(measured)}
     return None if facts == {} else facts

@@ -10,10 +10,13 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Probe:
-    """The declaration of a probe: the tiers whose validators read it, and what no value means where it is no fault."""
+    """The tiers whose validators read a probe, and what no value means, if no fault."""
 
     def __init__(self, *tiers: Tier, nothing: str = "") -> None:
-        """Describe a probe of `tiers`; `nothing` is empty where a probe without a value has failed."""
+        """Describe a probe of `tiers`.
+
+        `nothing` is empty where a probe without a value has failed.
+        """
         self.tiers, self.nothing = tiers, nothing
 
 
@@ -29,7 +32,7 @@ class MeasuredValue(BaseModel):
 
 
 class ToolRun(MeasuredValue):
-    """One command: `path` is "" where there is no such tool, `rc` None where it did not run or did not end."""
+    """One command; `path` is "" for no such tool, `rc` None where it did not end."""
 
     path: str
     rc: int | None

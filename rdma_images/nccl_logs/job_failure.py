@@ -239,7 +239,10 @@ class FailureReader:
             self._record_line(line)
 
     def _extend_message(self, line: Line) -> bool:
-        """Add a line to the message before it, which ends with a colon; False for a line that says more by itself."""
+        """Add a line to an unfinished message; return whether it belongs to it.
+
+        The message before it ends with a colon; a line that says more by itself does not belong to it.
+        """
         last_number, event = self._unfinished or (0, None)
         stack = STACK.match(line.text)
         if not event or self._number > last_number or HEADER in line.text or (line.matches and not stack):
@@ -288,7 +291,10 @@ class FailureReader:
             self._record(event)
 
     def _event_of_block(self, block: Traceback) -> _Event | None:
-        """Return what a traceback shows: its first exception of a known kind, else the last without a direct cause."""
+        """Return the event that a traceback shows; None for no failure.
+
+        It is the first exception of a known kind, else the last without a direct cause.
+        """
         if not block.raised:
             return None
         raised_with_line = [(raised, self._line_with_reason(raised)) for raised in block.raised]
@@ -333,7 +339,10 @@ class FailureReader:
             self._record(_Event(evidence, self._number, line, where=self._where))
 
     def _record(self, event: _Event) -> None:
-        """Keep the event if it counts more than the known one of its evidence, or comes long after the last."""
+        """Keep the event if it counts more than the known one of its evidence.
+
+        So does one that comes long after the last.
+        """
         event = replace(event, log=self._log, time=self._time)
         recorded = self._events.get(event.evidence)
         if not recorded or _counts_more(event, recorded) or self._is_another_story(event, recorded):
@@ -346,7 +355,7 @@ class FailureReader:
             self._first_traceback_by_rank.setdefault(rank, event)
 
     def _is_another_story(self, event: _Event, recorded: _Event) -> bool:
-        """Return whether the job has got over the recorded event, or gone on for long without any like it."""
+        """Return whether the job went on for long after the recorded event."""
         if event.log != recorded.log:
             return False
         is_late = event.number > self._last_numbers[event.evidence] + QUIET_LINES
@@ -378,7 +387,7 @@ class FailureReader:
         return reader._judge(nccl, ranks)
 
     def has_ended(self, nccl: str | None) -> bool:
-        """Return whether a line after which no job goes on was read, and none that tells how far the job is since."""
+        """Return whether the job ended: no line tells of progress after a last line."""
         log, number = self._last_ending
         return self._has_ending(nccl) and self._progress_since(log, number) < MIN_PROGRESS
 
@@ -450,7 +459,7 @@ class FailureReader:
         )
 
     def _layer(self, event: _Event, rule: Failure | None) -> tuple[str, bool]:
-        """Return the part of the system in which it failed, and whether that moves data between nodes."""
+        """Return the part of the system that failed, and whether it moves data."""
         if rule and rule.layer:
             return rule.layer, False
         if rule and rule.generic:  # of any program: a row of the program that writes it knows the part
@@ -530,9 +539,9 @@ class _RootCause:
 
 
 def _interpret(text: str, rules: Iterable[Failure]) -> Line:
-    """Return the line with each rule that matches its statement, in a line of information none of any program's words.
+    """Return the line with each rule that matches its statement.
 
-    What the line itself guesses is not matched.
+    In a line of information no rule of any program's words counts. What the line itself guesses is not matched.
     """
     stated_text = GUESSES.split(text, maxsplit=1)[0]
     if INFORMATION.search(text):
@@ -541,21 +550,24 @@ def _interpret(text: str, rules: Iterable[Failure]) -> Line:
 
 
 def _counts_more(event: _Event, recorded: _Event) -> bool:
-    """Return whether `event` replaces `recorded` of the same evidence: it states a reason, or is earlier."""
+    """Return whether `event` replaces `recorded`: it states a reason, or is earlier."""
     if event.states_reason != recorded.states_reason and event.log == recorded.log:
         return event.states_reason
     return _is_before(event, recorded)
 
 
 def _is_before(event: _Event, first_event: _Event) -> bool:
-    """Return whether the event is the earlier one: of two logs by their times, where both have one of the same form."""
+    """Return whether the event is the earlier one.
+
+    Two logs are compared by their times, where both have one of the same form.
+    """
     if event.log != first_event.log and event.time and len(event.time) == len(first_event.time):
         return event.time < first_event.time
     return event.number < first_event.number
 
 
 def _precedes(cause: _Event | None, raised: _Event | None) -> bool:
-    """Return whether an error of the network comes before an exception of a kind that no rule knows."""
+    """Return whether an error of the network comes before an unknown exception."""
     if not cause or not raised or raised.line.matches or cause.number > raised.number:
         return False
     return any(rule.network for rule, _ in cause.line.matches)

@@ -131,7 +131,10 @@ class LineClassifier(dict[bytes, LineShape]):
         return PROGRESS if any(mark in start for mark in PROGRESS_BYTES) else FOREIGN
 
     def _possible_failures(self, text: bytes) -> tuple[Failure, ...]:
-        """Return those of which a mark is in the text: only marks whose first bytes are in it are looked for."""
+        """Return the failures of which a mark is in the text.
+
+        Only marks whose first bytes are in it are looked for.
+        """
         starts = {text[n : n + MARK_START] for n in range(len(text))} & self._marks_by_start.keys()
         marks = (mark for start in starts.union(self._short_starts) for mark in self._marks_by_start[start])
         indices = {index for mark in marks if mark in text for index in self._failures_by_mark[mark]}
@@ -175,7 +178,7 @@ def _literal_prefix(expression: str) -> str:
 
 
 def printable_parts(line: str) -> Iterator[str]:
-    """Yield a line of a job's output without control characters, and out of the JSON that engines wrap it in."""
+    """Yield a line without control characters, and out of the JSON that wraps it."""
     for part in _unwrap_json(line) if line.startswith("{") else (line,):
         yield part if part.isprintable() else CONTROL.sub("", part)
 

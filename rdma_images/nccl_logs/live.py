@@ -41,7 +41,7 @@ class LiveVerdict:
 
 
 def _outcome(verdict: Verdict) -> tuple[str, bool, int]:
-    """Return what of a verdict is worth telling again; the counts of channels grow with every line."""
+    """Return what of a verdict is worth telling again, without counts of channels."""
     return verdict.network, verdict.good, len(verdict.causes)
 
 

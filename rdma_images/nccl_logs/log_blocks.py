@@ -15,12 +15,15 @@ MAX_LINE_LENGTH = 1 << 16  # characters of a line; a longer one comes in pieces
 
 
 def blocks(path: Path) -> Iterator[Block]:
-    """Yield the log's lines that are not empty. Raises RdmaImagesError for what cannot be read as text."""
+    """Yield the log's lines that are not empty.
+
+    Raises RdmaImagesError for what cannot be read as text.
+    """
     return (lines(text) for _, text in pieces(path))
 
 
 def pieces(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the text of the log in pieces of whole lines, each with the number, from 1, of its first line.
+    """Yield the log in pieces of whole lines, each with its first line's number.
 
     A line ends with a line feed, a carriage return, or MAX_LINE_LENGTH characters. Raises RdmaImagesError as `blocks`.
     """

@@ -110,7 +110,7 @@ class LogParser:
         self.feed_matching(text, matching, channels, any(shape.is_nccl for shape in set(shapes)))
 
     def feed_matching(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
-        """Parse a text whose `matching` lines can mean something, and whose other lines gave `channels`.
+        """Parse a text by its `matching` lines; `channels` are those of its others.
 
         `is_nccl` says whether any line is NCCL's.
         """
@@ -145,7 +145,7 @@ class LogParser:
         self._interpret(messages, other_lines, patterns)
 
     def is_cut(self, text: str) -> bool:
-        """Return whether the text ends in a channel that may have been cut before it says GPUDirect, as others do."""
+        """Return whether the text ends in a channel that was cut before "GDRDMA"."""
         cut = CUT_CHANNEL.search(text, text.rfind("\n") + 1)
         return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._summary.channels
 
@@ -213,7 +213,7 @@ class LogParser:
 
 
 def _parse_channel(summary: LogSummary, message: str, times: int) -> bool:
-    """Count the channel that the message, repeated `times` times, is about; False where it is about none."""
+    """Count a message's channel `times` times; return whether it is about one."""
     match = CHANNEL.search(message)
     if not match:
         return False
@@ -238,7 +238,7 @@ def _add_pair(summary: LogSummary, channel: re.Match[str]) -> None:
 
 
 def _add_messages(summary: LogSummary, messages: str) -> None:
-    """Record what else the messages tell: the network announced, providers, devices, the size of the job."""
+    """Record the network announced, providers, devices and the size of the job."""
     _add_names(summary.announced, (match["network"] for match in ANNOUNCED.finditer(messages)))
     _add_names(summary.providers, (match["provider"] for match in PROVIDER.finditer(messages)))
     for match in DEVICES.finditer(messages):

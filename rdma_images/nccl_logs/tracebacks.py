@@ -54,14 +54,14 @@ class Traceback:
 
 
 class Tracebacks:
-    """The tracebacks that have not ended, by what their lines begin with; each is given on when it ends."""
+    """The open tracebacks by what their lines begin with; each is given on as it ends."""
 
     def __init__(self, on_finish: Callable[[Traceback], None]) -> None:
         self.open_blocks: dict[str, Traceback] = {}
         self._on_finish = on_finish
 
     def begin(self, text: str) -> None:
-        """Begin the traceback whose header the line is, or go on with the one that it is chained to."""
+        """Begin a traceback at its header, or go on with the one that it is chained to."""
         prefix = text[: text.index(HEADER)]
         key = prefix.rstrip()
         block = self.open_blocks.get(key)
@@ -129,6 +129,9 @@ class Tracebacks:
 
 
 def _ends_with_colon(raised: RaisedException) -> bool:
-    """Return whether an exception's message ends with a colon: the traceback after it is its cause."""
+    """Return whether an exception's message ends with a colon.
+
+    The traceback after it is then its cause.
+    """
     lines = [line for line in (raised.line, *raised.message) if line.text.strip()]
     return lines[-1].text.rstrip().endswith(":")

@@ -24,7 +24,10 @@ ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_S
 
 @dataclass(frozen=True)
 class Verdict:
-    """The network of NCCL's channels. `sentence` says it in one line; `good` is True only if the channels show it."""
+    """The network of NCCL's channels, and `sentence`, which says it in one line.
+
+    `good` is True only if the channels show it.
+    """
 
     network: Network
     good: bool
@@ -38,7 +41,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
+        """Return the exit code: 0 good, 1 not good, 3 where the log does not say."""
         if self.network == "unknown":
             return 3
         is_reported = self.failure is not None and self.failure.has_ended and not self.failure.is_warning
@@ -46,7 +49,10 @@ class Verdict:
 
 
 def verdict(path: Path) -> Verdict:
-    """Return the verdict on the log at `path`, a file or a pipe. Raises RdmaImagesError where it cannot be read."""
+    """Return the verdict on the log at `path`, a file or a pipe.
+
+    Raises RdmaImagesError where it cannot be read.
+    """
     wordings = load_wordings()
     log_parser = LogParser(wordings)
     for _, text in log_blocks.pieces(path):
@@ -56,7 +62,10 @@ def verdict(path: Path) -> Verdict:
 
 
 def logs_channels(subsystems: str) -> bool:
-    """Return whether NCCL logs its channels with this value of NCCL_DEBUG_SUBSYS: they are of INIT and of NET."""
+    """Return whether NCCL logs its channels with this value of NCCL_DEBUG_SUBSYS.
+
+    They are of INIT and of NET.
+    """
     names = set(subsystems.removeprefix("^").upper().split(","))
     if subsystems.startswith("^"):  # all but these
         return "ALL" not in names and not {"INIT", "NET"} <= names
@@ -106,7 +115,10 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
 
 
 def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
-    """Return the network and the sentence: by the channels; without any, by what kept NCCL from having one."""
+    """Return the network and the sentence.
+
+    They are those of the channels; without any, what kept NCCL from having one.
+    """
     if summary.networks:
         return _judge_channels(summary, wordings)
     failure = summary.failure
@@ -151,7 +163,10 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
 
 
 def _is_announced(network: Network, summary: LogSummary) -> bool:
-    """Return whether a fallback is known by what NCCL announced alone: it may have ended before it had a channel."""
+    """Return whether a fallback is known by NCCL's announcement alone.
+
+    NCCL may have ended before it had a channel.
+    """
     return network == "fallback" and not summary.channels
 
 
@@ -212,7 +227,10 @@ def _judge_devices(summary: LogSummary, counted: str) -> NetworkSentence:
 
 
 def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
-    """Judge a log without a network's channel: what NCCL announced can show a fallback, never a good network."""
+    """Judge a log without a network's channel.
+
+    What NCCL announced can show a fallback, never a good network.
+    """
     if other_providers := _not_efa(summary):
         return (
             "fallback",
@@ -242,7 +260,10 @@ def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSent
 
 
 def _announced_sockets(summary: LogSummary, wordings: NcclLogs) -> bool:
-    """Return whether a rank has no other network than TCP. On one node that is healthy: none is used there."""
+    """Return whether a rank has no other network than TCP.
+
+    On one node that is healthy: none is used there.
+    """
     return any(wordings.find_carrier(name) == "tcp" for name in summary.announced)
 
 

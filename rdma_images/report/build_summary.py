@@ -14,7 +14,7 @@ from rdma_images.report.checks_table import archive_day, counts_text, verdict_st
 
 
 def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:
-    """Return the lines for each image: its name, the counts of its checks, the path of its report.
+    """Return for each image its name, the counts of its checks and its report's path.
 
     For one of `images` that was added to an image that exists, also the size of the difference.
     """
@@ -37,7 +37,7 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
 
 
 def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
-    """Return {"builds": […], "reports": […]}; the measurements themselves are only in report.json."""
+    """Return {"builds": […], "reports": […]}, without the measurements."""
     short = [
         {k: v for k, v in encode_report(report).items() if k != "facts"} | {"passed": report.passed}
         for report in reports
@@ -46,7 +46,7 @@ def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
 
 
 def _difference(report: Report, base: ExistingImage) -> str:
-    """Return what a node pulls that has the image below, and the faults that were there before."""
+    """Return what a node with the lower image pulls, and the faults before."""
     layers = report.inspection.subject.layers if report.inspection else []
     if tuple(layers[: len(base.layers)]) != base.layers:
         return f"{base.ref}: its layers are not below those of the image"

@@ -71,7 +71,7 @@ def answer_text(chain: Chain, verbose: bool = False) -> Text:
 
 
 def _answer_without_nccl(report: Report) -> str:
-    """Return that no NCCL was found, which has no chain; "" where its files were not looked for."""
+    """Return that no NCCL was found; "" where the files were not read."""
     measured = report.inspection.measured if report.inspection else None
     if not measured or not measured.tree:
         return ""
@@ -85,7 +85,7 @@ def _answer_without_nccl(report: Report) -> str:
 
 
 def findings(report: Report) -> list[Check]:
-    """Return the checks that failed: errors first, then warnings, then notes; of each, faults of a version last.
+    """Return the failed checks: errors, warnings, notes; of each, faults of a version last.
 
     Every image with that version has those, and the others are this image's own.
     """
@@ -94,18 +94,18 @@ def findings(report: Report) -> list[Check]:
 
 
 def counts_text(report: Report) -> str:
-    """Return how many checks passed, failed, warned and were skipped; those that failed or warn by name."""
+    """Return the counts of outcomes, with the names of what failed or warns."""
     ids = {word: f" ({', '.join(report.check_ids(word))})" if word in NAMED_OUTCOMES else "" for word in report.counts}
     return ", ".join(f"{count} {word}{ids[word]}" for word, count in report.counts.items())
 
 
 def verdict_style(report: Report) -> str:
-    """Return the colour of a report's last line: red for an error, yellow for a warning, else green."""
+    """Return the style of a report's last line: red, yellow or green."""
     return "bold red" if not report.passed else "bold yellow" if report.warnings else "bold green"
 
 
 def summary_line(report: Report, verbose: bool = False) -> str:
-    """Return one sentence: the counts, the failed checks and warnings by name, and whether the report is reused.
+    """Return the counts, the failed checks and warnings, and whether it is reused.
 
     Unless `verbose`, also how to see the others.
     """
@@ -152,12 +152,12 @@ def _failure(check: Check, verbose: bool) -> Text:
 
 
 def headline(check: Check) -> str:
-    """Return the first line of what a failed check found: whole sentences, without their sources."""
+    """Return whole sentences of what a failed check found, in one line, uncited."""
     return first_line(CITED.sub("", check.actual), FIRST_LINE - len(check.id) - 2)
 
 
 def first_line(text: str, max_length: int) -> str:
-    """Return as many of the parts between semicolons as fit into `max_length` characters, and how many more there are.
+    """Return the parts between semicolons that fit, and how many more there are.
 
     Of a single one that does not fit its subject is named, where there is room.
     """
@@ -178,7 +178,7 @@ def first_line(text: str, max_length: int) -> str:
 
 
 def _subject(part: str) -> str:
-    """Return what a part of a finding is about: its beginning, without where a variable was set."""
+    """Return what a part of a finding is about, without where a variable was set."""
     return SUBJECT_END.split(PREFIX.sub("", part))[0]
 
 
@@ -187,13 +187,13 @@ def _and_more(count: int) -> str:
 
 
 def _short(text: str, max_length: int = 120) -> str:
-    """Return a text in at most so many characters: without the inner folders of its paths, then without its end."""
+    """Return a text of limited length, without inner folders, then without its end."""
     line = _without_folders(" ".join(text.split()), max_length)
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def _without_folders(line: str, max_length: int) -> str:
-    """Return a line without the inner folders of its paths, the longest first, as far as it is too long."""
+    """Return a line without inner folders of its paths, as far as it is too long."""
     for pattern in DEEP_PATHS:
         for path in sorted(pattern.finditer(line), key=lambda match: -len(match[0])):
             if len(line) > max_length:

@@ -9,7 +9,7 @@ from rdma_images.core.check import Check
 
 
 def add_checks(path: Path, checks: Iterable[Check]) -> None:
-    """Add checks to the test suite in the report.xml at `path`, in the form of the validators' own."""
+    """Add checks to the suite in the report.xml at `path`, as the validators' own."""
     tree = ElementTree.parse(path)
     suite = tree.getroot() if tree.getroot().tag == "testsuite" else tree.getroot().find("testsuite")
     if suite is None:
@@ -28,7 +28,7 @@ def add_checks(path: Path, checks: Iterable[Check]) -> None:
 
 
 def _demote_warning(case: ElementTree.Element) -> None:
-    """Turn the failure of a warning or note into the test's output, so that it does not count as a failure."""
+    """Turn the failure of a warning or note into output, which does not count."""
     failure, severity = case.find("failure"), _property(case, "severity")
     if failure is not None and severity in ("warning", "note"):
         case.remove(failure)
@@ -37,7 +37,10 @@ def _demote_warning(case: ElementTree.Element) -> None:
 
 
 def _list_warnings(suite: ElementTree.Element, cases: Sequence[ElementTree.Element]) -> None:
-    """Count and name the warnings as properties of the suite: JUnit's form has no attribute for them."""
+    """Name the warnings as properties of the suite.
+
+    JUnit's form has no attribute for them.
+    """
     warned = [
         _property(case, "id") or str(case.get("name"))
         for case in cases

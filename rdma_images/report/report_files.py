@@ -20,7 +20,7 @@ REPORT = StepFile(
 def report_folder(
     ref: str, image: Image | None = None, host: str | None = None, fabric: str = "", instance: str = ""
 ) -> Path:
-    """Return where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
+    """Return the folder of an image's report: build/images/, by its id or reference.
 
     What was measured on a host goes beside it, to <name>@<host>/, and the answer for a fabric or an instance type that
     was asked for to <name>@<fabric>/: neither replaces the image's own report, which `publish` reads.
@@ -43,7 +43,7 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def write_page() -> Path:
-    """Write build/report.html, one page of every report under build/images/, and return its path.
+    """Write build/report.html, a page of all reports, and return its path.
 
     Raises RdmaImagesError where there is no report.
     """
@@ -71,6 +71,9 @@ def publish_cached(cached: Report, junit: Path, folder: Path) -> Report:
 
 
 def _exists(report: Report, folder: Path) -> bool:
-    """Return whether `folder` has this very report with its page: an unchanged build must take no time."""
+    """Return whether `folder` has this very report.
+
+    An unchanged build must take no time.
+    """
     other_files = (folder / "report.html", folder / "report.xml")
     return all(file.exists() for file in other_files) and REPORT.holds(folder / REPORT.name, report)

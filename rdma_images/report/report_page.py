@@ -52,7 +52,7 @@ LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name t
 
 @dataclass(frozen=True)
 class Slice:
-    """A layer in the picture: where it begins and how wide it is, in percent of all bytes to pull."""
+    """A layer in the picture: start and width in percent of the bytes to pull."""
 
     folder: str
     kind: str  # "python", "fabric" or "system": its colour
@@ -216,7 +216,7 @@ def _column(report: Report) -> ImageColumn:
 
 
 def _question(report: Report) -> str:
-    """Return what the report was asked about beside the image, as the end of its title; "" for nothing."""
+    """Return what the report was asked beside the image; "" for nothing."""
     expected = report.inspection.expected if report.inspection else None
     if not expected or not expected.question:
         return ""

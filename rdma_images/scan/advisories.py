@@ -59,7 +59,9 @@ _DEBIAN: TypeAdapter[dict[str, dict[str, _DebianEntry]]] = TypeAdapter(dict[str,
 
 
 def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
-    """Return the scan of image `digest`: the packages that `report` measured, compared with advisories below `folder`.
+    """Return the scan of image `digest` by the advisories below `folder`.
+
+    The packages are those that `report` measured.
 
     Raises:
         RefusedError: There is no advisory, one cannot be read, or the report lacks the packages or their sources.
@@ -85,7 +87,10 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
 
 
 def read_advisories(content: bytes, name: str, installed: InstalledPackages) -> list[Vulnerability]:
-    """Return the vulnerabilities of installed packages in one file. Raises RefusedError for one that cannot be read."""
+    """Return the vulnerabilities of installed packages in one file.
+
+    Raises RefusedError for one that cannot be read.
+    """
     try:
         if not name.endswith(".json"):
             if not _names_installed(content, installed):
@@ -204,7 +209,10 @@ def _in_range(version: Any, events: Sequence[OsvEvent], order: Callable[[str], A
 
 
 def installed_packages(report: Report) -> InstalledPackages:
-    """Return the packages that a report has measured. Raises RefusedError where it measured none."""
+    """Return the packages that a report has measured.
+
+    Raises RefusedError where it measured none.
+    """
     measured = report.inspection.measured if report.inspection else None
     packages, system = (measured.packages, measured.system) if measured else (None, None)
     if packages is None or system is None or (packages.dpkg and not packages.dpkg_sources):
@@ -238,7 +246,10 @@ def debian_key(version: str) -> DebianKey:
 
 
 def _parts(text: str) -> tuple[tuple[int, ...] | int, ...]:
-    """Return words and numbers in turn. A word ends with 0, which is after "~" and before every other character."""
+    """Return words and numbers in turn.
+
+    A word ends with 0, which is after "~" and before every other character.
+    """
     parts: list[tuple[int, ...] | int] = []
     for word, digits in _PARTS.findall(text)[:-1] or [("", "")]:
         parts.append((*(_order(character) for character in word), 0))

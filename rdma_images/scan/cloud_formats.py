@@ -56,7 +56,10 @@ class EcrFindings(ReportPart):
     nextToken: Text = ""
 
     def report(self) -> ScannerReport:
-        """Return the scan as a ScannerReport. Raises ValueError for a scan that has not ended, or not well."""
+        """Return the scan as a ScannerReport.
+
+        Raises ValueError for a scan that has not ended, or not well.
+        """
         if self.imageScanFindings is None or self.status not in ("", "COMPLETE", "ACTIVE"):
             raise ValueError(f"ECR's scan is {self.status or 'without findings'}: {self.description or 'no reason'}")
         finished = parse_time(self.finished)
@@ -116,7 +119,7 @@ class _AcrVulnerability(ReportPart):
 
 
 class AcrPage(ReportPart):
-    """One page of ListRepoTagScanResult: the answer itself, or the `body` in which Alibaba's SDKs have it."""
+    """One page of ListRepoTagScanResult, or the `body` in which Alibaba's SDKs have it."""
 
     Vulnerabilities: Many[_AcrVulnerability]
     TotalCount: int | None = None

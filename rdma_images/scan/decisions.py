@@ -99,7 +99,7 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
 
 
 def fixes(decisions: Sequence[Decision]) -> tuple[str, ...]:
-    """Return the fixes of refused vulnerabilities: rows of matrix.yaml, and the command that moves components' axes."""
+    """Return rows of matrix.yaml and a command that fix the refused vulnerabilities."""
     refused = [decision.vulnerability for decision in decisions if decision.outcome == "refused"]
     debian: dict[str, None] = {}
     python: dict[str, None] = {}

@@ -55,7 +55,7 @@ class _SarifRun(ReportPart):
 
 
 class Sarif(ReportPart):
-    """SARIF 2.1.0, with the lines `Package:`, `Installed Version:` and `Fixed Version:` that Trivy and Grype write."""
+    """SARIF 2.1.0, with the labelled lines that Trivy and Grype write."""
 
     version: str
     runs: Many[_SarifRun]
@@ -130,7 +130,7 @@ class _CycloneVulnerability(ReportPart):
 
 
 class CycloneDx(ReportPart):
-    """A CycloneDX document with vulnerabilities: a VDR, as Trivy, Grype and Dependency-Track write it."""
+    """A CycloneDX VDR, as Trivy, Grype and Dependency-Track write it."""
 
     vulnerabilities: Many[_CycloneVulnerability]
     components: Many[_CycloneComponent] = ()
@@ -180,7 +180,10 @@ def _without_version(purl: str) -> str:
 
 
 def _tool(tools: Any) -> str:
-    """Return the first tool's name and version: a list until CycloneDX 1.4, components from 1.5 on."""
+    """Return the first tool's name and version.
+
+    It is in a list until CycloneDX 1.4, in components from 1.5 on.
+    """
     listed = tools.get("components") if isinstance(tools, dict) else tools
     first_tool = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
     return f"{first_tool.get('name', 'CycloneDX')} {first_tool.get('version', '')}".strip()

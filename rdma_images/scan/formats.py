@@ -46,7 +46,7 @@ def path(*steps: str, default: Any = "") -> Any:
 
 @dataclass(frozen=True)
 class ScannerReport:
-    """A report in the common form. `digests` and `layers` identify its image, as far as the report has them."""
+    """A report in the common form; `digests` and `layers` identify its image."""
 
     scanner: str
     vulnerabilities: tuple[Vulnerability, ...]
@@ -223,7 +223,7 @@ class OsvAdvisory(ReportPart):
 
     @property
     def rated(self) -> Severity:
-        """Return the severity in the database's own word, else of its CVSS 3 vector; "unknown" where it has neither."""
+        """Return the severity by the database's word, else by its CVSS 3 vector."""
         scores = [score for rating in self.severity if (score := base_score(rating.score)) is not None]
         word = parse_severity(str(self.worded))
         return severity_of_score(max(scores)) if word == "unknown" and scores else word

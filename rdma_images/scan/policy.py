@@ -104,7 +104,10 @@ class Policy(Document):
                     yield (name, number), f"{' in '.join(filter(None, key))} is written twice: remove one"
 
     def require_origin(self) -> OriginRules:
-        """Return what a provenance must say. Raises RefusedError where the policy says nothing of it."""
+        """Return what a provenance must say.
+
+        Raises RefusedError where the policy says nothing of it.
+        """
         if self.origin == OriginRules():
             raise RefusedError(
                 f"{self.where()}: has no 'origin', which says what a provenance must name\n"
@@ -140,7 +143,7 @@ def load_policy(path: Path) -> Policy:
 
 
 def chosen_policy(option: str) -> Policy | None:
-    """Return the policy that `--policy` names, else the project's policy.yaml; None where there is neither."""
+    """Return the policy of `--policy`, else the project's; None for neither."""
     if option:
         return load_policy(files.expand_user(option))
     path = PROJECT / NAME

@@ -60,7 +60,9 @@ SUPPORTED = "Trivy, Grype and OSV-Scanner JSON, SARIF, CycloneDX with vulnerabil
 
 
 def read_reports(paths: Sequence[Path], subject: ScannedImage, stated_digest: str = "") -> Scan:
-    """Return the scan that the reports at `paths` make up: one file, or all pages of a registry's answer.
+    """Return the scan that the reports at `paths` make up.
+
+    They are one file, or all pages of a registry's answer.
 
     Args:
         stated_digest: The digest that the user says a report is about, which names none itself.
@@ -127,7 +129,10 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
 
 
 def check_subject(report: ScannerReport, subject: ScannedImage, stated_digest: str, name: str) -> None:
-    """Raise RefusedError unless a report is about `subject`: by a digest, by its layers, or by the user's word."""
+    """Raise RefusedError unless a report is about `subject`.
+
+    A digest, its layers or the user's word say so.
+    """
     if stated_digest and stated_digest != subject.digest:
         raise RefusedError(f"--digest {stated_digest}: {subject.name} is {subject.digest}\nscan this image again")
     if subject.digest in report.digests or (report.layers and report.layers == subject.layers):

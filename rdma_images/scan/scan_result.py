@@ -26,7 +26,7 @@ _WORDS: dict[str, Severity] = {
 
 @dataclass(frozen=True)
 class Vulnerability:
-    """One vulnerability of one installed package. Days are ISO 8601, empty where the scanner does not say."""
+    """One vulnerability of one installed package; days are ISO 8601 or empty."""
 
     id: str  # "CVE-2026-1234", or another database's id
     package: str
@@ -74,13 +74,16 @@ def parse_severity(word: str) -> Severity:
 
 
 def severity_of_score(score: float) -> Severity:
-    """Return the severity of a CVSS base score. Source: CVSS v3.1 and v4.0, the qualitative severity rating scale."""
+    """Return the severity of a CVSS base score.
+
+    Source: CVSS v3.1 and v4.0, the qualitative severity rating scale.
+    """
     bounds: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.1, "low"))
     return next((name for minimum, name in bounds if score >= minimum), "negligible")
 
 
 def parse_time(value: str | float | None) -> datetime | None:
-    """Return a time as scanners write it, ISO 8601 or seconds since 1970; None for what is no time."""
+    """Return a time, ISO 8601 or seconds since 1970; None for what is no time."""
     try:
         if isinstance(value, str):
             parsed = datetime.fromisoformat(value.strip())

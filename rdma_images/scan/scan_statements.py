@@ -17,7 +17,7 @@ OPENVEX = "https://openvex.dev/ns/v0.2.0"
 
 
 def vulnerability_predicate(scan: Scan, decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Return the predicate on a scan: each vulnerability with its severity, package and the policy's decision."""
+    """Return the predicate on a scan: vulnerabilities with the policy's decisions."""
     results = [
         {
             "id": vulnerability.id,
@@ -44,7 +44,7 @@ def vulnerability_predicate(scan: Scan, decisions: Sequence[Decision]) -> dict[s
 
 
 def openvex(name: str, digest: str, scan: Scan, decisions: Sequence[Decision]) -> dict[str, Any] | None:
-    """Return the policy's statements on an image as an OpenVEX document; None where none is about it.
+    """Return the policy's statements as OpenVEX; None where none is about the image.
 
     What cannot be exploited is "not_affected" with its justification; an exception is "affected", and its reason and
     end are the action that OpenVEX asks for.

@@ -18,7 +18,7 @@ _STYLES = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
 def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> RenderableType:
-    """Return the refused vulnerabilities with what fixes them, and the counts; all of them without a policy."""
+    """Return the refused vulnerabilities with their fixes, or all without a policy."""
     parts: list[RenderableType] = []
     refused = [decision for decision in decisions or () if decision.outcome == "refused"]
     rows = [(decision.vulnerability, decision.why) for decision in refused]
@@ -36,7 +36,7 @@ def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None, warni
 
 
 def summary(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> str:
-    """Return one sentence: the outcomes, the severities, the scanner, and its day and that of its data."""
+    """Return in one sentence the outcomes, severities, scanner and days."""
     outcomes = Counter(decision.outcome for decision in decisions or ())
     judged = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     severities = ", ".join(f"{count} {severity}" for severity, count in scan.counts.items()) or "no vulnerability"
