@@ -14,7 +14,7 @@ MAX_NAMES = 3
 C_COMPILERS = ("gcc", "clang")  # as Triton calls them
 CXX_COMPILERS = {"c++", "g++", "clang++"}
 # Variables that lead a compiler to other headers.
-INCLUDING = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+INCLUDE_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 SYSTEM_COMPILER = re.compile(r"/(?:usr/)?bin/(?:gcc|clang|cc)")
 
 
@@ -49,7 +49,7 @@ def missing_needs(
     """Yield each need that the image does not meet, and how that is said."""
     elsewhere = {base_name(path) for path in programs.elsewhere}
     conda = any(map(probe.CONDA_COMPILER.fullmatch, elsewhere))
-    including = any(environment.get(name) for name in INCLUDING)
+    including = any(environment.get(name) for name in INCLUDE_VARIABLES)
     for need in needs:
         if need == "c" and not environment.get("CC") and not conda:
             compiler = next((programs.compilers[name] for name in C_COMPILERS if name in programs.compilers), "")

@@ -20,16 +20,16 @@ from rdma_images.inspection.measurements import Closure, Files, Libraries
 from rdma_images.validate.probes.tree import IMPORTED
 from validators.conditions import BrokenFile, broken, broken_named
 
-FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
+LIBFABRIC, LIBEFA, LIBNCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 GLIBC = "libc.so.6"
-OF_CUDA = re.compile(
+CUDA_LIBRARY = re.compile(
     r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
 )
 NUMBER = re.compile(r"\d+")
-OF_ONE_CUDA = re.compile(r"(cuda)_?\d{2,3}(?!\d)[\w-]*(?=\.so)")  # as in libbitsandbytes_cuda120_nocublaslt.so
-OF_TORCH = re.compile(r"undefined symbol: (_ZNK?(?:3c10|2at|5torch)\w+)")
-NOT_OPENED = re.compile(r"(\S+): cannot open shared object file")
-FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
+CUDA_NUMBER = re.compile(r"(cuda)_?\d{2,3}(?!\d)[\w-]*(?=\.so)")  # as in libbitsandbytes_cuda120_nocublaslt.so
+UNDEFINED_IN_TORCH = re.compile(r"undefined symbol: (_ZNK?(?:3c10|2at|5torch)\w+)")
+NOT_FOUND = re.compile(r"(\S+): cannot open shared object file")
+TORCH_NUMBER = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 
 def tried_plugin_names(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
@@ -69,7 +69,7 @@ def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[st
     paths = [nccl.path] if nccl else []
     if nccl and fabric == "efa" and (plugin := resolved_plugin(inspection, libraries, nccl.path)):
         paths.append(plugin)
-    names = {"efa": (FABRIC, EFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
+    names = {"efa": (LIBFABRIC, LIBEFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
     return list(dict.fromkeys(paths))
@@ -81,7 +81,7 @@ def explain_module(path: str, error: str, torch: str) -> str:
     `torch` is the installed version.
     """
     name = path.rpartition("-packages/")[2]
-    symbol = OF_TORCH.search(error)
+    symbol = UNDEFINED_IN_TORCH.search(error)
     if missing := missing_library(error):
         return f"{name} cannot be loaded: it finds no {missing[0]}"
     if symbol:
@@ -92,7 +92,7 @@ def explain_module(path: str, error: str, torch: str) -> str:
 
 def missing_library(error: str) -> list[str]:
     """Return the library that the loader's words miss, in a list; empty for another fault."""
-    match = NOT_OPENED.match(error)
+    match = NOT_FOUND.match(error)
     return [match[1]] if match else []
 
 
@@ -113,7 +113,7 @@ def lacking_for_sure(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
             for name in missing
             if IMPORTED.fullmatch(path)
             and (
-                OF_CUDA.fullmatch(name)
+                CUDA_LIBRARY.fullmatch(name)
                 or (_package(path) not in complete_packages and len(alternatives[NUMBER.sub("", path)]) == 1)
             )
         ]
@@ -136,14 +136,14 @@ def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str
     loadable = {_kind(path) for path, fault in faults.items() if not fault}
     version = "".join(torch.split(".")[:2])
     return {
-        path: "" if _kind(path) in loadable or ((named := FOR_TORCH.search(path)) and named[1] != version) else fault
+        path: "" if _kind(path) in loadable or ((named := TORCH_NUMBER.search(path)) and named[1] != version) else fault
         for path, fault in faults.items()
     }
 
 
 def _kind(path: str) -> str:
     """Return a path without what tells modules apart of which a package takes one."""
-    return NUMBER.sub("", OF_ONE_CUDA.sub(r"\1", path))
+    return NUMBER.sub("", CUDA_NUMBER.sub(r"\1", path))
 
 
 def closure(libraries: Libraries, path: str) -> Closure:
@@ -164,7 +164,7 @@ def no_library(inspection: Inspection, missing: list[str]) -> str:
 def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
     """Return the files called `name` that are no libraries, and taken for one, by path."""
     answer = libraries.resolved.get(name)
-    if name == NCCL:
+    if name == LIBNCCL:
         nccl = nccl_in_use(inspection)
         file = nccl.path if nccl else ""
     else:

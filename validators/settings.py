@@ -19,13 +19,15 @@ from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 
-ENTRY = "set by the entry point"
-SEALED = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
+ENTRY_POINT_ORIGIN = "set by the entry point"
+SEALED_VALUES = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
 INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")
-OF_RDMA_CORE = re.compile(r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$")  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
-OF_GDRCOPY = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
+RDMA_CORE_RELEASE = re.compile(
+    r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$"
+)  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
+GDRCOPY_RELEASE = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
 UNMEASURED_MARK = "not asked"  # what the probe says of a library for which its time was over
-OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment does not
+OVERRIDDEN_READERS = ("nccl", "libfabric")  # whose files set only what the environment does not
 
 
 @functools.cache
@@ -189,9 +191,11 @@ def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
         for setting in (settings.assigned if settings else [])
         if setting.reader == "shell"
     }
-    entry_environment = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
+    entry_environment = {
+        name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED_VALUES
+    }
     image_environment = {name: value for name, value in entry_environment.items() if (name, value) not in shown}
-    return {"": inspection.subject.environment, ENTRY: image_environment}
+    return {"": inspection.subject.environment, ENTRY_POINT_ORIGIN: image_environment}
 
 
 def in_files(inspection: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
@@ -206,7 +210,7 @@ def in_files(inspection: Inspection, launchers: bool = False) -> dict[str, dict[
     by_line: dict[str, dict[str, str]] = {}
     for setting in assignments:
         if (setting.reader == "launcher") is launchers and (
-            setting.reader not in OVERRIDDEN or setting.name not in environment
+            setting.reader not in OVERRIDDEN_READERS or setting.name not in environment
         ):
             by_line.setdefault(f"{setting.file}:{setting.line}", {})[setting.name] = setting.value
     return by_line
@@ -230,7 +234,7 @@ def _versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "libfabric", tree.libraries.libfabric.get(libfabric.file, "") if tree and libfabric else ""
     yield "rdma-core", next(iter(rdma_core(tree.libraries).values()), "") if tree else ""
     copies = tree.libraries.resolved.get("libgdrapi.so") if tree else None
-    gdrcopy = OF_GDRCOPY.search(copies.file) if copies else None
+    gdrcopy = GDRCOPY_RELEASE.search(copies.file) if copies else None
     yield "gdrcopy", gdrcopy.group(1) if gdrcopy else ""
     yield "efa-installer", packages.efa_installer if packages else ""
 
@@ -238,4 +242,4 @@ def _versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
 def rdma_core(libraries: Libraries) -> dict[str, str]:
     """Return the rdma-core of libefa and libibverbs, by path, from their file names."""
     files = [libraries.resolved[name].file for name in ("libefa.so.1", "libibverbs.so.1")]
-    return {file: match.group(1) for file in files if (match := OF_RDMA_CORE.search(file))}
+    return {file: match.group(1) for file in files if (match := RDMA_CORE_RELEASE.search(file))}

@@ -11,8 +11,8 @@ from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_us
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement, skip_for_fabric
 from validators.in_use import (
-    EFA,
-    FABRIC,
+    LIBEFA,
+    LIBFABRIC,
     closure,
     provider_files,
     resolved_plugin,
@@ -22,16 +22,16 @@ from validators.in_use import (
 )
 from validators.settings import environments, find_variables
 
-PLAYED = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
-ANSWER = "docs/reference/validators.md, The answer"
+PLUGIN_HOST_SOURCE = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
+ANSWER_DOCUMENT = "docs/reference/validators.md, The answer"
 # A link whose faults have checks of their own.
-CHECKED = {
+CHECKS_BY_LINK = {
     "NCCL": "nccl.found or erdma.nccl",
     "settings": "environment.harmful or settings.harmful",
     "network": "environment.harmful or settings.harmful",
     "verbs provider": "verbs.provider, verbs.suffix or verbs.closure",
 }
-FIXES = {
+FIXES_BY_LINK = {
     "NCCL": "install an NCCL without this fault",
     "settings": "leave out what the image sets of them",
     "network": "leave out NCCL_NET and FI_PROVIDER, or take an image that is for this fabric",
@@ -40,10 +40,10 @@ FIXES = {
     "libibverbs": "install libibverbs1 and the fabric's provider",
     "verbs provider": "install the fabric's provider for this libibverbs: ibverbs-providers has it",
 }
-LIBFABRIC = "install libfabric with the EFA installer, and leave FI_PROVIDER_PATH unset"
+LIBFABRIC_FIX = "install libfabric with the EFA installer, and leave FI_PROVIDER_PATH unset"
 
 
-@pytest.mark.validator("chain.holds", source=PLAYED)
+@pytest.mark.validator("chain.holds", source=PLUGIN_HOST_SOURCE)
 def test_holds(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every link from NCCL to the fabric holds."""
     image_fabric, question = inspection.expected.fabric, inspection.expected.question
@@ -60,9 +60,9 @@ def test_holds(inspection: Inspection, files: Files, libraries: Libraries, requi
         pytest.skip(chain.answer)
     require(
         broken is None,
-        expected=f"NCCL {'starts without a' if fabric == 'none' else 'reaches the'} fabric: {ANSWER}",
+        expected=f"NCCL {'starts without a' if fabric == 'none' else 'reaches the'} fabric: {ANSWER_DOCUMENT}",
         actual=broken.fault if broken else chain.answer,
-        fix=FIXES.get(broken.name, LIBFABRIC) if broken else "",
+        fix=FIXES_BY_LINK.get(broken.name, LIBFABRIC_FIX) if broken else "",
     )
 
 
@@ -71,8 +71,8 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
 
     Those are about the fabric that the image is for.
     """
-    if link.name in CHECKED:
-        pytest.skip(f"see {CHECKED[link.name]}")
+    if link.name in CHECKS_BY_LINK:
+        pytest.skip(f"see {CHECKS_BY_LINK[link.name]}")
     if link.name == "libibverbs" and not provider_files(files, str(inspection.expected.fabric)):
         pytest.skip("the fabric's provider is not there: see verbs.provider")
     if link.fault.startswith("NCCL_NET=") and any(
@@ -81,15 +81,15 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
         pytest.skip("NCCL takes no other network than NCCL_NET names: see environment.harmful")
     nccl = nccl_in_use(inspection)
     names = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
-    skip_if_broken(inspection, libraries, *names, FABRIC, EFA, VERBS)
+    skip_if_broken(inspection, libraries, *names, LIBFABRIC, LIBEFA, VERBS)
     file = resolved_plugin(inspection, libraries, nccl.path) if nccl else None
     if link.name == "plugin" and not file:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
     plugin = libraries.plugins.get(file or "")
-    stranger = plugin and plugin.project not in EFA_PLUGINS and (plugin.project or FABRIC not in plugin.needed)
+    stranger = plugin and plugin.project not in EFA_PLUGINS and (plugin.project or LIBFABRIC not in plugin.needed)
     if link.name == "plugin" and stranger:
         pytest.skip("NCCL opens another plugin than the fabric's: see plugin.project")
     if any(closure(libraries, path).faults for path in roots(inspection, files, libraries)):
         pytest.skip("the loader refuses a library: see libraries.load")
-    if missing_in(libraries, libraries.resolved[FABRIC].file):
+    if missing_in(libraries, libraries.resolved[LIBFABRIC].file):
         pytest.skip("libfabric needs what is not there: see libfabric.closure")

@@ -23,26 +23,32 @@ from rdma_images.validate.probes import leftovers
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import loads_nccl
 
-LAYERS = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
-CUDA = re.compile(
+LAYER_SOURCE = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
+CUDA_LIBRARY = re.compile(
     r"(lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nvJitLink|nvrtc)\.so\.\d+)(?:\.[\d.]+)?"
 )
-COMPAT = "docs.nvidia.com/deploy/cuda-compatibility: libcuda of a compat package is in place of the host's"
-NEWER = (
+COMPAT_SOURCE = "docs.nvidia.com/deploy/cuda-compatibility: libcuda of a compat package is in place of the host's"
+DRIVER_SOURCE = (
     "NVIDIA/nvidia-docker, issue 1256, and NVIDIA-NeMo/labs-molt, pull request 44: error 803 where the host's driver "
     "is newer; NVIDIA/libnvidia-container, issue 266: NVML fails where it is older"
 )
 # auditwheel puts eight digits into the name of what it copies into a wheel.
-CUDNN = re.compile(r"/libcudnn\w*\.so\.[\d.]+$")
-OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
+CUDNN_LIBRARY = re.compile(r"/libcudnn\w*\.so\.[\d.]+$")
+DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
 BY_NAME = re.compile(rf" \({leftovers.BY_NAME}(?:, layer \d+)?\)$")
 HOST_KEY = re.compile(r"/etc/ssh/ssh_host_\w+_key ")
-SSHD = "Debian's openssh-server, debian/openssh-server.postinst: installing it makes the keys; sshd_config(5), HostKey"
-ACCOUNT = "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
-WRITABLE = "CWE-732: whoever runs in the container can change what others run"
-LOCKED = "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a user that is not root, as was measured"
-DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
-TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
+HOST_KEY_SOURCE = (
+    "Debian's openssh-server, debian/openssh-server.postinst: installing it makes the keys; sshd_config(5), HostKey"
+)
+ACCOUNT_SOURCE = (
+    "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
+)
+WRITABLE_SOURCE = "CWE-732: whoever runs in the container can change what others run"
+MEMLOCK_SOURCE = (
+    "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a user that is not root, as was measured"
+)
+LIBCUDA = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
+TOOLKIT_FOLDERS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
 MAX_SHOWN = 8
 
@@ -79,7 +85,7 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f} MB"
 
 
-@pytest.mark.validator("layers.secrets", source=LAYERS)
+@pytest.mark.validator("layers.secrets", source=LAYER_SOURCE)
 def test_secrets(inspection: Inspection, require: Requirement) -> None:
     """No secret lies in any layer, as the content of its files shows."""
     secrets = [
@@ -95,7 +101,7 @@ def test_secrets(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.secret-names", source=LAYERS, severity="warning")
+@pytest.mark.validator("layers.secret-names", source=LAYER_SOURCE, severity="warning")
 def test_secret_names(inspection: Inspection, require: Requirement) -> None:
     """No layer has a file in which programs keep logins, also where its content is of no known form."""
     files = [BY_NAME.sub("", entry) for entry in leftovers_of_kind(inspection, "secret") if BY_NAME.search(entry)]
@@ -109,7 +115,7 @@ def test_secret_names(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.host-keys", source=SSHD, severity="warning")
+@pytest.mark.validator("layers.host-keys", source=HOST_KEY_SOURCE, severity="warning")
 def test_host_keys(inspection: Inspection, require: Requirement) -> None:
     """No layer holds the keys of an SSH server, by which every container is the same host."""
     keys = [entry for entry in leftovers_of_kind(inspection, "secret") if HOST_KEY.match(entry)]
@@ -123,7 +129,7 @@ def test_host_keys(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.caches", source=LAYERS, severity="note")
+@pytest.mark.validator("layers.caches", source=LAYER_SOURCE, severity="note")
 def test_caches(inspection: Inspection, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
     caches = leftovers_of_kind(inspection, "cache")
@@ -135,7 +141,7 @@ def test_caches(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.temporary", source=LAYERS, severity="note")
+@pytest.mark.validator("layers.temporary", source=LAYER_SOURCE, severity="note")
 def test_temporary(inspection: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
     temporary = leftovers_of_kind(inspection, "temporary")
@@ -147,7 +153,7 @@ def test_temporary(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("files.writable", source=WRITABLE, severity="warning")
+@pytest.mark.validator("files.writable", source=WRITABLE_SOURCE, severity="warning")
 def test_writable(files: Files, require: Requirement) -> None:
     """Nothing but sticky folders is writable for everybody."""
     refused = any("/.ssh" in path for path in files.world_writable)
@@ -172,14 +178,14 @@ def toolkit_copies(inspection: Inspection, paths: list[str]) -> list[str]:
     for path, closure in (tree.libraries.closures if tree else {}).items():
         mapped |= set(closure.libraries.values()) if "/torch/lib/" in path else set()
     by_wheels = any("-packages/" in path for path in paths)
-    return [path for path in paths if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
+    return [path for path in paths if by_wheels and path.startswith(TOOLKIT_FOLDERS) and path not in mapped]
 
 
 def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return which libraries of cuDNN take a part of another release."""
     faults = []
     search_path = inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":")
-    for path in filter(CUDNN.search, libraries.closures):
+    for path in filter(CUDNN_LIBRARY.search, libraries.closures):
         answer, folder = libraries.closures[path], path.rpartition("/")[0]
         faults += [explain_refusal(fault) for fault in answer.faults if "version `" in fault]
         for name, file in answer.libraries.items():
@@ -188,7 +194,7 @@ def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> l
             if (
                 linked_file
                 and other
-                and CUDNN.search(file)
+                and CUDNN_LIBRARY.search(file)
                 and file.rpartition("/")[0] != folder
                 and linked_file.size != other.size
             ):
@@ -211,7 +217,7 @@ def test_cuda_single(inspection: Inspection, files: Files, libraries: Libraries,
     )
     copies: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
-        if "/stubs/" not in path and not file.target and (match := CUDA.fullmatch(base_name(path))):
+        if "/stubs/" not in path and not file.target and (match := CUDA_LIBRARY.fullmatch(base_name(path))):
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
@@ -247,11 +253,11 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
     )
 
 
-@pytest.mark.validator("cuda.compat", source=COMPAT)
+@pytest.mark.validator("cuda.compat", source=COMPAT_SOURCE)
 def test_compat(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A driver library of the image that the loader finds is as new as the CUDA in use asks for."""
     answer = libraries.resolved["libcuda.so.1"]
-    match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
+    match = LIBCUDA.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
     cuda = cuda_in_use(inspection, libraries) or pytest.skip("nothing says which CUDA is in use")
     table = facts_file.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
@@ -279,7 +285,7 @@ def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) 
         return {}
     by_version = {}
     for path, file in files.libraries.items():
-        match = OF_A_DRIVER.fullmatch(base_name(path))
+        match = DRIVER_LIBRARY.fullmatch(base_name(path))
         is_relevant = "/stubs/" not in path and (
             path == libraries.resolved["libcuda.so.1"].file or "compat" not in path
         )
@@ -288,7 +294,7 @@ def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) 
     return by_version
 
 
-@pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
+@pytest.mark.validator("cuda.driver", source=DRIVER_SOURCE, severity="warning")
 def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
     drivers = driver_versions(inspection, files, libraries)
@@ -316,7 +322,7 @@ def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries,
     )
 
 
-@pytest.mark.validator("user.account", source=ACCOUNT, severity="warning")
+@pytest.mark.validator("user.account", source=ACCOUNT_SOURCE, severity="warning")
 def test_account(inspection: Inspection, files: Files, require: Requirement) -> None:
     """The image's user has a name, a home and a /tmp to write to."""
     user = files.user
@@ -339,7 +345,7 @@ def test_account(inspection: Inspection, files: Files, require: Requirement) -> 
     )
 
 
-@pytest.mark.validator("user.memlock", source=LOCKED, severity="note")
+@pytest.mark.validator("user.memlock", source=MEMLOCK_SOURCE, severity="note")
 def test_memlock(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may lock the memory that RDMA registers, where a pod is given IPC_LOCK."""
     name = inspection.subject.user

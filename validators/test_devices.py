@@ -10,8 +10,8 @@ from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.validate.pytest_plugin import Requirement
 
 VERBS = re.compile(r"uverbs\d+")
-OPEN_MODULE = "Open Kernel Module"
-JUMBO, PLAIN = 8500, 1400  # bytes: with and without jumbo frames
+OPEN_KERNEL_MODULE = "Open Kernel Module"
+JUMBO_MTU, PLAIN_MTU = 8500, 1400  # bytes: with and without jumbo frames
 
 
 def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
@@ -125,7 +125,7 @@ def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
         pytest.skip("this machine has no NVIDIA driver")
     ways = [f"{name}: {device.p2p}" for name, device in present.items() if device.p2p and device.p2p != "NA"]
     ways += [module for module in devices.modules if module in ("nvidia_peermem", "nv_peer_mem")]
-    ways += ["dma-buf (open kernel module)"] if OPEN_MODULE in devices.nvidia_module else []
+    ways += ["dma-buf (open kernel module)"] if OPEN_KERNEL_MODULE in devices.nvidia_module else []
     require(
         bool(ways),
         expected="nvidia_peermem, dma-buf with NVIDIA's open kernel module, or a peer in EFA's driver",
@@ -141,8 +141,8 @@ def test_mtu(devices: Devices, require: Requirement) -> None:
     if not present:
         pytest.skip("the interfaces of the eRDMA devices are not visible here: use the host's network")
     require(
-        all(mtu in (JUMBO, PLAIN) for mtu in present.values()),
-        expected=f"{JUMBO} with jumbo frames (which NCCL's LL128 needs), {PLAIN} without",
+        all(mtu in (JUMBO_MTU, PLAIN_MTU) for mtu in present.values()),
+        expected=f"{JUMBO_MTU} with jumbo frames (which NCCL's LL128 needs), {PLAIN_MTU} without",
         actual=", ".join(f"{name}: {mtu}" for name, mtu in present.items()),
-        fix=f"ip link set <interface> mtu {JUMBO} where the instance has jumbo frames, else {PLAIN}",
+        fix=f"ip link set <interface> mtu {JUMBO_MTU} where the instance has jumbo frames, else {PLAIN_MTU}",
     )

@@ -21,7 +21,7 @@ from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_VARIABLES
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import (
-    ENTRY,
+    ENTRY_POINT_ORIGIN,
     VariableFinding,
     avoiding,
     component_versions,
@@ -33,35 +33,35 @@ from validators.settings import (
     with_others,
 )
 
-FACTS = "facts/environment.yaml, each variable with its source"
-NAMES = (
+VARIABLE_SOURCE = "facts/environment.yaml, each variable with its source"
+NAME_SOURCE = (
     "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core; of torch, NVSHMEM and "
     "Mooncake the names that are in the image's own libraries"
 )
-REFUSAL = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
-FILES = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
-STOPPING = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
-WITHOUT = {**STOPPING, "LD_PRELOAD": "every program complains, and nothing is preloaded"}
-RUNTIME = "NVIDIA/enroot, conf/hooks/98-nvidia.sh; NVIDIA Container Toolkit documentation"
-SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's libraries ask for"
+REFUSAL_SOURCE = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
+FILE_SOURCE = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
+ENDING_EFFECTS = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
+MISSING_EFFECTS = {**ENDING_EFFECTS, "LD_PRELOAD": "every program complains, and nothing is preloaded"}
+RUNTIME_SOURCE = "NVIDIA/enroot, conf/hooks/98-nvidia.sh; NVIDIA Container Toolkit documentation"
+SEARCH_SOURCE = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's libraries ask for"
 
 
-FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
-OPEN_MPI = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
-STUBS = re.compile(r"/stubs/?$")
-SAY_STUBS = "take the folder out of LD_LIBRARY_PATH: it is for linking alone, where LIBRARY_PATH names it"
-SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
-AGENT = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
-EFA_INSTALLER = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
-SAY_SSH = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
-INSTALLERS = {"pip", "setuptools", "wheel"}  # in every virtual environment
-SAY_PYTHON = "put that folder first in PATH: what starts workers takes the python that it finds"
-SAY_PREFIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
-QUOTED = re.compile(r"[\"'].*|.*[\"']")
-SAY_PRELOAD = "preload the build that is for the libraries of this image, or install what brings the others"
-MOUNTED = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
-SCRATCH = ("/tmp/", "/var/tmp/")  # where what sets a variable at a start may also write the file
-OF_THE_RUNTIME = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
+FABRIC_LIBRARY = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
+OPEN_MPI_FOLDER = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
+STUB_FOLDER = re.compile(r"/stubs/?$")
+STUB_FIX = "take the folder out of LD_LIBRARY_PATH: it is for linking alone, where LIBRARY_PATH names it"
+FOLDER_FIX = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
+AGENT_VARIABLES = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
+EFA_FOLDER = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
+SSH_FIX = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
+INSTALLER_PACKAGES = {"pip", "setuptools", "wheel"}  # in every virtual environment
+PYTHON_FIX = "put that folder first in PATH: what starts workers takes the python that it finds"
+PREFIX_FIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
+QUOTED_VALUE = re.compile(r"[\"'].*|.*[\"']")
+PRELOAD_FIX = "preload the build that is for the libraries of this image, or install what brings the others"
+MOUNTED_FOLDERS = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
+SCRATCH_FOLDERS = ("/tmp/", "/var/tmp/")  # where what sets a variable at a start may also write the file
+RUNTIME_FOLDERS = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
 
 
 def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
@@ -92,7 +92,10 @@ def variables_text(inspection: Inspection, findings: list[VariableFinding]) -> s
 
 def removal_fix(findings: list[VariableFinding]) -> str:
     """Return what to change, by where the variables are set."""
-    phrases = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
+    phrases = {
+        "": "out of the image",
+        ENTRY_POINT_ORIGIN: "out of what its entry point sets (seen where there is no device or GPU)",
+    }
     by_origin = {origin: [finding for finding in findings if finding.where == origin] for origin in phrases}
     fixes = [f"leave {names(group)} {phrases[origin]}" for origin, group in by_origin.items() if group]
     newer = {
@@ -107,7 +110,7 @@ def removal_fix(findings: list[VariableFinding]) -> str:
     return "; ".join(fixes)
 
 
-@pytest.mark.validator("environment.harmful", source=FACTS)
+@pytest.mark.validator("environment.harmful", source=VARIABLE_SOURCE)
 def test_harmful(inspection: Inspection, require: Requirement) -> None:
     """No variable takes the fabric or the GPUs away."""
     findings = find_variables(inspection, "harmful", environments(inspection))
@@ -119,7 +122,7 @@ def test_harmful(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
+@pytest.mark.validator("environment.slow", source=VARIABLE_SOURCE, severity="warning")
 def test_slow(inspection: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower, or keeps a job from it in some places."""
     absent = inspection.measured.settings.absent if inspection.measured.settings else ()
@@ -136,7 +139,7 @@ def test_slow(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.obsolete", source=FACTS, severity="note")
+@pytest.mark.validator("environment.obsolete", source=VARIABLE_SOURCE, severity="note")
 def test_obsolete(inspection: Inspection, require: Requirement) -> None:
     """No variable is left over from older versions."""
     needed = avoiding(inspection)
@@ -153,7 +156,7 @@ def test_obsolete(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.needed", source=FACTS, severity="warning", fabric="any")
+@pytest.mark.validator("environment.needed", source=VARIABLE_SOURCE, severity="warning", fabric="any")
 def test_needed(inspection: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
     environment, versions = table(), component_versions(inspection)
@@ -185,14 +188,14 @@ def test_needed(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
+@pytest.mark.validator("environment.misspelt", source=NAME_SOURCE, severity="warning")
 def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
     variable_table, started_with = variables(), started_environment(inspection)
     values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
     meant |= _meant_for_libraries(inspection, values)
-    quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED.fullmatch(value)]
+    quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED_VALUE.fullmatch(value)]
     lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
     fixes = [f"write {near} in place of {name}, or leave it out" for name, near in meant.items()]
@@ -220,7 +223,7 @@ def _meant_for_libraries(inspection: Inspection, names: Iterable[str]) -> dict[s
     }
 
 
-@pytest.mark.validator("environment.refusal", source=REFUSAL)
+@pytest.mark.validator("environment.refusal", source=REFUSAL_SOURCE)
 def test_refusal(inspection: Inspection, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     fabric, label = inspection.expected.fabric, inspection.subject.label("fallback")
@@ -254,7 +257,7 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.loader", source=SEARCH, severity="warning")
+@pytest.mark.validator("environment.loader", source=SEARCH_SOURCE, severity="warning")
 def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
     other = {
@@ -307,7 +310,7 @@ def _replaces_fabric_library(inspection: Inspection, settings: Settings, path: s
 
     environment.files tells of one that is not there.
     """
-    is_fabrics = path not in settings.absent and bool(FABRICS.match(base_name(path)))
+    is_fabrics = path not in settings.absent and bool(FABRIC_LIBRARY.match(base_name(path)))
     return is_fabrics and not _is_resolved_anyway(inspection, path, other)
 
 
@@ -319,11 +322,11 @@ def _ofi(libraries: Libraries, path: str) -> bool:
     return path in libraries.plugins and libraries.plugins[path].project == "aws-ofi-nccl"
 
 
-@pytest.mark.validator("environment.files", source=FILES)
+@pytest.mark.validator("environment.files", source=FILE_SOURCE)
 def test_files(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """The files that variables name are in the image, and what the preloaded ones need."""
-    missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
-    unwritten = [path for path in missing if not path.startswith(SCRATCH)]
+    missing = [path for path in settings.absent if not path.startswith(MOUNTED_FOLDERS)]
+    unwritten = [path for path in missing if not path.startswith(SCRATCH_FOLDERS)]
     named = [
         (f"{origin}: " if origin else "", name, values.get(name, ""), unwritten if origin else missing)
         for origin, values in environments(inspection).items()
@@ -331,21 +334,21 @@ def test_files(inspection: Inspection, settings: Settings, require: Requirement)
     ]
     named += [(f"{item.file}:{item.line}: ", item.name, item.value, unwritten) for item in settings.assigned]
     lines = [
-        f"{origin}{name}={path} is not there: {WITHOUT.get(name, 'NCCL goes on without it')}"
+        f"{origin}{name}={path} is not there: {MISSING_EFFECTS.get(name, 'NCCL goes on without it')}"
         for origin, name, value, paths in named
         if name in (*FILE_VARIABLES, "LD_PRELOAD")
         for path in paths
         if path in re.split(r"[:\s]+", value)
     ]
-    lines.sort(key=lambda line: not any(f"{name}=" in line for name in STOPPING))
+    lines.sort(key=lambda line: not any(f"{name}=" in line for name in ENDING_EFFECTS))
     fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
     lacking = _preloaded_in_vain(inspection, settings)
-    ends = bool(lacking) or any(f"{name}=" in line for name in STOPPING for line in lines)
+    ends = bool(lacking) or any(f"{name}=" in line for name in ENDING_EFFECTS for line in lines)
     require(
         not lines and not lacking,
         expected="every file that a variable names, and every library that a preloaded one needs",
         actual="; ".join([*lines, *lacking]) or "no variable names a file that is not there",
-        fix="; ".join([*([fix] if lines else []), *([SAY_PRELOAD] if lacking else [])]),
+        fix="; ".join([*([fix] if lines else []), *([PRELOAD_FIX] if lacking else [])]),
         severity=None if ends else "warning",
     )
 
@@ -372,42 +375,44 @@ def _lacking(libraries: Libraries, name: str) -> list[str]:
     return missing_in(libraries, libraries.resolved[name].file) if name in libraries.resolved else []
 
 
-@pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
+@pytest.mark.validator("environment.path", source=SEARCH_SOURCE, severity="warning")
 def test_path(inspection: Inspection, files: Files, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH names folders that are there, PATH has torch's Python first, OPAL_PREFIX fits, mpirun has ssh."""
     entries = ":".join(
         environment.get("LD_LIBRARY_PATH", "") for environment in environments(inspection).values()
     ).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
-    missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
+    missing = [folder for folder in folders if not folder.startswith((*MOUNTED_FOLDERS, *RUNTIME_FOLDERS))]
     in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there: what was to be in it is not found"
-    folders_fault = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
+    folders_fault = {in_vain: f"{FOLDER_FIX}: {', '.join(missing)}"} if missing else {}
     unread = [folder for folder in settings.loader_folders if folder in settings.absent and not _is_usual(folder)]
     for folder in unread:
         in_vain_too = f"{settings.loader_folders[folder]} names {folder}, not there: what was to be in it is not found"
         folders_fault[in_vain_too] = f"name the folder that has the libraries in {settings.loader_folders[folder]}"
     advice = {*folders_fault} if folders_fault and not _breaks(inspection) else set()
     faults = {} if advice else {**folders_fault}
-    stubs = [folder for folder in dict.fromkeys(entries) if STUBS.search(folder) and folder not in settings.absent]
+    stubs = [
+        folder for folder in dict.fromkeys(entries) if STUB_FOLDER.search(folder) and folder not in settings.absent
+    ]
     if stubs:
-        faults[f"LD_LIBRARY_PATH has {stubs[0]}: what opens libcuda.so gets a stub, and CUDA does not start"] = (
-            SAY_STUBS
-        )
-    faults |= dict.fromkeys(_passed_over(settings, inspection.measured.packages), SAY_PYTHON)
+        faults[f"LD_LIBRARY_PATH has {stubs[0]}: what opens libcuda.so gets a stub, and CUDA does not start"] = STUB_FIX
+    faults |= dict.fromkeys(_passed_over(settings, inspection.measured.packages), PYTHON_FIX)
     prefix = inspection.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
-    started_by = next(filter(OPEN_MPI.search, inspection.subject.environment.get("PATH", "").split(":")), "")
+    started_by = next(filter(OPEN_MPI_FOLDER.search, inspection.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
         faults[
             f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}, those of another"
-        ] = SAY_PREFIX
-    programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_INSTALLER)}
-    is_alone = not {"ssh", "rsh"} & programs.keys() and not any(map(inspection.subject.environment.get, AGENT))
+        ] = PREFIX_FIX
+    programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_FOLDER)}
+    is_alone = not {"ssh", "rsh"} & programs.keys() and not any(
+        map(inspection.subject.environment.get, AGENT_VARIABLES)
+    )
     if "mpirun" in programs and is_alone:
         # An image without sshd may be for srun or kubectl. Otherwise Open MPI 4.1.4 ended with 243, also on one node.
         effect = "starts no rank on other nodes" if "sshd" in programs else "ends unless srun starts the ranks"
         without_ssh = f"{programs['mpirun']} finds neither ssh nor rsh, and {effect}"
         advice |= set() if "sshd" in programs else {without_ssh}
-        faults[without_ssh] = SAY_SSH
+        faults[without_ssh] = SSH_FIX
     faults |= folders_fault  # last where it breaks nothing
     require(
         not faults,
@@ -420,7 +425,7 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
 
 def _is_usual(folder: str) -> bool:
     """Return whether images name this folder for ldconfig without having it."""
-    return folder.startswith((*MOUNTED, *OF_THE_RUNTIME, "/usr/local/lib", "/usr/lib", "/lib", "/usr/libx32"))
+    return folder.startswith((*MOUNTED_FOLDERS, *RUNTIME_FOLDERS, "/usr/local/lib", "/usr/lib", "/lib", "/usr/libx32"))
 
 
 def _breaks(inspection: Inspection) -> bool:
@@ -444,7 +449,7 @@ def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[
     for candidate in late:
         built_on = [other for other in used if other.folders and set(other.folders) < set(candidate.folders)]
         more = [folder for folder in candidate.folders if not any(folder in other.folders for other in used)]
-        more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLERS]
+        more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLER_PACKAGES]
         if not have_torch or (built_on and more):
             before = (built_on or used)[0]
             lacks = f"the packages in {more[0]}" if have_torch else "torch"
@@ -456,7 +461,7 @@ def _has_torch(python: PythonOnPath, wheels: Mapping[str, Mapping[str, str]]) ->
     return any("torch" in wheels.get(folder, {}) for folder in python.folders)
 
 
-@pytest.mark.validator("environment.gpus", source=RUNTIME, severity="warning")
+@pytest.mark.validator("environment.gpus", source=RUNTIME_SOURCE, severity="warning")
 def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL asks Enroot and NVIDIA's runtime for GPUs, and for no newer driver than it needs."""
     if not libraries.nccl:

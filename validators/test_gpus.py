@@ -8,10 +8,10 @@ from rdma_images.nccl_logs import verdict
 from rdma_images.validate import plugin_log
 from rdma_images.validate.pytest_plugin import Requirement
 
-SUM = "an all-reduce of whole numbers below 2**24 is exact in single precision"
-LOG = "NCCL's own log, by facts/nccl-logs.yaml"
+ALL_REDUCE_SOURCE = "an all-reduce of whole numbers below 2**24 is exact in single precision"
+LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 VERDICTS = {"efa": "efa", "erdma": "eRDMA"}
-REFUSE = {
+REFUSAL_FIXES = {
     "efa": "set FI_PROVIDER=efa beside NCCL_NET: without it the plugin takes libfabric's tcp provider",
     "erdma": "set NCCL_NET=IB: without it NCCL uses TCP sockets",
 }
@@ -57,7 +57,7 @@ def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.all-reduce", source=SUM, tier="gpu")
+@pytest.mark.validator("gpu.all-reduce", source=ALL_REDUCE_SOURCE, tier="gpu")
 def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
     run = select_run(gpus, "default", min_gpus=2)
@@ -69,7 +69,7 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
+@pytest.mark.validator("gpu.peers", source=LOG_SOURCE, tier="gpu", severity="warning")
 def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
     log_verdict = verdict_on(select_run(gpus, "default", min_gpus=2))
@@ -81,7 +81,7 @@ def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.network", source=LOG, tier="gpu", fabric="any")
+@pytest.mark.validator("gpu.network", source=LOG_SOURCE, tier="gpu", fabric="any")
 def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
@@ -95,7 +95,7 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.plugin", source=LOG, tier="gpu", fabric="efa")
+@pytest.mark.validator("gpu.plugin", source=LOG_SOURCE, tier="gpu", fabric="efa")
 def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
     if not gpus.network.plugin:
@@ -114,7 +114,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.refusal", source=LOG, tier="gpu", fabric="any")
+@pytest.mark.validator("gpu.refusal", source=LOG_SOURCE, tier="gpu", fabric="any")
 def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Where the fabric is not, the image's own environment makes NCCL end with an error."""
     if not gpus.network.insists:
@@ -127,5 +127,5 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
         log_verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
         expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
         actual=f"exit codes {run.codes}; {speeds(run)}; {log_verdict.sentence}",
-        fix=REFUSE[fabric],
+        fix=REFUSAL_FIXES[fabric],
     )

@@ -15,16 +15,16 @@ from validators.in_use import explain_module, missing_library
 from validators.python_packages import hidden_packages, module_faults, packages_reported, torch_version
 from validators.requirements import absent_requirement, explained_failures
 
-IMPORTED = "import NAME, in a process of its own that has imported torch before"
+IMPORT_SOURCE = "import NAME, in a process of its own that has imported torch before"
 HIDDEN = "`python -c 'import NAME'` in the working directory, and in /: the folder where a program starts comes first"
-SHARED = re.compile(r"(/\S+\.so[\w.]*): ")
-IN_A_FILE = re.compile(r" \(/[^()]*\)$")  # Python's own words about a module that lacks a name
-NUMPY = re.compile(r"compiled using NumPy 1\.x cannot be run in NumPy (\S+)")
-RECORD = re.compile(r"([\w.]+)-[^/]*\.(?:dist|egg)-info$")
+LIBRARY_PATH = re.compile(r"(/\S+\.so[\w.]*): ")
+FILE_SUFFIX = re.compile(r" \(/[^()]*\)$")  # Python's own words about a module that lacks a name
+NUMPY_COMPLAINT = re.compile(r"compiled using NumPy 1\.x cannot be run in NumPy (\S+)")
+RECORD_FOLDER = re.compile(r"([\w.]+)-[^/]*\.(?:dist|egg)-info$")
 MAX_SHOWN = 4
 
 
-@pytest.mark.validator("packages.imports", source=IMPORTED)
+@pytest.mark.validator("packages.imports", source=IMPORT_SOURCE)
 def test_imports(inspection: Inspection, require: Requirement) -> None:
     """Each package that uses torch, jax or libraries for GPUs, or that is in doubt, can be imported and finds CUDA."""
     torch, imports = inspection.measured.torch, inspection.measured.imports
@@ -104,7 +104,9 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
     paths: list[str] = []
     if packages:
         names = packages_reported(inspection)
-        names |= {NAME.sub("-", match[1]).lower() for path in packages.other_python if (match := RECORD.search(path))}
+        names |= {
+            NAME.sub("-", match[1]).lower() for path in packages.other_python if (match := RECORD_FOLDER.search(path))
+        }
     if torch:
         paths += [path for path, fault in torch.extensions.items() if fault and path not in torch.optional]
     if tree:
@@ -149,8 +151,8 @@ def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
     subject = f"{first.package} {first.version}{module}"
     names = list(dict.fromkeys(fault.package for fault in others if fault.package != first.package))
     more = f", nor can {', '.join(names[:MAX_SHOWN])}" if names else ""
-    path, words = SHARED.search(first.words), IN_A_FILE.sub("", first.words) or first.error
-    if numpy := NUMPY.search(words):
+    path, words = LIBRARY_PATH.search(first.words), FILE_SUFFIX.sub("", first.words) or first.error
+    if numpy := NUMPY_COMPLAINT.search(words):
         verb = "cannot be imported" if first.error else "cannot use NumPy"
         return f"{subject} {verb}: a module of it was compiled for NumPy 1, and NumPy {numpy[1]} is installed{more}"
     if path:
@@ -164,7 +166,7 @@ def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
 
 def _fix(inspection: Inspection, fault: FailedImport) -> str:
     """Return what makes a package importable."""
-    if NUMPY.search(fault.words):
+    if NUMPY_COMPLAINT.search(fault.words):
         return f"pip install 'numpy<2', or a release of {fault.package} that was compiled for NumPy 2"
     if absent := absent_requirement(inspection, fault):
         return f"pip install '{absent.text}'"

@@ -11,19 +11,25 @@ from rdma_images.inspection.measurements import Libraries, MeasuredPackages, Sys
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 
-OCI = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
-DECLARED = "an image says of itself what is in it, and nothing else"
-RUNS = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
-ABSENT = "the image has no torch"  # what stands for a probe's value that is None
-REQUIRED = (
+OCI_SOURCE = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
+DECLARED_SOURCE = "an image says of itself what is in it, and nothing else"
+CODE_SOURCE = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
+NO_TORCH = "the image has no torch"  # what stands for a probe's value that is None
+REQUIRED_LABELS = (
     *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision")),
     *(f"{LABEL_PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
 )
-REPLACEABLE = ("base", "efa-installer", "aws-ofi-nccl", "nccl-tests", "erdma-apt")  # sources that have a stand-in
-PACKAGED = ("efa-installer-", "erdma-apt-")  # those whose stand-in brings packages
-STAND_IN = "+standin"  # how the version of such a package ends
-CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
-OFI = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
+REPLACEABLE_SOURCES = (
+    "base",
+    "efa-installer",
+    "aws-ofi-nccl",
+    "nccl-tests",
+    "erdma-apt",
+)  # sources that have a stand-in
+PACKAGED_SOURCES = ("efa-installer-", "erdma-apt-")  # those whose stand-in brings packages
+STAND_IN_SUFFIX = "+standin"  # how the version of such a package ends
+CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
+OFI_PACKAGE = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
 def labelled_version(inspection: Inspection, component: str, brought_by: str = "") -> str:
@@ -38,7 +44,7 @@ def labelled_version(inspection: Inspection, component: str, brought_by: str = "
     )
 
 
-def same(require: Requirement, label: str, actual: str, component: str, suffix: str = "[.+]") -> None:
+def require_label(require: Requirement, label: str, actual: str, component: str, suffix: str = "[.+]") -> None:
     """Require that the label is the measured version, or its beginning before `suffix`."""
     require(
         re.fullmatch(f"{re.escape(label)}(?:{suffix}.*)?", actual) is not None,
@@ -48,75 +54,79 @@ def same(require: Requirement, label: str, actual: str, component: str, suffix: 
     )
 
 
-@pytest.mark.validator("label.complete", source=OCI)
+@pytest.mark.validator("label.complete", source=OCI_SOURCE)
 def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
     if not inspection.subject.label("target"):
         pytest.skip("not an image of this project: it has none of our labels")
-    missing = [name for name in REQUIRED if not inspection.subject.labels.get(name)]
+    missing = [name for name in REQUIRED_LABELS if not inspection.subject.labels.get(name)]
     require(
         not missing,
-        expected=", ".join(REQUIRED),
+        expected=", ".join(REQUIRED_LABELS),
         actual=f"missing or empty: {', '.join(missing)}" if missing else "all of them",
         fix=f"build the image with `{COMMAND} build`, which sets them",
     )
 
 
-@pytest.mark.validator("label.python", source=DECLARED)
+@pytest.mark.validator("label.python", source=DECLARED_SOURCE)
 def test_python(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
-    same(require, labelled_version(inspection, "python"), system.python, "python")
+    require_label(require, labelled_version(inspection, "python"), system.python, "python")
 
 
-@pytest.mark.validator("label.pytorch", source=DECLARED)
+@pytest.mark.validator("label.pytorch", source=DECLARED_SOURCE)
 def test_pytorch(inspection: Inspection, require: Requirement) -> None:
     """The label names the torch that is there."""
     label = labelled_version(inspection, "pytorch")
     torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
-    if not torch and why != ABSENT:
+    if not torch and why != NO_TORCH:
         pytest.skip(why)
-    same(require, label, torch.version if torch else why, "pytorch")
+    require_label(require, label, torch.version if torch else why, "pytorch")
 
 
-@pytest.mark.validator("label.cuda", source=DECLARED)
+@pytest.mark.validator("label.cuda", source=DECLARED_SOURCE)
 def test_cuda(inspection: Inspection, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
     torch = inspection.measured.torch
     label = labelled_version(inspection, "cuda")
-    same(require, label, (torch.cuda or "") if torch else pytest.skip(inspection.measured.missing["torch"]), "cuda")
+    require_label(
+        require, label, (torch.cuda or "") if torch else pytest.skip(inspection.measured.missing["torch"]), "cuda"
+    )
 
 
-@pytest.mark.validator("label.base", source=DECLARED)
+@pytest.mark.validator("label.base", source=DECLARED_SOURCE)
 def test_base(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
     label = labelled_version(inspection, "base", brought_by="base")
     distribution = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
-    same(require, re.split(r"[-@:]", label)[0], distribution, "base")
+    require_label(require, re.split(r"[-@:]", label)[0], distribution, "base")
 
 
-@pytest.mark.validator("label.libfabric", source=DECLARED)
+@pytest.mark.validator("label.libfabric", source=DECLARED_SOURCE)
 def test_libfabric(inspection: Inspection, require: Requirement) -> None:
     """The label names the libfabric that is there."""
     label = labelled_version(inspection, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = inspection.measured.tools or {}
     run = runs.get("fi_info --version")
     match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
-    same(require, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric")
+    require_label(
+        require, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric"
+    )
 
 
-@pytest.mark.validator("label.rdma-core", source=DECLARED)
+@pytest.mark.validator("label.rdma-core", source=DECLARED_SOURCE)
 def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = labelled_version(inspection, "rdma-core", brought_by="efa-installer")
     version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
-    same(require, label, version, "rdma-core", suffix=r"\D")
+    require_label(require, label, version, "rdma-core", suffix=r"\D")
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
 def test_efa_installer(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
-    same(require, labelled_version(inspection, "efa-installer"), packages.efa_installer, "efa-installer")
+    require_label(require, labelled_version(inspection, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
 @pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
@@ -127,11 +137,13 @@ def test_aws_ofi_nccl(
     label = labelled_version(inspection, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
     stated = libraries.plugins[path].version if path in libraries.plugins else ""
-    version = stated or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
-    same(require, label, version or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
+    version = stated or (packaged(packages, OFI_PACKAGE) if path.startswith("/opt/amazon/") else "")
+    require_label(
+        require, label, version or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl"
+    )
 
 
-@pytest.mark.validator("label.architectures", source=RUNS)
+@pytest.mark.validator("label.architectures", source=CODE_SOURCE)
 def test_architectures(inspection: Inspection, system: System, libraries: Libraries, require: Requirement) -> None:
     """Every program of nccl-tests holds code for the GPUs that the label names."""
     name = "nccl-tests.architectures"
@@ -148,26 +160,26 @@ def test_architectures(inspection: Inspection, system: System, libraries: Librar
     )
 
 
-@pytest.mark.validator("label.cudnn", source=DECLARED)
+@pytest.mark.validator("label.cudnn", source=DECLARED_SOURCE)
 def test_cudnn(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = labelled_version(inspection, "cudnn")
-    installed = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
+    installed = next((version for name, version in packages.installed if CUDNN_WHEEL.fullmatch(name)), "")
     if not installed and inspection.libraries_named("libcudnn.so"):
         pytest.skip("no wheel brought the cuDNN that is there")
-    same(require, label, installed, "cudnn")
+    require_label(require, label, installed, "cudnn")
 
 
-@pytest.mark.validator("label.rehearsal", source=DECLARED)
+@pytest.mark.validator("label.rehearsal", source=DECLARED_SOURCE)
 def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
-    versions = {name: inspection.subject.label(f"component.{name}") for name in REPLACEABLE}
+    versions = {name: inspection.subject.label(f"component.{name}") for name in REPLACEABLE_SOURCES}
     possible = {f"{name}-{version}" for name, version in versions.items() if version}
     possible |= {"erdma-apt-key"} if versions["erdma-apt"] else set()
     named = inspection.subject.rehearsal
-    packages_for = [source for source in named if source.startswith(PACKAGED)]
-    stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
-    unknown = [source for source in named if root(source) not in possible]
+    packages_for = [source for source in named if source.startswith(PACKAGED_SOURCES)]
+    stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN_SUFFIX)]
+    unknown = [source for source in named if source_id(source) not in possible]
     faults = [f"no stand-in is known for {', '.join(unknown)}"] if unknown else []
     if packages_for and packages.dpkg and not stand_ins:
         faults.append(f"no package is of a stand-in for {', '.join(packages_for)}")
@@ -181,7 +193,7 @@ def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: 
     )
 
 
-def root(source: str) -> str:
+def source_id(source: str) -> str:
     """Return "erdma-apt-jammy" for its part "erdma-apt-jammy/erdma"."""
     return source.partition("/")[0]
 

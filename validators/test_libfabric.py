@@ -12,19 +12,23 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import FABRIC, closure, no_library, resolved_plugin, skip_if_broken
+from validators.in_use import LIBFABRIC, closure, no_library, resolved_plugin, skip_if_broken
 from validators.settings import rdma_core
 from validators.toolruns import summary, tool_run
 
-LOADER = "ld.so(8): the order in which the dynamic loader searches"
-BY_NAME = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
-OPENS = "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else in the folder libfabric beside it"
+LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
+DLOPEN_SOURCE = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
+PROVIDER_SOURCE = (
+    "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else in the folder libfabric beside it"
+)
 PROVIDER = re.compile(r".*-fi\.so")
-OF_EFA = ("libefa-fi.so", "libshm-fi.so")  # what NCCL goes through on EFA; without any other the chain holds
-SOURCE = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
-OF_AWS = "a version with amzn in it"
+EFA_PROVIDERS = ("libefa-fi.so", "libshm-fi.so")  # what NCCL goes through on EFA; without any other the chain holds
+VERSION_SOURCE = (
+    "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
+)
+AWS_BUILD = "a version with amzn in it"
 FIRST_AWS_BUILD = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
-FI_INFO = "fi_info(1)"
+FI_INFO_SOURCE = "fi_info(1)"
 ENODATA = 61  # what fi_info ends with where a provider has no device
 
 
@@ -37,12 +41,12 @@ def fi_info(inspection: Inspection) -> dict[str, ToolRun]:
     return runs
 
 
-@pytest.mark.validator("libfabric.closure", source=f"{LOADER}; {BY_NAME}", fabric="efa")
+@pytest.mark.validator("libfabric.closure", source=f"{LOADER_SOURCE}; {DLOPEN_SOURCE}", fabric="efa")
 def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
-    library = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
+    library = libraries.resolved[LIBFABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
     missing = missing_in(libraries, library)
-    skip_if_broken(inspection, libraries, FABRIC, *missing)
+    skip_if_broken(inspection, libraries, LIBFABRIC, *missing)
     plugins = {
         path for nccl in libraries.nccl if (path := resolved_plugin(inspection, libraries, nccl)) in libraries.plugins
     }
@@ -101,7 +105,7 @@ def test_libfabric_single(inspection: Inspection, libraries: Libraries, require:
     )
 
 
-@pytest.mark.validator("libfabric.version", source=SOURCE, severity="warning", fabric="efa")
+@pytest.mark.validator("libfabric.version", source=VERSION_SOURCE, severity="warning", fabric="efa")
 def test_libfabric_version(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
@@ -111,7 +115,7 @@ def test_libfabric_version(
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_file.read(Efa).releases.get(installer)
     bundled = row.libfabric if row else None
-    official = bundled or (OF_AWS if versions.at_least(installer, FIRST_AWS_BUILD) else "")
+    official = bundled or (AWS_BUILD if versions.at_least(installer, FIRST_AWS_BUILD) else "")
     by_path = {
         path: stated for path, stated in libraries.libfabric.items() if stated and path.startswith("/opt/amazon/efa/")
     }
@@ -159,7 +163,7 @@ def _effect(path: str) -> str:
     )
 
 
-@pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")
+@pytest.mark.validator("libfabric.providers", source=PROVIDER_SOURCE, severity="warning", fabric="efa")
 def test_providers(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every provider that libfabric opens as a file of its own can be loaded."""
     provider_paths = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
@@ -178,7 +182,7 @@ def test_providers(inspection: Inspection, files: Files, libraries: Libraries, r
         expected="no provider that libfabric gives up",
         actual="; ".join(faults) or ", ".join(opened),
         fix="remove the provider, or install what it needs",
-        severity="note" if faults and not any(base_name(path) in OF_EFA for path in affected) else None,
+        severity="note" if faults and not any(base_name(path) in EFA_PROVIDERS for path in affected) else None,
     )
 
 
@@ -191,11 +195,11 @@ def opens(inspection: Inspection, libraries: Libraries, path: str) -> bool:
     folder = path.rpartition("/")[0]
     if provider_path:
         return folder in provider_path.split(":") or f"+{path}" in provider_path.split(":")
-    used = libraries.resolved[FABRIC].file
+    used = libraries.resolved[LIBFABRIC].file
     return folder == f"{used.rpartition('/')[0]}/libfabric"
 
 
-@pytest.mark.validator("libfabric.fi-info", source=FI_INFO, fabric="efa")
+@pytest.mark.validator("libfabric.fi-info", source=FI_INFO_SOURCE, fabric="efa")
 def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
     run = tool_run(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
@@ -220,7 +224,7 @@ def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("libfabric.same", source=LOADER, severity="warning", fabric="efa")
+@pytest.mark.validator("libfabric.same", source=LOADER_SOURCE, severity="warning", fabric="efa")
 def test_same_libfabric(libraries: Libraries, fi_info: dict[str, ToolRun], require: Requirement) -> None:
     """What fi_info shows is the libfabric that NCCL's plugin gets."""
     tool = fi_info["fi_info --version"].path

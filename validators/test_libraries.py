@@ -16,19 +16,23 @@ from rdma_images.inspection.inspection import (
 from rdma_images.inspection.measurements import Files, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import BrokenFile, broken
-from validators.in_use import EFA, FABRIC, NCCL, closure, culprits, roots, tried_plugin_names
+from validators.in_use import LIBEFA, LIBFABRIC, LIBNCCL, closure, culprits, roots, tried_plugin_names
 
-MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
-NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
-PASSED_BY = "glibc elf/dl-load.c: a name that cannot be opened in one folder is looked for in the next"
-USER = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
-DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
-BUNDLED = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
-GRAFTED = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
-NUMBERED = re.compile(r"\.so\.\d")  # the others are for a linker
-OF_DRIVER = re.compile(r"lib(?:cuda|nvidia-|nvcuvid)[\w-]*\.so")  # which a runtime mounts
+MAPPING_SOURCE = (
+    "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
+)
+BINDING_SOURCE = (
+    "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
+)
+SEARCH_SOURCE = "glibc elf/dl-load.c: a name that cannot be opened in one folder is looked for in the next"
+RIGHTS_SOURCE = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
+DRIVER_SOURCE = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
+BUNDLED_SOURCE = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
+BUNDLED_LIBRARY = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
+VERSIONED_NAME = re.compile(r"\.so\.\d")  # the others are for a linker
+DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-|nvcuvid)[\w-]*\.so")  # which a runtime mounts
 MAX_SHOWN = 4
-CANNOT_OPEN = re.compile(
+NOT_FOUND = re.compile(
     r"cannot open shared object file|: not in the image's"
 )  # another check reports a missing library
 # What a fault names, and what then helps.
@@ -48,15 +52,15 @@ FIXES = (
 def requested_names(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return the libraries that a job asks for by name, and what those miss."""
     fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
-    names = [NCCL, *([VERBS] if fabric else [])]
+    names = [LIBNCCL, *([VERBS] if fabric else [])]
     if fabric == "efa":
         plugins = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
-        names += [EFA, FABRIC, *plugins]
+        names += [LIBEFA, LIBFABRIC, *plugins]
     names += [name for path in roots(inspection, files, libraries) for name in closure(libraries, path).missing]
     return list(dict.fromkeys(names))
 
 
-@pytest.mark.validator("libraries.intact", source=MAPPED)
+@pytest.mark.validator("libraries.intact", source=MAPPING_SOURCE)
 def test_intact(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
     broken_files: dict[str, BrokenFile] = {}
@@ -77,7 +81,7 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
     )
 
 
-@pytest.mark.validator("libraries.links", source=PASSED_BY, severity="note")
+@pytest.mark.validator("libraries.links", source=SEARCH_SOURCE, severity="note")
 def test_links(
     inspection: Inspection, files: Files, libraries: Libraries, settings: Settings, require: Requirement
 ) -> None:
@@ -90,7 +94,7 @@ def test_links(
         f"{path} is a link to {file.target}, which is not there: the loader passes by it"
         for path, file in files.libraries.items()
         if file.condition == "dangling" and path.rpartition("/")[0] in folders and base_name(path) not in elsewhere
-        if NUMBERED.search(path) and not OF_DRIVER.match(base_name(path))
+        if VERSIONED_NAME.search(path) and not DRIVER_LIBRARY.match(base_name(path))
     ]
     require(
         not lines,
@@ -100,7 +104,7 @@ def test_links(
     )
 
 
-@pytest.mark.validator("libraries.readable", source=USER)
+@pytest.mark.validator("libraries.readable", source=RIGHTS_SOURCE)
 def test_readable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may read every library that its job opens, and torch's."""
     used = roots(inspection, files, libraries)
@@ -122,7 +126,7 @@ def test_readable(inspection: Inspection, files: Files, libraries: Libraries, re
     )
 
 
-@pytest.mark.validator("libraries.load", source=NOW)
+@pytest.mark.validator("libraries.load", source=BINDING_SOURCE)
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
     if any(culprits(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
@@ -133,7 +137,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     faults = [fault for path in used for fault in closure(libraries, path).faults]
     faults += [c.error for path in used if (c := closure(libraries, path)).error.startswith("not asked")]
     refused = [answer.error for answer in libraries.resolved.values() if answer.file in used and answer.error]
-    faults += [error for error in refused if not CANNOT_OPEN.search(error)]
+    faults += [error for error in refused if not NOT_FOUND.search(error)]
     lines = _once(faults)
     require(
         not lines,
@@ -157,10 +161,10 @@ def _once(faults: list[str]) -> list[str]:
     return [fault for fault in versions or lines if not any(fault != other and fault in other for other in lines)]
 
 
-@pytest.mark.validator("libraries.bundled", source=BUNDLED, severity="warning", fabric="any")
+@pytest.mark.validator("libraries.bundled", source=BUNDLED_SOURCE, severity="warning", fabric="any")
 def test_bundled(files: Files, require: Requirement) -> None:
     """No wheel brings a libfabric or libibverbs of its own, under the name that auditwheel gives it."""
-    paths = [p for p, file in files.libraries.items() if GRAFTED.fullmatch(base_name(p)) and not file.target]
+    paths = [p for p, file in files.libraries.items() if BUNDLED_LIBRARY.fullmatch(base_name(p)) and not file.target]
     require(
         not paths,
         expected="none: a process then has two, each with its own devices and providers",
@@ -172,7 +176,7 @@ def test_bundled(files: Files, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("verbs.closure", source=DRIVERS, fabric="any")
+@pytest.mark.validator("verbs.closure", source=DRIVER_SOURCE, fabric="any")
 def test_providers(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -194,7 +198,7 @@ def test_providers(
     )
 
 
-@pytest.mark.validator("verbs.others", source=DRIVERS, severity="warning")
+@pytest.mark.validator("verbs.others", source=DRIVER_SOURCE, severity="warning")
 def test_others(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every other driver that is announced in /etc/libibverbs.d can be loaded, so that no process warns."""
     announced = {base_name(p).removesuffix(".driver"): p for p in files.libraries if p.endswith(".driver")}

@@ -5,7 +5,7 @@ import pytest
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.pytest_plugin import Requirement
 
-STEERS_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
+PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
 
 def torch_tells(inspection: Inspection) -> bool:
@@ -18,7 +18,7 @@ def torch_tells(inspection: Inspection) -> bool:
 def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every measurement came to its end."""
     measured = inspection.measured
-    set_for_python = {n: v for n, v in inspection.subject.environment.items() if n in STEERS_PYTHON and v}
+    set_for_python = {n: v for n, v in inspection.subject.environment.items() if n in PYTHON_VARIABLES and v}
     settings = " and ".join(f"{name}={value}" for name, value in set_for_python.items())
     lost = [name for name in measured.lost if name != "torch" or not torch_tells(inspection)]
     require(

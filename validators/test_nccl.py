@@ -25,25 +25,25 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import NCCL, no_library, skip_if_broken
+from validators.in_use import LIBNCCL, no_library, skip_if_broken
 from validators.settings import component_versions, faults
 
-LOADER = "ld.so(8): the order in which the dynamic loader searches"
-PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
-COMPILED = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
-CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
-STATIC = (
+LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
+WHEEL_SOURCE = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
+COMPILED_SOURCE = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
+CUDA_FILE = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
+BANNER_SOURCE = (
     "the banner in libnccl: the version, and the CUDA that it was built with; NVIDIA/nccl, src/Makefile: "
     "CUDARTLIB ?= cudart_static, so that it needs no runtime of its own CUDA"
 )
-RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
-CUPY = "/cupy_backends/"
+CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
+CUPY_FOLDER = "/cupy_backends/"
 PATHFINDER_CUPY = "14"  # cupy/_environment.py: it looks for NCCL with cuda-pathfinder, in site-packages first
-TORCHS = "libtorch_cuda"  # that has NCCL in itself
-DECLARED = "an image says of itself what is in it, and nothing else"
+LIBTORCH_CUDA = "libtorch_cuda"  # that has NCCL in itself
+DECLARED_SOURCE = "an image says of itself what is in it, and nothing else"
 
 
-def plain(version: str) -> str:
+def release_of(version: str) -> str:
     """Return the numbers that a version begins with: 2.28.9 of "v2.28.9-1+cuda13.0"."""
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return match.group(1) if match else version
@@ -52,24 +52,24 @@ def plain(version: str) -> str:
 def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> bool:
     """Return whether the image asks for GPUs, or has what uses CUDA or NCCL."""
     devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
-    return bool(devices) or cuda or any(NCCL in closure_.missing for closure_ in libraries.closures.values())
+    cuda = any(CUDA_FILE.fullmatch(base_name(path)) for path in files.libraries)
+    return bool(devices) or cuda or any(LIBNCCL in closure_.missing for closure_ in libraries.closures.values())
 
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
 def test_found(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
-    skip_if_broken(inspection, libraries, NCCL)
+    skip_if_broken(inspection, libraries, LIBNCCL)
     if not libraries.nccl and not uses_gpus(inspection, files, libraries):
         pytest.skip("nothing in the image uses GPUs")
     nameless = _without_its_name(inspection, files, libraries)
     require(
         any(not library.error for library in libraries.nccl.values()) and not nameless,
-        expected=f"at least one {NCCL}",
-        actual=f"programs ask for {NCCL}, and there is only {nameless}, without a link of that name"
+        expected=f"at least one {LIBNCCL}",
+        actual=f"programs ask for {LIBNCCL}, and there is only {nameless}, without a link of that name"
         if nameless
-        else ", ".join(libraries.nccl) or f"NCCL is not installed: no {NCCL} in the whole file system",
-        fix=f"ln -s {base_name(nameless)} {PurePosixPath(nameless).parent}/{NCCL}, or run ldconfig after the copy: "
+        else ", ".join(libraries.nccl) or f"NCCL is not installed: no {LIBNCCL} in the whole file system",
+        fix=f"ln -s {base_name(nameless)} {PurePosixPath(nameless).parent}/{LIBNCCL}, or run ldconfig after the copy: "
         "NCCL's links have to be copied, too"
         if nameless
         else "install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
@@ -80,14 +80,14 @@ def _without_its_name(inspection: Inspection, files: Files, libraries: Libraries
     """Return a libnccl where none has a name that is asked for; "" where one has."""
     words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     readable = [path for path, library in libraries.nccl.items() if not library.error]
-    file_names = {NCCL, "libnccl.so", *map(base_name, words)}
+    file_names = {LIBNCCL, "libnccl.so", *map(base_name, words)}
     has_name = any(base_name(path) in file_names for path in files.libraries) or any(
-        TORCHS in path for path in readable
+        LIBTORCH_CUDA in path for path in readable
     )
     return "" if has_name or not readable else readable[0]
 
 
-@pytest.mark.validator("nccl.loaded", source=LOADER)
+@pytest.mark.validator("nccl.loaded", source=LOADER_SOURCE)
 def test_loaded(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A process that imports torch maps the NCCL that was installed with it, or that the image's LD_PRELOAD names."""
     wheel, mapped = wheel_nccl(libraries), mapped_nccl(inspection)
@@ -139,7 +139,7 @@ def test_version(inspection: Inspection, libraries: Libraries, require: Requirem
     )
 
 
-@pytest.mark.validator("nccl.compiled", source=COMPILED, severity="warning")
+@pytest.mark.validator("nccl.compiled", source=COMPILED_SOURCE, severity="warning")
 def test_compiled(inspection: Inspection, torch: ImportedTorch, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
@@ -167,23 +167,23 @@ def _runtime_of_torch(libraries: Libraries) -> str:
         closure_ for path, closure_ in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")
     ]
     names = [name for closure_ in torch_closures for name in (*closure_.libraries, *closure_.missing)]
-    return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
+    return next((match.group(1) for name in names if (match := CUDA_RUNTIME.match(name))), "")
 
 
 def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return the CUDA of NCCL's callers, else of the system's runtime; "" for several."""
     callers = [libraries.closures[path] for path in libraries.users]
-    callers = [answer for answer in callers if NCCL in answer.libraries or NCCL in answer.missing]
+    callers = [answer for answer in callers if LIBNCCL in answer.libraries or LIBNCCL in answer.missing]
     names = [name for answer in callers for name in (*answer.libraries, *answer.missing)]
-    names = names if any(map(RUNTIME.match, names)) else [base_name(path) for path in files.libraries]
-    majors = {match.group(1) for name in names if (match := RUNTIME.match(name))}
+    names = names if any(map(CUDA_RUNTIME.match, names)) else [base_name(path) for path in files.libraries]
+    majors = {match.group(1) for name in names if (match := CUDA_RUNTIME.match(name))}
     if len(majors) != 1:
         return ""
     (major,), stated = majors, inspection.subject.environment.get("CUDA_VERSION", "")
     return stated if stated.partition(".")[0] == major else major
 
 
-@pytest.mark.validator("nccl.cuda", source=STATIC, severity="warning")
+@pytest.mark.validator("nccl.cuda", source=BANNER_SOURCE, severity="warning")
 def test_cuda(
     inspection: Inspection, files: Files, libraries: Libraries, nccl: InstalledNccl, require: Requirement
 ) -> None:
@@ -223,7 +223,7 @@ def test_broken(inspection: Inspection, nccl: InstalledNccl, require: Requiremen
     )
 
 
-@pytest.mark.validator("nccl.matrix", source=DECLARED)
+@pytest.mark.validator("nccl.matrix", source=DECLARED_SOURCE)
 def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
     chosen = inspection.expected.components.get("nccl") or pytest.skip(
@@ -239,7 +239,7 @@ def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requiremen
     )
 
 
-@pytest.mark.validator("nccl.wheels", source=PIP, severity="warning")
+@pytest.mark.validator("nccl.wheels", source=WHEEL_SOURCE, severity="warning")
 @pytest.mark.usefixtures("packages")
 def test_wheels(inspection: Inspection, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
@@ -255,14 +255,14 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("nccl.loader", source=LOADER, severity="warning")
+@pytest.mark.validator("nccl.loader", source=LOADER_SOURCE, severity="warning")
 def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
     other = second_nccl(libraries, nccl.path)
-    users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(NCCL) == other]
+    users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(LIBNCCL) == other]
     users = [path for path in (*users, *libraries.gpu_code) if other and "/torch/lib/" not in path]
-    users = [path for path in users if not (CUPY in path and _cupy_opens_wheels(inspection))]
+    users = [path for path in users if not (CUPY_FOLDER in path and _cupy_opens_wheels(inspection))]
     banner = libraries.nccl[other].banner if other in libraries.nccl else ""
     torch_version = libraries.nccl[nccl.path].banner if nccl.path in libraries.nccl else nccl.version
     signs = ", ".join([*_packages_of_nccl(inspection), *([f"NCCL_VERSION={v}"] if (v := _stated(inspection)) else [])])
@@ -327,7 +327,7 @@ def _with_version(libraries: Libraries, paths: Iterable[str]) -> str:
     return ", ".join(f"{path} ({libraries.nccl[path].version or 'no version'})" for path in paths)
 
 
-@pytest.mark.validator("nccl.closure", source=LOADER)
+@pytest.mark.validator("nccl.closure", source=LOADER_SOURCE)
 def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """Every library that NCCL needs is found."""
     missing = missing_in(libraries, nccl.path)
@@ -356,7 +356,7 @@ def test_packages(
     packages_of_nccl = {
         name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES
     }
-    agree = all(plain(version) == nccl.version for version in packages_of_nccl.values())
+    agree = all(release_of(version) == nccl.version for version in packages_of_nccl.values())
     only = not nccl_wheels(inspection)
     require(
         not packages_of_nccl or (only and agree),
@@ -389,35 +389,35 @@ def test_header(libraries: Libraries, nccl: InstalledNccl, require: Requirement)
     )
 
 
-@pytest.mark.validator("nccl.environment", source=DECLARED, severity="note")
+@pytest.mark.validator("nccl.environment", source=DECLARED_SOURCE, severity="note")
 def test_environment(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
     stated = _stated(inspection) or pytest.skip("NCCL_VERSION is not set")
     if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
-        plain(stated) == nccl.version,
+        release_of(stated) == nccl.version,
         expected=nccl.version,
         actual=f"NCCL_VERSION={stated}, and NCCL {nccl.version} is in use",
         fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
     )
 
 
-@pytest.mark.validator("nccl.label", source=DECLARED)
+@pytest.mark.validator("nccl.label", source=DECLARED_SOURCE)
 def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's label names the NCCL in use."""
     stated = inspection.subject.label("component.nccl") or pytest.skip(
         "the image has no label io.rdma-images.component.nccl"
     )
     require(
-        plain(stated) == nccl.version,
+        release_of(stated) == nccl.version,
         expected=nccl.version,
         actual=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl.version} is in use",
         fix="set the label from what is in the image, not from what was asked for",
     )
 
 
-@pytest.mark.validator("nccl.tag", source=DECLARED)
+@pytest.mark.validator("nccl.tag", source=DECLARED_SOURCE)
 def test_tag(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
     match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", inspection.subject.ref.rpartition("/")[2])

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rdma_images.chain.links import entry_point_choice
-from rdma_images.chain.nccl_environment import started_environment
+from rdma_images.chain.links import EFA_PLUGINS, entry_point_choice
+from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, started_environment
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.core.image import FABRIC_TITLES
@@ -25,31 +25,39 @@ from validators.conditions import broken
 from validators.in_use import closure, loads_nccl, resolved_plugin, skip_if_broken, tried_plugin_names
 from validators.settings import component_versions, faults
 
-SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
-SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
-OPENED = "NVIDIA/nccl src/plugin/plugin_open.cc: dlopen with RTLD_NOW, and NCCL's own networks where that fails"
-WHOSE = "the names and first lines of log in the plugins' own sources, see probes/libraries.py"
+SEARCH_SOURCE = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
+SYMBOL_SOURCE = (
+    "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
+)
+OPEN_SOURCE = "NVIDIA/nccl src/plugin/plugin_open.cc: dlopen with RTLD_NOW, and NCCL's own networks where that fails"
+PROJECT_SOURCE = "the names and first lines of log in the plugins' own sources, see probes/libraries.py"
 # The plugins that bring NCCL to a fabric. NCCL reaches eRDMA without one; those of verbs do not take it away.
-KNOWS = {"efa": ("aws-ofi-nccl", "uccl-efa"), "erdma": ("nccl-rdma-sharp-plugins", "uccl-rdma")}
-EFA = "/opt/amazon/efa/"
-PLATFORM = (
+FABRIC_PLUGINS = {"efa": EFA_PLUGINS, "erdma": ("nccl-rdma-sharp-plugins", "uccl-rdma")}
+EFA_FOLDER = "/opt/amazon/efa/"
+PLATFORM_SOURCE = (
     "aws/aws-ofi-nccl src/platform-aws.c(pp), 1.6.0 to 1.21.1: its first message is in a plugin built with it alone"
 )
-TOPOLOGY = "aws/aws-ofi-nccl src/platform-aws.c(pp): XML_DIR; NVIDIA/nccl src/graph/xml.cc; facts/aws-ofi-nccl.yaml"
-WITHOUT = "NVIDIA/nccl src/transport/net_socket.cc: what is left where no plugin and no verbs provider knows the fabric"
-NEITHER = "none"  # what the label of the fabric says of an image for InfiniBand, or for one node
-BROKEN = "facts/faults.yaml, each with its source"
+TOPOLOGY_SOURCE = (
+    "aws/aws-ofi-nccl src/platform-aws.c(pp): XML_DIR; NVIDIA/nccl src/graph/xml.cc; facts/aws-ofi-nccl.yaml"
+)
+FALLBACK_SOURCE = (
+    "NVIDIA/nccl src/transport/net_socket.cc: what is left where no plugin and no verbs provider knows the fabric"
+)
+NO_FABRIC = "none"  # what the label of the fabric says of an image for InfiniBand, or for one node
+FAULT_SOURCE = "facts/faults.yaml, each with its source"
 FIRST_WITH_PLATFORMS = "1.6.0"
 TUNER_IN_PLUGIN = "libnccl-ofi-tuner.so"  # before aws-ofi-nccl 1.16.0, see facts/aws-ofi-nccl.yaml, files
-OTHERS = "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
-BY_NAME = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
-SAY_XML = "build the plugin with the --prefix that it is installed to, or copy its share/aws-ofi-nccl/xml there"
-SAY_ARCH = (
+DEFAULT_NAME_SOURCE = (
+    "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
+)
+DEFAULT_NAMES = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
+XML_FIX = "build the plugin with the --prefix that it is installed to, or copy its share/aws-ofi-nccl/xml there"
+ARCH_FIX = (
     "install aws-ofi-nccl {before} or later, which makes the topology by itself, or give each cpu arch and vendor"
 )
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
-FORGETS = "NVIDIA/nccl, issue 1978, and src/plugin/net.cc of 2.27.7, 2.28.3, 2.29.7 and 2.30.3"
-FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
+REOPENED_SOURCE = "NVIDIA/nccl, issue 1978, and src/plugin/net.cc of 2.27.7, 2.28.3, 2.29.7 and 2.30.3"
+FORGETFUL_SINCE, REMEMBERS_SINCE = "2.28.3", "2.30.3"
 
 
 class FoundPlugin(NamedTuple):
@@ -69,7 +77,7 @@ def plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl) ->
     return FoundPlugin(path, libraries.plugins[path])
 
 
-@pytest.mark.validator("plugin.found", source=SEARCH, fabric="efa")
+@pytest.mark.validator("plugin.found", source=SEARCH_SOURCE, fabric="efa")
 def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
     names = tried_plugin_names(inspection, libraries, nccl.path)
@@ -97,16 +105,18 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
     )
 
 
-@pytest.mark.validator("nccl.fabric", source=WITHOUT, severity="note")
+@pytest.mark.validator("nccl.fabric", source=FALLBACK_SOURCE, severity="note")
 def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL has what brings it to EFA or to eRDMA, or says that it is for neither."""
     if inspection.expected.fabric:
         pytest.skip("see plugin.found and verbs.provider")
-    if inspection.subject.label("fabric") == NEITHER:
+    if inspection.subject.label("fabric") == NO_FABRIC:
         pytest.skip("its label says that it is for neither")
     if not loads_nccl(files, libraries):
         pytest.skip("nothing in the image uses NCCL")
-    fitting = next((path for path, library in libraries.plugins.items() if library.project in KNOWS["efa"]), None)
+    fitting = next(
+        (path for path, library in libraries.plugins.items() if library.project in FABRIC_PLUGINS["efa"]), None
+    )
     drivers = set(opened_providers(files, libraries).values())
     if drivers & {"mlx5", "irdma", "bnxt_re"}:
         pytest.skip("the image has what InfiniBand or RoCE needs: see verbs.usable")
@@ -121,7 +131,7 @@ def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, requ
     )
 
 
-@pytest.mark.validator("plugin.project", source=WHOSE, fabric="any")
+@pytest.mark.validator("plugin.project", source=PROJECT_SOURCE, fabric="any")
 def test_project(
     inspection: Inspection, fabric: str, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement
 ) -> None:
@@ -135,13 +145,13 @@ def test_project(
     if not library.project and (not stranger or library.error or named):
         pytest.skip(f"{path} does not say whose plugin it is")
     actual = f"{path}, which NCCL opens, is {library.project}"
-    if library.project not in KNOWS[fabric]:
+    if library.project not in FABRIC_PLUGINS[fabric]:
         actual += f", which does not know {FABRIC_TITLES[fabric]}"
     if not library.project:
         actual = f"{path}, which NCCL opens, asks for no libfabric: it cannot reach EFA"
     require(
-        library.project in KNOWS[fabric],
-        expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
+        library.project in FABRIC_PLUGINS[fabric],
+        expected=f"{' or '.join(FABRIC_PLUGINS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
         actual=actual,
         fix=f"remove {path}, put the folder of aws-ofi-nccl before its own, or set NCCL_NET_PLUGIN=ofi"
         if fabric == "efa"
@@ -149,7 +159,7 @@ def test_project(
     )
 
 
-@pytest.mark.validator("plugin.newest", source=WHOSE, severity="warning", fabric="efa")
+@pytest.mark.validator("plugin.newest", source=PROJECT_SOURCE, severity="warning", fabric="efa")
 def test_newest(libraries: Libraries, plugin: FoundPlugin, require: Requirement) -> None:
     """No newer aws-ofi-nccl lies unused behind the one that NCCL opens."""
     path, library = plugin
@@ -168,7 +178,7 @@ def test_newest(libraries: Libraries, plugin: FoundPlugin, require: Requirement)
     )
 
 
-@pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
+@pytest.mark.validator("plugin.broken", source=FAULT_SOURCE, severity="warning", fabric="efa")
 def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin.library.version, "nccl": nccl.version}
@@ -176,7 +186,7 @@ def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl
     version_faults.require_none(require, "versions", plugin.library.version or "this plugin")
 
 
-@pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
+@pytest.mark.validator("plugin.reopened", source=REOPENED_SOURCE, severity="warning", fabric="efa")
 def test_reopened(
     inspection: Inspection,
     libraries: Libraries,
@@ -189,22 +199,22 @@ def test_reopened(
     named = environment.get("NCCL_NET_PLUGIN") or pytest.skip("NCCL_NET_PLUGIN is not set")
     if environment.get("NCCL_NET_PLUGIN_REF_COUNT", "0") != "0":
         pytest.skip("NCCL_NET_PLUGIN_REF_COUNT has NCCL keep the plugin")
-    if not versions.at_least(nccl.version, FORGETFUL) or versions.at_least(nccl.version, CURED):
+    if not versions.at_least(nccl.version, FORGETFUL_SINCE) or versions.at_least(nccl.version, REMEMBERS_SINCE):
         pytest.skip(f"NCCL {nccl.version} keeps the plugin or its name")
-    answer = libraries.resolved[DEFAULT]
+    answer = libraries.resolved[DEFAULT_PLUGIN]
     by_default = answer.file if not answer.error or answer.file == plugin.path else ""
-    after = f"takes {by_default}" if by_default else f"finds no {DEFAULT}, and takes TCP"
+    after = f"takes {by_default}" if by_default else f"finds no {DEFAULT_PLUGIN}, and takes TCP"
     forgotten = f"NCCL {nccl.version} forgets NCCL_NET_PLUGIN={named} with its last communicator: the next {after}"
     require(
         by_default == plugin.path,
-        expected=f"{plugin.path} by the name {DEFAULT}, too",
+        expected=f"{plugin.path} by the name {DEFAULT_PLUGIN}, too",
         actual=f"{by_default} by both names" if by_default == plugin.path else forgotten,
-        fix=f"install NCCL {CURED} or later, give {plugin.path} the link {DEFAULT} where the loader finds it first, "
-        "or set NCCL_NET_PLUGIN_REF_COUNT=1",
+        fix=f"install NCCL {REMEMBERS_SINCE} or later, give {plugin.path} the link {DEFAULT_PLUGIN} where the loader "
+        "finds it first, or set NCCL_NET_PLUGIN_REF_COUNT=1",
     )
 
 
-@pytest.mark.validator("plugin.platform", source=PLATFORM, severity="warning", fabric="efa")
+@pytest.mark.validator("plugin.platform", source=PLATFORM_SOURCE, severity="warning", fabric="efa")
 def test_platform(plugin: FoundPlugin, require: Requirement) -> None:
     """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
     path, library = plugin
@@ -223,7 +233,7 @@ def test_platform(plugin: FoundPlugin, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("plugin.topology", source=TOPOLOGY, severity="warning", fabric="efa")
+@pytest.mark.validator("plugin.topology", source=TOPOLOGY_SOURCE, severity="warning", fabric="efa")
 def test_topology(inspection: Inspection, libraries: Libraries, plugin: FoundPlugin, require: Requirement) -> None:
     """The topology files that the plugin gives NCCL on some instance types are where it looks, and whole."""
     path, library = plugin
@@ -239,10 +249,10 @@ def test_topology(inspection: Inspection, libraries: Libraries, plugin: FoundPlu
     ]
     wrong = {}
     if absent:
-        wrong[f"{', '.join(absent)}, which {path} gives to NCCL, is not there: NCCL goes on without it"] = SAY_XML
+        wrong[f"{', '.join(absent)}, which {path} gives to NCCL, is not there: NCCL goes on without it"] = XML_FIX
     for row, file in ((rows[base_name(file)], file) for file in bare):
         problem = f"{file} has processors without arch: {row.why} [{facts.cite(row)}]"
-        wrong[problem] = SAY_ARCH.format(before=row.before)
+        wrong[problem] = ARCH_FIX.format(before=row.before)
     require(
         not wrong,
         expected="each topology file that the plugin names, with the arch of its processors",
@@ -251,7 +261,7 @@ def test_topology(inspection: Inspection, libraries: Libraries, plugin: FoundPlu
     )
 
 
-@pytest.mark.validator("plugin.tuner", source=SYMBOLS, severity="warning", fabric="efa")
+@pytest.mark.validator("plugin.tuner", source=SYMBOL_SOURCE, severity="warning", fabric="efa")
 def test_tuner(
     inspection: Inspection,
     libraries: Libraries,
@@ -304,7 +314,7 @@ def _named(inspection: Inspection, libraries: Libraries) -> str:
     )
 
 
-@pytest.mark.validator("plugin.opens", source=OPENED, severity="warning")
+@pytest.mark.validator("plugin.opens", source=OPEN_SOURCE, severity="warning")
 def test_opens(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """The network plugin that NCCL finds can be opened, in an image that is for neither fabric."""
     if inspection.expected.fabric:
@@ -324,11 +334,11 @@ def test_opens(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
     )
 
 
-@pytest.mark.validator("plugin.others", source=OTHERS, severity="warning", fabric="any")
+@pytest.mark.validator("plugin.others", source=DEFAULT_NAME_SOURCE, severity="warning", fabric="any")
 def test_others(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """NCCL opens no tuner or profiler by its default name but aws-ofi-nccl's own."""
     environment = inspection.subject.environment
-    unasked = [name for variable, name in BY_NAME.items() if not environment.get(variable)]
+    unasked = [name for variable, name in DEFAULT_NAMES.items() if not environment.get(variable)]
     answers = {name: libraries.resolved[name].file for name in unasked if name in libraries.resolved}
     ofi_plugins = [path for path, library in libraries.plugins.items() if library.project == "aws-ofi-nccl"]
     others = [file for file in answers.values() if file and file not in ofi_plugins and not broken(inspection, file)]
@@ -365,7 +375,7 @@ def test_libfabric(inspection: Inspection, libraries: Libraries, plugin: FoundPl
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",
     )
-    intended = [path for path in inspection.libraries_named("libfabric.so") if path.startswith(EFA)]
+    intended = [path for path in inspection.libraries_named("libfabric.so") if path.startswith(EFA_FOLDER)]
     if not intended or not file:
         pytest.skip("no libfabric is under /opt/amazon/efa" if file else "there is no libfabric: see chain.holds")
     require(

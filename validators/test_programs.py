@@ -13,25 +13,27 @@ from rdma_images.validate.probes import programs as probe
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.compilers import compiling_packages, image_variables, missing_needs
 
-STARTS = "execve(2): what the kernel starts; the shells' exec, and Python, say the same of a file that they are given"
-MOVED = "execve(2): a script whose interpreter is not there is not started, whatever else lies beside it"
-COMPILES = "facts/compiling.yaml, each row with its source"
-STARTED_ENTRY_POINT = (
+START_SOURCE = (
+    "execve(2): what the kernel starts; the shells' exec, and Python, say the same of a file that they are given"
+)
+INTERPRETER_SOURCE = "execve(2): a script whose interpreter is not there is not started, whatever else lies beside it"
+COMPILING_SOURCE = "facts/compiling.yaml, each row with its source"
+ENTRY_POINT_SOURCE = (
     "the image's own entry point, started in a sealed container with a command that prints its environment"
 )
-CHOSEN = (
+MPI_SOURCE = (
     "open-mpi/ompi, opal/mca/base/mca_base_component_find.c: a framework is not opened where a component that is asked "
     "for by its name is not there"
 )
-ALIASES = {"self", "sm", "vader"}  # which are built in, or names of each other
+ALIAS_COMPONENTS = {"self", "sm", "vader"}  # which are built in, or names of each other
 LAUNCHERS = re.compile(r"torchrun|torchx|deepspeed|accelerate|ray|vllm|sglang|horovodrun|composer|colossalai|litgpt")
 # What an entry point meets in a sealed container, or without what a job gives it: no GPU, network, right or variable.
-OF_SITUATION = re.compile(
+SITUATION_MESSAGE = re.compile(
     r"[Rr]ead-only|ermission denied|not permitted|[Nn]etwork|resolve|[Cc]onnect|nvidia|NVIDIA|CUDA|GPU|/dev/|[Dd]evice"
     r"|No space|timed out|unbound variable|not set|must be set|must be specified|required|parameter null"
 )
 GPU_LIBRARY = re.compile(r"lib(?:torch_cuda|cudart)\b")
-SAY_PACKAGES = {
+FIXES_BY_NEED = {
     "c": "apt-get install gcc libc6-dev",
     "Python.h": "install python3-dev of this Python",
     "stdlib.h": "install libc6-dev",
@@ -40,7 +42,7 @@ SAY_PACKAGES = {
     "cicc": "install libnvvm or nvidia-nvvm, which nvcc of CUDA 13 has apart, or the whole toolkit",
     "nvcc": "install cuda-nvcc of the image's CUDA and set CUDA_HOME, or take a devel image of CUDA",
 }
-SAY_HEADER = (
+HEADER_FIX = (
     "install the CUDA toolkit's development packages, as cuda-cudart-dev and libcurand-dev, of the image's CUDA"
 )
 
@@ -51,7 +53,7 @@ def programs(settings: Settings) -> Programs:
     return settings.programs or pytest.skip("the image's programs were not looked for")
 
 
-@pytest.mark.validator("programs.entry-point", source=STARTS)
+@pytest.mark.validator("programs.entry-point", source=START_SOURCE)
 def test_entry_point(programs: Programs, require: Requirement) -> None:
     """The kernel starts what the image's entry point and command name, and the scripts among them."""
     faulty = [program for program in programs.started if program.fault]
@@ -98,7 +100,7 @@ def _fix(program: StartedProgram) -> str:
     }[program.fault]
 
 
-@pytest.mark.validator("programs.command", source=STARTED_ENTRY_POINT, severity="warning")
+@pytest.mark.validator("programs.command", source=ENTRY_POINT_SOURCE, severity="warning")
 def test_command(inspection: Inspection, require: Requirement) -> None:
     """The entry point starts the command that it is given."""
     ended, settings = inspection.measured.ended_entry, inspection.measured.settings
@@ -109,7 +111,7 @@ def test_command(inspection: Inspection, require: Requirement) -> None:
         pytest.skip("a program is not started: see programs.entry-point")
     words = _entry_words(inspection.subject.entrypoint)
     is_script = any(base_name(path) in probe.SHELLS for path in (*words[:1], *(p.interpreter for p in programs[:2])))
-    situation = bool(ended and ended.code and OF_SITUATION.search(ended.words))
+    situation = bool(ended and ended.code and SITUATION_MESSAGE.search(ended.words))
     require(
         ended is None,
         expected="it to start the command, which prints its environment",
@@ -127,12 +129,12 @@ def test_command(inspection: Inspection, require: Requirement) -> None:
 def _entry_words(entry: Sequence[str]) -> list[str]:
     """Return the words that name an entry point: its program, and a shell's script."""
     words = list(entry)
-    if words and base_name(words[0]) in probe.INIT:
+    if words and base_name(words[0]) in probe.INIT_PROGRAMS:
         words = [word for word in words[1:] if not word.startswith("-")]
     return words[:2] if words and base_name(words[0]) in probe.SHELLS else words[:1]
 
 
-@pytest.mark.validator("programs.scripts", source=MOVED, severity="warning")
+@pytest.mark.validator("programs.scripts", source=INTERPRETER_SOURCE, severity="warning")
 def test_scripts(programs: Programs, require: Requirement) -> None:
     """Each script of Python's packages on PATH begins with a Python that is there."""
     lines, launching = [], False
@@ -151,7 +153,7 @@ def test_scripts(programs: Programs, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("mpi.components", source=CHOSEN, severity="warning")
+@pytest.mark.validator("mpi.components", source=MPI_SOURCE, severity="warning")
 def test_mpi_components(inspection: Inspection, settings: Settings, programs: Programs, require: Requirement) -> None:
     """Open MPI has the components that variables and its own files ask for."""
     if not programs.mpi:
@@ -166,7 +168,9 @@ def test_mpi_components(inspection: Inspection, settings: Settings, programs: Pr
     for name, (where, value) in chosen.items():
         framework = name.removeprefix("OMPI_MCA_")
         names = programs.mpi.get(framework, []) if name != framework else []
-        missing = [word for word in value.split(",") if word.strip() and word.strip() not in {*names, *ALIASES}]
+        missing = [
+            word for word in value.split(",") if word.strip() and word.strip() not in {*names, *ALIAS_COMPONENTS}
+        ]
         if names and missing and not value.startswith("^"):
             lines.append(
                 f"{where}{name}={value}: Open MPI has no {framework} {', '.join(missing)}, only {', '.join(names)}: "
@@ -180,7 +184,7 @@ def test_mpi_components(inspection: Inspection, settings: Settings, programs: Pr
     )
 
 
-@pytest.mark.validator("packages.compilers", source=COMPILES, severity="warning")
+@pytest.mark.validator("packages.compilers", source=COMPILING_SOURCE, severity="warning")
 def test_compilers(
     inspection: Inspection, files: Files, packages: MeasuredPackages, programs: Programs, require: Requirement
 ) -> None:
@@ -196,7 +200,7 @@ def test_compilers(
             sentence = f"{', '.join(compiling)} {verb} {row.when}, and finds {', '.join(lacks)}"
             lines.append(f"{sentence} [{facts.cite(row)}]")
             fixes += [
-                f"set CUDA_HOME={programs.toolkit}" if need == "toolkit" else SAY_PACKAGES.get(need, SAY_HEADER)
+                f"set CUDA_HOME={programs.toolkit}" if need == "toolkit" else FIXES_BY_NEED.get(need, HEADER_FIX)
                 for need in missing
             ]
     require(

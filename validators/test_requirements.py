@@ -13,21 +13,21 @@ from validators.in_use import explain_module
 from validators.python_packages import packages_for_another_cuda, without_reported
 from validators.requirements import UnmetRequirement, explained_failures, unmet_requirements
 
-REQUIRES = (
+REQUIREMENT_SOURCE = (
     "the wheels' Requires-Dist and local versions; pytorch/vision and pytorch/audio compare their CUDA with torch's as "
     "they are imported"
 )
 JAX_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
 RELEASE = re.compile(r"\d+(?:\.\d+)*")  # of a version
-OF_NVIDIA = re.compile(r"nvidia-([a-z-]+)-cu\d+")
+NVIDIA_WHEEL = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 MAX_SHOWN = 4
-TOGETHER = (
+TOGETHER_FIX = (
     "install them in one command with the torch or jax that they are for, from one index; for jax, nvidia-nccl-cu12 or "
     "-cu13, too"
 )
 
 
-@pytest.mark.validator("packages.requires", source=REQUIRES, severity="warning")
+@pytest.mark.validator("packages.requires", source=REQUIREMENT_SOURCE, severity="warning")
 def test_requires(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement
 ) -> None:
@@ -91,7 +91,7 @@ def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
     """Return what to install; `others` where a package is for another CUDA, too."""
     specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.of_framework})
     fixes = [f"pip install {' '.join(specifications)}"] if specifications else []
-    return "; ".join([*fixes, TOGETHER] if others or any(fault.of_framework for fault in unmet) else fixes)
+    return "; ".join([*fixes, TOGETHER_FIX] if others or any(fault.of_framework for fault in unmet) else fixes)
 
 
 def _for_another_jaxlib(wheels: Mapping[str, str]) -> list[str]:
@@ -113,7 +113,7 @@ def _wheels_for_two_cudas(packages: MeasuredPackages) -> list[str]:
     for wheels in packages.wheels.values():
         names: dict[str, list[str]] = {}
         for name in sorted(wheels):
-            if (match := OF_NVIDIA.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
+            if (match := NVIDIA_WHEEL.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
                 names.setdefault(match[1], []).append(name)
         faults += [
             " and ".join(f"{name} {wheels[name]}" for name in pair)

@@ -8,8 +8,10 @@ from rdma_images.validate.pytest_plugin import Requirement
 from validators.toolruns import summary
 
 TOOLKIT = "sagemaker-training"
-STARTS = "Amazon SageMaker's developer guide, How Amazon SageMaker runs your training image: the command is `train`"
-SETS = (
+TRAIN_SOURCE = (
+    "Amazon SageMaker's developer guide, How Amazon SageMaker runs your training image: the command is `train`"
+)
+TOOLKIT_SOURCE = (
     "aws/sagemaker-training-toolkit @3383937 torch_distributed.py: NCCL_PROTO=simple and NCCL_SOCKET_IFNAME for every "
     "job, RDMAV_FORK_SAFE=1 and FI_EFA_USE_DEVICE_RDMA=1 on some instance types; mpi.py: NCCL_ALGO=ring"
 )
@@ -30,7 +32,7 @@ def toolkits(inspection: Inspection) -> list[str]:
     ]
 
 
-@pytest.mark.validator("sagemaker.train", source=STARTS)
+@pytest.mark.validator("sagemaker.train", source=TRAIN_SOURCE)
 def test_train(inspection: Inspection, require: Requirement) -> None:
     """The command that SageMaker starts can be started."""
     if not (inspection.expected.target or inspection.subject.label("target") or "").startswith("sagemaker-"):
@@ -48,7 +50,7 @@ def test_train(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("sagemaker.toolkit", source=SETS, severity="warning", fabric="efa")
+@pytest.mark.validator("sagemaker.toolkit", source=TOOLKIT_SOURCE, severity="warning", fabric="efa")
 def test_toolkit(inspection: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
     lines = toolkits(inspection)

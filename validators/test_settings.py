@@ -10,16 +10,20 @@ from rdma_images.inspection.measurements import AssignedVariable, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import VariableFinding, find_variables, in_files, variables
 
-READ = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
-FORM = "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
-HANDED = "facts/environment.yaml; scripts, and modules of SageMaker's launcher, set variables for what they start"
+FILE_SOURCE = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
+FORM_SOURCE = (
+    "NVIDIA/nccl src/misc/param.cc: all before the first = is the name, all after it the value, # only at the start"
+)
+LAUNCHER_SOURCE = (
+    "facts/environment.yaml; scripts, and modules of SageMaker's launcher, set variables for what they start"
+)
 # A script has its reason for others: it may be for one machine.
-CHOOSING = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE", "NVSHMEM_REMOTE_TRANSPORT")
-SAY_NAME = "write the line as NAME=value, with the very name that is read"
-SAY_UNIX = "take the carriage returns out with dos2unix"
-SAY_PLAIN = "write the line as NAME=value, without quotes and spaces"
-INTERACTIVE = re.compile(r"/etc/bash\.bashrc|/etc/bashrc|.*/\.(?:bash|zsh)rc")  # bash(1), INVOCATION
-VERBATIM = ("nccl", "libfabric")  # who takes a line of its file as it stands
+NETWORK_VARIABLES = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE", "NVSHMEM_REMOTE_TRANSPORT")
+NAME_FIX = "write the line as NAME=value, with the very name that is read"
+LINE_END_FIX = "take the carriage returns out with dos2unix"
+PLAIN_FIX = "write the line as NAME=value, without quotes and spaces"
+INTERACTIVE_FILE = re.compile(r"/etc/bash\.bashrc|/etc/bashrc|.*/\.(?:bash|zsh)rc")  # bash(1), INVOCATION
+VERBATIM_READERS = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
 def lines(findings: list[VariableFinding]) -> str:
@@ -27,7 +31,7 @@ def lines(findings: list[VariableFinding]) -> str:
     return ", ".join(dict.fromkeys(finding.where for finding in findings))
 
 
-@pytest.mark.validator("settings.harmful", source=READ)
+@pytest.mark.validator("settings.harmful", source=FILE_SOURCE)
 def test_harmful(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric or the GPUs away."""
     findings = find_variables(inspection, "harmful", in_files(inspection))
@@ -39,7 +43,7 @@ def test_harmful(inspection: Inspection, settings: Settings, require: Requiremen
     )
 
 
-@pytest.mark.validator("settings.slow", source=READ, severity="warning")
+@pytest.mark.validator("settings.slow", source=FILE_SOURCE, severity="warning")
 def test_slow(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, keeps a job from it in some places, or is not needed."""
     slow = find_variables(inspection, "slow", in_files(inspection))
@@ -53,24 +57,24 @@ def test_slow(inspection: Inspection, settings: Settings, require: Requirement) 
     )
 
 
-@pytest.mark.validator("settings.launchers", source=HANDED, severity="warning")
+@pytest.mark.validator("settings.launchers", source=LAUNCHER_SOURCE, severity="warning")
 def test_launchers(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No script that may start a job hands it another network than the fabric's."""
     findings = [
         item
         for item in find_variables(inspection, "harmful", in_files(inspection, launchers=True))
-        if item.name in CHOOSING
+        if item.name in NETWORK_VARIABLES
     ]
     read = {item.file for item in settings.assigned if item.reader == "launcher"}
     require(
         not findings,
-        expected=f"none of {', '.join(CHOOSING)} that takes the fabric away",
+        expected=f"none of {', '.join(NETWORK_VARIABLES)} that takes the fabric away",
         actual="; ".join(map(str, findings)) or f"none in {len(read)} scripts that set variables",
         fix=f"remove {lines(findings)}, or start the job with another script",
     )
 
 
-@pytest.mark.validator("settings.readable", source=FORM, severity="warning")
+@pytest.mark.validator("settings.readable", source=FORM_SOURCE, severity="warning")
 def test_readable(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf, libfabric.conf and of an interactive shell sets a variable that a job reads."""
     variable_table = variables()
@@ -78,15 +82,17 @@ def test_readable(inspection: Inspection, settings: Settings, require: Requireme
     fixes: dict[str, str] = {}
     for setting in (setting for setting in settings.assigned if setting.reader != "launcher"):
         where = f"{setting.file}:{setting.line}"
-        if setting.reader in VERBATIM and not re.fullmatch(r"\w+", setting.name):
-            fixes[f"{where}: the name of the variable is {setting.name!r}, which nothing reads"] = SAY_NAME
-        elif setting.reader in VERBATIM and setting.value.endswith("\r"):
-            fixes[f"{where}: a carriage return is a part of the value of {setting.name}"] = SAY_UNIX
-        elif setting.reader in VERBATIM and re.fullmatch(r"([\"']).*\1|\s+.*|.*\s+", setting.value):
-            fixes[f"{where}: the value of {setting.name} is {setting.value!r}, quotes and spaces with it"] = SAY_PLAIN
+        if setting.reader in VERBATIM_READERS and not re.fullmatch(r"\w+", setting.name):
+            fixes[f"{where}: the name of the variable is {setting.name!r}, which nothing reads"] = NAME_FIX
+        elif setting.reader in VERBATIM_READERS and setting.value.endswith("\r"):
+            fixes[f"{where}: a carriage return is a part of the value of {setting.name}"] = LINE_END_FIX
+        elif setting.reader in VERBATIM_READERS and re.fullmatch(r"([\"']).*\1|\s+.*|.*\s+", setting.value):
+            fixes[f"{where}: the value of {setting.name} is {setting.value!r}, quotes and spaces with it"] = PLAIN_FIX
         elif near := variable_table.closest_name(setting.name):
-            fixes[f"{where}: {setting.name} is read by nothing: {near} is"] = SAY_NAME
-        elif INTERACTIVE.search(setting.file) and where not in harmful and not _is_set_for_jobs(inspection, setting):
+            fixes[f"{where}: {setting.name} is read by nothing: {near} is"] = NAME_FIX
+        elif (
+            INTERACTIVE_FILE.search(setting.file) and where not in harmful and not _is_set_for_jobs(inspection, setting)
+        ):
             problem = f"{where}: {setting.name} is for shells with a prompt: a job does not get it"
             fixes[problem] = "set it with ENV in the Dockerfile, or in the job"
     require(

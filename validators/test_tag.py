@@ -8,10 +8,12 @@ from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import resolved_plugin
 
-TAG = "an image is chosen by its tag: 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13, or cu128, py312"
+TAG_SOURCE = (
+    "an image is chosen by its tag: 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13, or cu128, py312"
+)
 VERSION = r"(\d+\.\d+(?:\.\d+)?)"
 # How a tag names a component; NCCL has a check of its own.
-COMPONENTS = {
+COMPONENT_PATTERNS = {
     "pytorch": rf"(?:py)?torch[-_]?{VERSION}",
     "cuda": rf"cu(?:da)?[-_]?(\d{{3}}|{VERSION[1:]}",
     "efa-installer": rf"efa[-_]?{VERSION}",
@@ -19,8 +21,8 @@ COMPONENTS = {
     "python": r"py(?:thon)?[-_]?(3\.?\d{1,2})",
     "base": r"((?:ubuntu|debian)\d[\d.]*)",
 }
-FIRST = re.compile(r"(\d+\.\d+\.\d+)(?=$|[-_])")  # torch's, where the repository is named after it
-PACKED = re.compile(r"(\d+)(\d)")  # cu128
+LEADING_VERSION = re.compile(r"(\d+\.\d+\.\d+)(?=$|[-_])")  # torch's, where the repository is named after it
+PACKED_CUDA = re.compile(r"(\d+)(\d)")  # cu128
 PACKED_PYTHON = re.compile(r"(3)(\d+)")  # py312
 
 
@@ -29,12 +31,12 @@ def versions_in_tag(ref: str) -> dict[str, str]:
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
     versions_ = {
         component: match.group(1).rstrip(".")
-        for component, pattern in COMPONENTS.items()
+        for component, pattern in COMPONENT_PATTERNS.items()
         if (match := re.search(rf"(?<![A-Za-z0-9]){pattern}(?![\d.]*\d)", tag))
     }
-    if "torch" in name and (first := FIRST.match(tag)):
+    if "torch" in name and (first := LEADING_VERSION.match(tag)):
         versions_.setdefault("pytorch", first.group(1))
-    for component, packed in (("cuda", PACKED), ("python", PACKED_PYTHON)):
+    for component, packed in (("cuda", PACKED_CUDA), ("python", PACKED_PYTHON)):
         if match := packed.fullmatch(versions_.get(component, "")):
             versions_[component] = f"{match.group(1)}.{match.group(2)}"
     return versions_
@@ -59,7 +61,7 @@ def measured_in(inspection: Inspection) -> dict[str, str]:
     return {c: version for c, version in measured.items() if not inspection.stand_in_id("base" if c == "python" else c)}
 
 
-@pytest.mark.validator("label.tag", source=TAG)
+@pytest.mark.validator("label.tag", source=TAG_SOURCE)
 def test_tag(inspection: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
     stated, measured = versions_in_tag(inspection.subject.ref), measured_in(inspection)

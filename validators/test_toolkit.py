@@ -14,24 +14,24 @@ from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.compilers import compiling_packages, image_variables, missing_needs
 
-COMPILER = "nvcc --version"
-WHEEL = "nvidia-cuda-nvcc"
-COMPATIBLE = (
+NVCC_VERSION = "nvcc --version"
+NVCC_WHEEL = "nvidia-cuda-nvcc"
+COMPATIBILITY_SOURCE = (
     "CUDA's minor version compatibility: what is compiled for another major does not run with the image's libraries"
 )
 
-CODE = (
+CODE_SOURCE = (
     "NVIDIA's CUDA programming guide, Binary Compatibility and PTX Compatibility: real code runs within its major "
     "version, and PTX on later GPUs; facts/gpus.yaml"
 )
 MAX_SHOWN = 4
-OF_EVERY_JOB = re.compile(r"/(?:libtorch_cuda|libnccl)[\w.]*$")  # without which nothing runs
+ESSENTIAL_LIBRARY = re.compile(r"/(?:libtorch_cuda|libnccl)[\w.]*$")  # without which nothing runs
 
 
 @pytest.fixture
 def nvcc(inspection: Inspection) -> ToolRun:
     """Return what nvcc says of itself, found on the PATH or where toolkits are."""
-    run = (inspection.measured.tools or {}).get(COMPILER)
+    run = (inspection.measured.tools or {}).get(NVCC_VERSION)
     return run if run and run.path else pytest.skip("the image has no nvcc")
 
 
@@ -42,8 +42,8 @@ def compiles_for(inspection: Inspection, packages: MeasuredPackages | None) -> s
     """
     folders = packages.wheels.values() if packages else ()
     for wheels in folders:
-        if WHEEL in wheels:
-            return ".".join(wheels[WHEEL].split(".")[:2])
+        if NVCC_WHEEL in wheels:
+            return ".".join(wheels[NVCC_WHEEL].split(".")[:2])
     torch = inspection.measured.torch
     cuda = (
         inspection.expected.components.get("cuda")
@@ -66,7 +66,7 @@ def uses_nvcc(inspection: Inspection) -> bool:
     )
 
 
-@pytest.mark.validator("cuda.toolkit", source=COMPATIBLE, severity="warning")
+@pytest.mark.validator("cuda.toolkit", source=COMPATIBILITY_SOURCE, severity="warning")
 def test_toolkit(inspection: Inspection, nvcc: ToolRun, require: Requirement) -> None:
     """nvcc is on the PATH, and compiles for the image's CUDA."""
     required = compiles_for(inspection, inspection.measured.packages)
@@ -94,7 +94,7 @@ def runs_on(codes: list[str], capability: str) -> bool:
     return False
 
 
-@pytest.mark.validator("cuda.architectures", source=CODE)
+@pytest.mark.validator("cuda.architectures", source=CODE_SOURCE)
 def test_architectures(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """torch, NCCL and each package with code for GPUs have some for those of the instance type that was asked for."""
     instance = inspection.expected.instance or pytest.skip("no instance type was asked for: --instance")
@@ -119,5 +119,5 @@ def test_architectures(inspection: Inspection, libraries: Libraries, require: Re
         expected=f"code that runs on the {gpu} of {instance} ({name}) in each of {len(packages)}",
         actual="; ".join(lines[:MAX_SHOWN]) or "each has some",
         fix=f"install a release that has code for {name}, or compile it with TORCH_CUDA_ARCH_LIST={row.capability}",
-        severity=None if any(OF_EVERY_JOB.search(path) for path in lacking) else "warning",
+        severity=None if any(ESSENTIAL_LIBRARY.search(path) for path in lacking) else "warning",
     )

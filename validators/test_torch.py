@@ -14,13 +14,13 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import NCCL, explain_module, lacking_for_sure, missing_library, without_alternatives
+from validators.in_use import LIBNCCL, explain_module, lacking_for_sure, missing_library, without_alternatives
 from validators.python_packages import without_reported
 from validators.settings import component_versions, faults, with_others
 
-LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
-CALLED = re.compile(r"undefined symbol: (nccl\w*)")
-OF_VERSION = re.compile(r"undefined symbol: \w+, version (lib[\w.-]+\.so[\d.]*)")
+LOADER_SOURCE = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
+UNDEFINED_IN_NCCL = re.compile(r"undefined symbol: (nccl\w*)")
+UNDEFINED_VERSION = re.compile(r"undefined symbol: \w+, version (lib[\w.-]+\.so[\d.]*)")
 MAX_SHOWN = 4
 # CUDA's own libraries, but NCCL; other wheels bring code for a CUDA beside torch's, as nvidia-cutlass-dsl-libs-cu13.
 CUDA_WHEEL = re.compile(
@@ -47,13 +47,13 @@ def undefined_for_torch(libraries: Libraries) -> list[str]:
         fault
         for path in torch_libraries(libraries)
         for fault in libraries.closures[path].faults
-        if CALLED.search(fault)
+        if UNDEFINED_IN_NCCL.search(fault)
     ]
 
 
 def _calls(libraries: Libraries, undefined: list[str]) -> str:
     """Return what torch calls and its NCCL lacks, in a sentence; "" for nothing."""
-    names = list(dict.fromkeys(match.group(1) for fault in undefined if (match := CALLED.search(fault))))
+    names = list(dict.fromkeys(match.group(1) for fault in undefined if (match := UNDEFINED_IN_NCCL.search(fault))))
     file = linked_nccl(libraries)
     library = libraries.nccl.get(file)
     nccl = f"NCCL {library.version} at {file}" if library else "the NCCL that it gets"
@@ -63,7 +63,7 @@ def _calls(libraries: Libraries, undefined: list[str]) -> str:
 def other_nccl(libraries: Libraries) -> str:
     """Return the NCCL that torch gets in place of the wheel's; "" for none."""
     wheel, closures = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
-    files = {libraries_by_name[NCCL] for libraries_by_name in closures if NCCL in libraries_by_name}
+    files = {libraries_by_name[LIBNCCL] for libraries_by_name in closures if LIBNCCL in libraries_by_name}
     return next(iter(sorted(files - {wheel})), "") if wheel else ""
 
 
@@ -72,7 +72,7 @@ def nccl_at_fault(libraries: Libraries) -> bool:
     return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
 
 
-@pytest.mark.validator("torch.closure", source=LOADER)
+@pytest.mark.validator("torch.closure", source=LOADER_SOURCE)
 def test_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that torch needs is found, with what it calls of NCCL."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
@@ -128,7 +128,7 @@ def test_imports(
 
 def _stray_library(libraries: Libraries, why: str) -> str:
     """Return the file outside of wheels that torch gets and lacks a symbol; "" for none."""
-    match = OF_VERSION.search(why)
+    match = UNDEFINED_VERSION.search(why)
     files = [libraries.closures[path].libraries for path in torch_libraries(libraries)] if match else []
     taken = [names[match[1]] for names in files if match and match[1] in names]
     return next((file for file in taken if "-packages/" not in file), "")

@@ -36,50 +36,54 @@ from validators.python_packages import (
     without_reported,
 )
 
-PACKAGES = "facts/packages.yaml, each row with its source"
-TAGS = "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
-OPENS = (
+PACKAGE_SOURCE = "facts/packages.yaml, each row with its source"
+TAG_SOURCE = (
+    "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
+)
+OPEN_SOURCE = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
-COPIES = (
+COPY_SOURCE = (
     "ai-dynamo/dynamo, issue 6671, and ai-dynamo/nixl, issue 1668 (two UCX); ld.so(8): LD_LIBRARY_PATH comes before a "
     "library's run path"
 )
-BACKENDS = (
+BACKEND_SOURCE = (
     "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does; "
     "ai-dynamo/nixl, pull request 1567: UCX aborts where a wheel has its modules three times, and no links"
 )
-NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
-FOR_EFA = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
+NVSHMEM_LIBFABRIC = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
+NIXL_LIBFABRIC = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
 # Imported by cupy, which works on one GPU without it.
 CUPY_NCCL = re.compile(r".*-packages/cupy_backends/cuda/libs/nccl\.[\w.-]*so")
 NVSHMEM_UCX = "nvshmem_transport_ucx"  # which takes the loader's UCX, where there is one
-MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
-OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
-REFUSED = re.compile(r"undefined symbol: |version `")
-VERSION = re.compile(r"version `")
+UCX_MLX5 = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
+FABRIC_LIBRARIES = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
+REFUSAL = re.compile(r"undefined symbol: |version `")
+VERSION_REFUSAL = re.compile(r"version `")
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NUMBERED = re.compile(r"\d(?:_[a-z]+)?\.so")
-OF_WHEELS = re.compile(r"-packages/nvidia/[^/]+/lib$")  # in the run path of what finds other wheels by itself
-PROGRAM = re.compile(r"mpirun|orted|prted|ucx_info")
+NUMBERED_NAME = re.compile(r"\d(?:_[a-z]+)?\.so")
+WHEEL_RUN_PATH = re.compile(r"-packages/nvidia/[^/]+/lib$")  # in the run path of what finds other wheels by itself
+MPI_PROGRAM = re.compile(r"mpirun|orted|prted|ucx_info")
 NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
 MAX_SHOWN = 4
-BRINGS = {
+PACKAGES_BY_LIBRARY = {
     "libfabric": "the EFA installer",
     "libefa": "the EFA installer",
     "libgdrapi": "GDRCopy",
     "libmpi.so.12": "MPICH",
     "libmpi": "Open MPI",
 }
-BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
-BUILD_CUDA = (
+UCX_VERBS_FIX = (
+    "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
+)
+UCX_CUDA_FIX = (
     "copy UCX's whole lib/ucx, or configure UCX with --with-cuda, or install a wheel of NIXL, which brings its own"
 )
-LINK_UCX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
-UCX_FIX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
-BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
+UCX_LINK_FIX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
+ONE_UCX_FIX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
+NIXL_FIX = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
 
 
 def transports(inspection: Inspection, files: Files) -> list[str]:
@@ -87,15 +91,18 @@ def transports(inspection: Inspection, files: Files) -> list[str]:
     named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
     unlinked = [path for path in named if not files.libraries[path].target]
     idle = (
-        *(() if inspection.expected.fabric == "efa" else (NVSHMEM,)),
-        *((MELLANOX,) if inspection.expected.fabric else ()),
+        *(() if inspection.expected.fabric == "efa" else (NVSHMEM_LIBFABRIC,)),
+        *((UCX_MLX5,) if inspection.expected.fabric else ()),
     )
     return [path for path in unlinked if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
 
 
 def _bundled_by(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
-    packaged = [(next((BRINGS[start] for start in BRINGS if name.startswith(start)), ""), name) for name in names]
+    packaged = [
+        (next((PACKAGES_BY_LIBRARY[start] for start in PACKAGES_BY_LIBRARY if name.startswith(start)), ""), name)
+        for name in names
+    ]
     packages = [f"{package} {name}" for package, name in packaged if package]
     return f" ({', '.join(packages)})" if packages else ""
 
@@ -113,7 +120,11 @@ def fabric_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
 
     Names, and the loader's words.
     """
-    answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if inspection.expected.fabric == "efa" else {}
+    answers = (
+        {name: libraries.resolved[name].file for name in FABRIC_LIBRARIES}
+        if inspection.expected.fabric == "efa"
+        else {}
+    )
     paths = [file for file in answers.values() if file]
     lacks = {name for file in paths for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
     return lacks | {name for name, file in answers.items() if not file}
@@ -139,7 +150,7 @@ def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[st
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults = {path: words for path, words in faults.items() if path not in needed}
     for path in libraries.users:
-        versions = [fault for fault in closure(libraries, path).faults if VERSION.search(fault)]
+        versions = [fault for fault in closure(libraries, path).faults if VERSION_REFUSAL.search(fault)]
         calls = versions or ([] if lacking_by_path[path] else loader_refusals(closure(libraries, path), path))
         calls = [words for words in calls if words not in elsewhere]
         if calls and path not in faults and not libraries.glibc.get(path):
@@ -162,9 +173,9 @@ def _always_missing(inspection: Inspection, libraries: Libraries, path: str) -> 
         return [name for name in missing if on_path or name in libraries.absent]
     if WHEELS not in path:
         return [name for name in missing if name in libraries.absent]
-    if IMPORTED.fullmatch(path) or NUMBERED.search(base_name(path)):
+    if IMPORTED.fullmatch(path) or NUMBERED_NAME.search(base_name(path)):
         return []  # see module_faults; one for several versions is not the one that is taken
-    strays = any(OF_WHEELS.search(folder) for folder in libraries.users[path])
+    strays = any(WHEEL_RUN_PATH.search(folder) for folder in libraries.users[path])
     return [name for name in missing if STACK.match(name) and (name in libraries.absent or strays)]
 
 
@@ -202,17 +213,17 @@ def program_faults(inspection: Inspection, libraries: Libraries, programs: Itera
     for path in sorted(programs):
         missing = missing_in(libraries, path)
         reasons = [f"it finds no {describe_missing_libraries(inspection, missing)}"] if missing else []
-        reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]
+        reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSAL.search(fault)]
         if reasons:
             faults[path] = f"{path} does not start: {reasons[0].removeprefix(f'{path} cannot be loaded: ')}"
     return faults
 
 
-@pytest.mark.validator("transports.load", source=OPENS, severity="warning")
+@pytest.mark.validator("transports.load", source=OPEN_SOURCE, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
     transport_paths, cuda_modules = transports(inspection, files), module_faults(inspection, files, libraries)
-    programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
+    programs = [path for path in libraries.closures if MPI_PROGRAM.fullmatch(base_name(path))]
     elsewhere = fabric_faults(inspection, libraries)
     users = broken_users(inspection, libraries, elsewhere)
     if not transport_paths and not cuda_modules and not programs and not libraries.users and not users:
@@ -244,12 +255,12 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
 def _is_unused(inspection: Inspection, libraries: Libraries, path: str) -> bool:
     """Return whether a module is for what the image is not for: a plugin for EFA, or cupy's part for several GPUs."""
     fabric = inspection.expected.fabric
-    return (fabric != "efa" and FOR_EFA in path) or bool(
+    return (fabric != "efa" and NIXL_LIBFABRIC in path) or bool(
         not fabric and not libraries.nccl and CUPY_NCCL.fullmatch(path)
     )
 
 
-@pytest.mark.validator("transports.own", source=COPIES, severity="warning")
+@pytest.mark.validator("transports.own", source=COPY_SOURCE, severity="warning")
 def test_own(
     inspection: Inspection, files: Files, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
@@ -281,7 +292,7 @@ def test_own(
         f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     )
     two = two_ucx(libraries, transport_paths)
-    fixes = [*([f"{copies_fix}and the device's side disagree"] if by_path else []), *([UCX_FIX] if two else [])]
+    fixes = [*([f"{copies_fix}and the device's side disagree"] if by_path else []), *([ONE_UCX_FIX] if two else [])]
     require(
         not by_path and not two,
         expected="the libraries that each brings, and one UCX in a process",
@@ -359,7 +370,7 @@ def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
     return next((path for path in used if not homes & {f"{lib_folder(path)}/ucx", lib_folder(path)}), "")
 
 
-@pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
+@pytest.mark.validator("transports.backends", source=BACKEND_SOURCE, severity="warning")
 def test_backends(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL CUDA, and LIBFABRIC for EFA."""
     names = {_unmangled(path) for path in files.libraries}
@@ -371,19 +382,19 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
     faults = {}
     if without_cuda:
         faults[f"NIXL takes the UCX at {without_cuda}, which has no libuct_cuda.so: it moves no GPU memory"] = (
-            BUILD_CUDA
+            UCX_CUDA_FIX
         )
     if ucx and (path := without_verbs(files)):
         faults[f"UCX at {path} has no libuct_ib.so beside it, and takes TCP instead of InfiniBand, EFA or eRDMA"] = (
-            BUILD_UCX
+            UCX_VERBS_FIX
         )
     if ucx and (repeated := copies(files)):
         first, *others = repeated[0]
         more = f", and so are {len(repeated) - 1} other modules" if len(repeated) > 1 else ""
         problem = f"{first} and {', '.join(map(base_name, others))} are copies and no links{more}: UCX can load two"
-        faults[problem] = LINK_UCX
+        faults[problem] = UCX_LINK_FIX
     if nixl and "libplugin_LIBFABRIC" not in names:
-        faults["NIXL has no backend LIBFABRIC, and over EFA UCX emulates it, many times slower"] = BUILD_NIXL
+        faults["NIXL has no backend LIBFABRIC, and over EFA UCX emulates it, many times slower"] = NIXL_FIX
     require(
         not faults,
         expected="libuct_ib.so of UCX, and libplugin_LIBFABRIC.so beside libplugin_UCX.so of NIXL",
@@ -392,7 +403,7 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
     )
 
 
-@pytest.mark.validator("packages.python", source=TAGS, severity="warning")
+@pytest.mark.validator("packages.python", source=TAG_SOURCE, severity="warning")
 def test_python(packages: MeasuredPackages, require: Requirement) -> None:
     """What is compiled lies among the packages of the Python that it is for."""
     faults = []
@@ -409,7 +420,7 @@ def test_python(packages: MeasuredPackages, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("packages.broken", source=PACKAGES, severity="warning", fabric="any")
+@pytest.mark.validator("packages.broken", source=PACKAGE_SOURCE, severity="warning", fabric="any")
 def test_packages(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:

@@ -20,20 +20,20 @@ from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import EFA, FABRIC, closure, loads_nccl, provider_files, skip_if_broken
+from validators.in_use import LIBEFA, LIBFABRIC, closure, loads_nccl, provider_files, skip_if_broken
 from validators.settings import component_versions, faults, with_others
 from validators.toolruns import summary, tool_run
 
-OPENED = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
-LOADER = "ld.so(8): the order in which the dynamic loader searches"
-DEVINFO = "ibv_devinfo(1); without a device it ends with 255"
-PROVIDERS = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
-BROKEN = "facts/faults.yaml, each with its source"
-BESIDE = "rdma-core installs its libraries into the folder that has the one with its providers"
+OPEN_SOURCE = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
+LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
+DEVINFO_SOURCE = "ibv_devinfo(1); without a device it ends with 255"
+PROVIDER_SOURCE = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
+FAULT_SOURCE = "facts/faults.yaml, each with its source"
+FOLDER_SOURCE = "rdma-core installs its libraries into the folder that has the one with its providers"
 NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
 
 
-@pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO, fabric="any")
+@pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO_SOURCE, fabric="any")
 def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
     run = tool_run(inspection, libraries, "ibv_devinfo", "libfabric.closure")
@@ -59,7 +59,7 @@ def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
-@pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
+@pytest.mark.validator("verbs.provider", source=PROVIDER_SOURCE, fabric="any")
 def test_provider(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -85,7 +85,7 @@ def test_provider(
     )
 
 
-@pytest.mark.validator("verbs.loader", source=BESIDE, severity="warning", fabric="any")
+@pytest.mark.validator("verbs.loader", source=FOLDER_SOURCE, severity="warning", fabric="any")
 def test_verbs_loader(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -112,7 +112,7 @@ def test_verbs_loader(
     )
 
 
-@pytest.mark.validator("verbs.usable", source=OPENED, severity="warning")
+@pytest.mark.validator("verbs.usable", source=OPEN_SOURCE, severity="warning")
 def test_usable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """NCCL's own network for RDMA finds libibverbs with a provider, in an image that is for neither fabric."""
     if inspection.expected.fabric:
@@ -130,8 +130,8 @@ def test_usable(inspection: Inspection, files: Files, libraries: Libraries, requ
         if not driver
         else f"no lib*{next(iter(sorted(provider_suffixes(libraries))), '-rdmav*.so')} where it looks"
     )
-    fabric = libraries.resolved[FABRIC].file
-    with_efa = EFA in closure(libraries, fabric).libraries or EFA in closure(libraries, fabric).missing
+    fabric = libraries.resolved[LIBFABRIC].file
+    with_efa = LIBEFA in closure(libraries, fabric).libraries or LIBEFA in closure(libraries, fabric).missing
     without += f", and {base_name(fabric)} is built without EFA" if fabric and not with_efa else ""
     require(
         bool(file and providers and driver),
@@ -144,7 +144,7 @@ def test_usable(inspection: Inspection, files: Files, libraries: Libraries, requ
     )
 
 
-@pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
+@pytest.mark.validator("verbs.broken", source=FAULT_SOURCE, severity="warning", fabric="any")
 def test_verbs_broken(inspection: Inspection, require: Requirement) -> None:
     """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
     in_image = component_versions(inspection)
@@ -152,7 +152,7 @@ def test_verbs_broken(inspection: Inspection, require: Requirement) -> None:
     faults(inspection, in_image, "rdma-core").require_none(require, "an rdma-core", version)
 
 
-@pytest.mark.validator("verbs.suffix", source=PROVIDERS, severity="warning")
+@pytest.mark.validator("verbs.suffix", source=PROVIDER_SOURCE, severity="warning")
 def test_suffix(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
     in_use = libraries.resolved[VERBS].file
@@ -175,7 +175,7 @@ def test_suffix(inspection: Inspection, files: Files, libraries: Libraries, requ
     )
 
 
-@pytest.mark.validator("verbs.single", source=LOADER, severity="warning", fabric="any")
+@pytest.mark.validator("verbs.single", source=LOADER_SOURCE, severity="warning", fabric="any")
 def test_verbs_single(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:

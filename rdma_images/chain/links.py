@@ -30,7 +30,7 @@ PATH_LINKS = {
     "ib": ("network", "libibverbs", "verbs provider"),
 }
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
-SETTINGS = re.compile(
+NETWORK_VARIABLE = re.compile(
     r"NCCL_(?:NET|NET_PLUGIN|PLUGIN_P2P|(?:IB|IBEXT|UCX|UCX_RMA)_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+"
 )
 RDMA_CORE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -45,10 +45,10 @@ NO_DEVICE = re.compile(
 NO_DRIVER = re.compile(r"Failed to (?:resolve CUDA function|query CUDA)|CUDA driver|cuda\w*|libcuda\.so", re.IGNORECASE)
 NO_RUNTIME = "Failed to find CUDA Runtime library"
 DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
-GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
+GENERIC_WARNING = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
 NO_SUCH_FILE = "cannot open shared object file: No such file or directory"  # dlerror(3)
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
-WARNING = 2
+WARNING_LEVEL = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
 PROVIDER_VARIABLE = "FI_PROVIDER"
 TCP_PROVIDERS = ("tcp", "sockets", "net")  # of libfabric, each by its name in FI_PROVIDER
@@ -137,7 +137,7 @@ def nccl_link(inspection: Inspection) -> Link:
 def settings_link(inspection: Inspection, fabric: str) -> Link:
     """Return the link of the variables that may keep NCCL from this fabric."""
     environment, nccl = nccl_environment(inspection), nccl_in_use(inspection)
-    relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
+    relevant = {name: value for name, value in sorted(environment.items()) if NETWORK_VARIABLE.fullmatch(name)}
     net, providers = environment.get("NCCL_NET", "").lower(), environment.get(PROVIDER_VARIABLE)
     fault = ""
     if (net == "socket" and fabric != "none") or (fabric == "efa" and net == "ib"):
@@ -352,11 +352,11 @@ def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, st
 
     The first is "" where only a device or a driver is missing, which no image has.
     """
-    warnings = [line.text for line in run.log if line.level <= WARNING]
+    warnings = [line.text for line in run.log if line.level <= WARNING_LEVEL]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
         return f"{base_name(run.path)}: {reason}", ""
     has_gpu = bool(inspection.measured.network and inspection.measured.network.gpu)
-    specific_warnings = [text for text in warnings if not GENERIC.search(text)]
+    specific_warnings = [text for text in warnings if not GENERIC_WARNING.search(text)]
     if any(NO_DEVICE.search(line.text) for line in run.log):
         return "", ""
     if not has_gpu and any(NO_DRIVER.search(text) for text in warnings):

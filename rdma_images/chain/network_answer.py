@@ -7,7 +7,7 @@ from typing import get_args
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
-from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, SOCKET, rdma_links, without_fabric
+from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, SOCKET_NETWORK, rdma_links, without_fabric
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.plain import plain
@@ -138,7 +138,7 @@ def _outcome_by_nccl_net(inspection: Inspection) -> Outcome:
     Without that network NCCL does not go on with sockets.
     """
     network = nccl_environment(inspection).get("NCCL_NET", "").lower()
-    return "tcp" if network in ("", SOCKET) else "end"
+    return "tcp" if network in ("", SOCKET_NETWORK) else "end"
 
 
 def network_request(image_config: ImageConfig, measured: Measured, product: str = "") -> dict[str, object] | None:

@@ -19,9 +19,9 @@ from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
-BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
+IB_NETWORK = "ib"  # NCCL's name of its own network, for NCCL_NET
 NCCL_NETWORK = "NCCL's own"
-SOCKET = "socket"  # NCCL's name of its sockets
+SOCKET_NETWORK = "socket"  # NCCL's name of its sockets
 VERBS_PROVIDER = "verbs"  # of libfabric, for InfiniBand, RoCE and eRDMA
 IB_DISABLE = "NCCL_IB_DISABLE"  # which NCCL reads for its own network, and no plugin of SHARP
 SHARP = "nccl-rdma-sharp-plugins"
@@ -50,7 +50,7 @@ def rdma_links(inspection: Inspection, fabric: str, instance: str) -> Iterator[L
 def sharp_plugin(inspection: Inspection) -> str:
     """Return the plugin of HPC-X that NCCL prefers to its own network; "" for none."""
     file, environment = links.plugin_in_use(inspection), nccl_environment(inspection)
-    if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(inspection, file) != SHARP:
+    if environment.get("NCCL_NET", "").lower() == IB_NETWORK or _project(inspection, file) != SHARP:
         return ""
     return "" if _is_set(environment, sharp_disabling_variable(environment)) else file
 
@@ -96,7 +96,7 @@ def _settings_link(inspection: Inspection, fabric: str) -> Link:
     switched_off = f"{IB_DISABLE}={environment[IB_DISABLE]} switches NCCL's own InfiniBand and RoCE transport off"
     file, variable = links.plugin_in_use(inspection), sharp_disabling_variable(environment)
     project = _project(inspection, file)
-    if environment.get("NCCL_NET", "").lower() == BUILT_IN or not file or project in WITHOUT_VERBS:
+    if environment.get("NCCL_NET", "").lower() == IB_NETWORK or not file or project in WITHOUT_VERBS:
         return link.model_copy(update={"fault": switched_off})
     if project == SHARP:
         return link.model_copy(
@@ -119,13 +119,13 @@ def _network_link(inspection: Inspection, fabric: str) -> Link:
     if names_sharp and _is_set(environment, variable):
         fault = f"NCCL_NET={requested} names the network that {variable}={environment[variable]} switches off"
         return Link(name="network", how="executed" if run else "read", fault=fault)
-    if requested and requested.lower() not in (BUILT_IN, *_network_names(inspection, file)) and not names_sharp:
+    if requested and requested.lower() not in (IB_NETWORK, *_network_names(inspection, file)) and not names_sharp:
         if file and not run:
             return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
         fault = f"NCCL_NET={requested} names a network that the image does not have"
         return Link(name="network", how="executed", fault=fault)
     default = Link(name="network", value=NCCL_NETWORK, how="executed" if inspection.measured.network else "read")
-    if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, variable)):
+    if not file or requested.lower() == IB_NETWORK or (is_sharp and _is_set(environment, variable)):
         return default
     if project in WITHOUT_VERBS and (link := _link_beside_verbs(inspection, fabric, file, project, requested)):
         return link
@@ -180,9 +180,9 @@ def without_fabric(inspection: Inspection, fabric: str, _: str) -> Iterator[Link
         value = f"{requested} of {base_name(file)}, over libfabric's TCP"
         if obstacle := links.provider_obstacle(inspection, links.TCP_PROVIDERS, "TCP"):
             fault = f"NCCL_NET={requested} asks for {base_name(file)} alone, {obstacle}"
-    elif requested and requested.lower() not in (SOCKET, BUILT_IN) and file and not run:
+    elif requested and requested.lower() not in (SOCKET_NETWORK, IB_NETWORK) and file and not run:
         unknown = f"{file} was not run: it may be the network of NCCL_NET={requested}"
-    elif requested and requested.lower() != SOCKET:
+    elif requested and requested.lower() != SOCKET_NETWORK:
         fault = f"NCCL_NET={requested} asks for a network that needs a fabric"
     how: Evidence = "executed" if run else "read"
     yield Link(name="network", value=value, how=how, fault=fault, unknown=unknown)

@@ -18,8 +18,8 @@ from rdma_images.core.plain import plain
 # After these a container ends by itself, should this process be killed before it can end it.
 LIFETIME_SECONDS = 900
 MEMORY = "6g"  # import torch takes 1
-PROCESSES = 512
-SCRATCH, SCRATCH_SIZE = ("/tmp", "/var/tmp", "/run"), "64m"
+MAX_PROCESSES = 512
+SCRATCH_FOLDERS, SCRATCH_SIZE = ("/tmp", "/var/tmp", "/run"), "64m"
 LABEL = "io.rdma-images.under-test"
 # What keeps a container alive, from what most images have to what few have.
 KEEP_ALIVE_COMMANDS = (
@@ -87,7 +87,7 @@ def entry_container(
     It is removed after the block. It is as sealed as `box`, whose volumes it shares, and is the image's in everything
     else: user, environment, folder. Only SCRATCH may be written to, in memory. Raises docker's errors.
     """
-    scratch = {folder: f"size={SCRATCH_SIZE}" for folder in SCRATCH if folder not in box.mounted}
+    scratch = {folder: f"size={SCRATCH_SIZE}" for folder in SCRATCH_FOLDERS if folder not in box.mounted}
     container = client.containers.create(image, list(command), tmpfs=scratch, **_seal(image, box.mounted))
     try:
         yield container
@@ -146,7 +146,7 @@ def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "mem_limit": MEMORY,
         "memswap_limit": MEMORY,
-        "pids_limit": PROCESSES,
+        "pids_limit": MAX_PROCESSES,
         "log_config": LogConfig(type="none"),
         "init": False,
         "healthcheck": {"test": ["NONE"]},

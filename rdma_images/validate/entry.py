@@ -21,7 +21,7 @@ from rdma_images.validate.probes import settings
 LIMIT = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
-AROUND = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
+ENVIRONMENT_MARK = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
 # The engine's words about what it does not start.
 NOT_STARTED = re.compile(rb"Error response from daemon|OCI runtime|failed to (?:create|start)")
 FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
@@ -60,7 +60,7 @@ def command(entry: list[str]) -> list[str]:
 
 def printed_environment(out: bytes) -> dict[str, str] | None:
     """Return the environment that the command printed; None if it did not start."""
-    text, separator, _ = out.partition(AROUND)[2].partition(AROUND)
+    text, separator, _ = out.partition(ENVIRONMENT_MARK)[2].partition(ENVIRONMENT_MARK)
     if not separator:
         return None
     pairs = (record.partition("=") for record in text.decode("utf-8", "replace").split("\0"))

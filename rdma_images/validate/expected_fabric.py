@@ -8,7 +8,7 @@ from rdma_images.inspection.measurements import Measured
 
 # Of its packages for eRDMA: ibverbs-providers 56.2-1.0.3 for jammy, in a third party's record of August 2026. Those of
 # distributions are such as 50.0-2ubuntu0.2.
-ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
+ALIBABA_VERSION = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
 def expected_image(image_config: ImageConfig, measured: Measured, image: Image | None) -> Expected:
@@ -59,7 +59,7 @@ def guess_fabric(image_config: ImageConfig, measured: Measured) -> tuple[Fabric 
         if name in packages:
             return "erdma", f"guessed: the package {name} is installed"
     for name in ("ibverbs-providers", "libibverbs", "libibverbs1"):
-        if ALIBABAS.search(packages.get(name, "")):
+        if ALIBABA_VERSION.search(packages.get(name, "")):
             return "erdma", f"guessed: {name} {packages[name]} is Alibaba's"
     if eadm := next((path for path in files if base_name(path) == "eadm"), None):
         return "erdma", f"guessed: Alibaba's tool for eRDMA is here ({eadm})"

@@ -12,7 +12,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.inspection import HistoryStep, ImageConfig
 from rdma_images.validate.probes import leftovers
 
-UNPACKING = 1800  # seconds that the engine may take to unpack an image of tens of gigabytes
+UNPACK_SECONDS = 1800  # seconds that the engine may take to unpack an image of tens of gigabytes
 
 
 def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
@@ -90,7 +90,7 @@ def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
     try:
         return list(api.history(digest))
     except NotFound:
-        usual, api.timeout = api.timeout, UNPACKING
+        usual, api.timeout = api.timeout, UNPACK_SECONDS
         client.containers.create(digest, ["/unpacked"], network_mode="none").remove(v=True)
         api.timeout = usual
         return list(api.history(digest))

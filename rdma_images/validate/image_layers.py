@@ -31,7 +31,7 @@ from rdma_images.validate.probes import leftovers, rootfs, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 MAX_CATEGORIES = 10_000
-SMALL = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
+MAX_TOPMOST_BYTES = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 Open = Callable[[str], IO[bytes]]
@@ -126,7 +126,7 @@ def topmost_holds_only(engine: Engine, image_config: ImageConfig, accepted: Call
         size = blob.seek(0, io.SEEK_END)
         blob.seek(0)
         with open_layer(blob) as archive:
-            return size <= SMALL and all(map(accepted, stream.members(archive)))
+            return size <= MAX_TOPMOST_BYTES and all(map(accepted, stream.members(archive)))
 
 
 def _layer_digests(image_config: ImageConfig, open_blob: Open) -> list[str]:

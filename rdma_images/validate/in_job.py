@@ -16,21 +16,21 @@ from rdma_images.validate import measure_host, probing, suite
 from rdma_images.validate.answers import mark_lost, parse_answers
 from rdma_images.validate.probes.measure import MARK
 
-WIDTH = 800  # characters of a line: a launcher that puts its own words before lines breaks long ones
+MAX_PART_LENGTH = 800  # characters of a line: a launcher that puts its own words before lines breaks long ones
 MAX_ANSWER_BYTES = 64 << 20  # bytes of one node's answers, unpacked
-PART = re.compile(r"rdma-images-node (\S+) ([0-9a-f]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
+ANSWER_PART = re.compile(r"rdma-images-node (\S+) ([0-9a-f]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
 # One process of a node measures it. The ranks' files of NCCL's logs are the job's, and would take the log of a probe's
 # own all-reduce. One line, for launchers that write a command into YAML as it is.
 SHELL_PREFIX = (
     'test "${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}" = 0 || exit 0; unset NCCL_DEBUG_FILE; '
     "PATH=$PATH:/opt/venv/bin:/usr/bin:/usr/local/bin:/opt/conda/bin; "
 )
-START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('%s')))"
-PRINT = f"""
+BOOTSTRAP = "exec(__import__('zlib').decompress(__import__('base64').b64decode('%s')))"
+PRINT_PROGRAM = f"""
 import base64, socket, subprocess, sys, zlib
 done = subprocess.run([sys.executable, "-c", PROBES, *NAMES], stdout=subprocess.PIPE)
 answer = base64.b64encode(zlib.compress(done.stdout, 9)).decode()
-parts = [answer[n : n + {WIDTH}] for n in range(0, len(answer), {WIDTH})]
+parts = [answer[n : n + {MAX_PART_LENGTH}] for n in range(0, len(answer), {MAX_PART_LENGTH})]
 checksum = "%08x" % zlib.crc32(answer.encode())
 for n, part in enumerate(parts, 1):
     print("rdma-images-node", socket.gethostname(), checksum, "%d/%d" % (n, len(parts)), part, flush=True)
@@ -39,9 +39,9 @@ for n, part in enumerate(parts, 1):
 
 def command(tiers: Sequence[str]) -> tuple[str, ...]:
     """Return what a rank runs so that its node is measured for `tiers`."""
-    program = f"PROBES={probing.payload()!r}\nNAMES={list(probe_names(*tiers))!r}\n{PRINT}"
+    program = f"PROBES={probing.payload()!r}\nNAMES={list(probe_names(*tiers))!r}\n{PRINT_PROGRAM}"
     packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
-    return ("/bin/sh", "-c", f'{SHELL_PREFIX}exec python3 -c "{START % packed}"')
+    return ("/bin/sh", "-c", f'{SHELL_PREFIX}exec python3 -c "{BOOTSTRAP % packed}"')
 
 
 def parse_measurements(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
@@ -52,7 +52,7 @@ def parse_measurements(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, 
     """
     parts: dict[tuple[str, str, int], dict[int, str]] = {}  # by node, answer and how many there are
     for line in lines:
-        if match := PART.search(line):
+        if match := ANSWER_PART.search(line):
             parts.setdefault((plain(match[1]), match[2], int(match[4])), {})[int(match[3])] = match[5]
     nodes: dict[str, Measured] = {}
     for (node, _, total), pieces in parts.items():

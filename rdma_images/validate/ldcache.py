@@ -17,13 +17,13 @@ from rdma_images.validate.probes import conditions, libraries, loader
 from rdma_images.validate.probes.libraries import linkage
 from rdma_images.validate.probes.rootfs import Root
 
-MAGIC = b"glibc-ld.so.cache1.1"
+CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 HEADER, ENTRY = 48, 24  # bytes, glibc's sysdeps/generic/dl-cache.h
-DEFAULT = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+DEFAULT_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 # The loader, as programs name it: Debian's also knows the folder that it lies in itself, /usr/lib/x86_64-linux-gnu.
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 MAX_CACHE_BYTES = 32 << 20  # bytes: of a system with thousands of libraries it has 200,000
-PROGRAMS = ("no-library",)  # the loader lists programs, too
+PROGRAM_CONDITIONS = ("no-library",)  # the loader lists programs, too
 
 
 class ComputedLoader:
@@ -40,7 +40,7 @@ class ComputedLoader:
         self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
         self.cache = cache(root.start("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
-        self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT)))
+        self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT_FOLDERS)))
         self.linking = functools.lru_cache(maxsize=None)(lambda file: root.apply(linking.read_linking, file))
         self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.path_condition(root, file, machine))
         files = [file for word in loader.preloads(root, environment) if (file := self.find(word))]
@@ -68,7 +68,7 @@ class ComputedLoader:
         `loaded` are the libraries that the process has before, by name.
         """
         paths, missing = self.needed_by(path, loaded)
-        faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAMS else []
+        faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAM_CONDITIONS else []
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
         if not faults and not missing:
             files = [path, *paths.values(), *loaded.values()]
@@ -149,12 +149,12 @@ def cache(content: bytes) -> dict[str, tuple[str, ...]]:
 
     Empty for a cache that is not glibc's.
     """
-    start = content.find(MAGIC)
+    start = content.find(CACHE_MAGIC)
     if start < 0:
         return {}
     locations: dict[str, list[str]] = {}
     try:
-        (count,) = struct.unpack_from("<I", content, start + len(MAGIC))
+        (count,) = struct.unpack_from("<I", content, start + len(CACHE_MAGIC))
         for number in range(count):
             _flags, key, value = struct.unpack_from("<iII", content, start + HEADER + number * ENTRY)
             locations.setdefault(_text(content, start + key), []).append(_text(content, start + value))

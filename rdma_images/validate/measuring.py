@@ -24,7 +24,7 @@ from rdma_images.validate.probes.measure import LIMIT
 
 PROBE_LIMIT = 100.0  # seconds for all probes of one image, each of which has a limit of its own
 START_SECONDS = 20.0  # seconds for Python to start: a fraction of one on an idle machine
-EMULATED = 4.0  # times as long where the image's programs are emulated
+EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
 
 
 def measure(
@@ -62,7 +62,7 @@ def measure(
 
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
     """Return the container as a host, and how many times longer than usual it may take."""
-    time_factor = EMULATED if image_config.machine not in ("", platform.machine()) else 1.0
+    time_factor = EMULATION_FACTOR if image_config.machine not in ("", platform.machine()) else 1.0
     limits = (PROBE_LIMIT * time_factor, engine.environ(), START_SECONDS * time_factor)
     return transport.host(f"docker://{box.container.id}", *limits), time_factor
 

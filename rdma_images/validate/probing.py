@@ -19,7 +19,7 @@ from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
-START = """
+BOOTSTRAP = """
 import base64,json,sys,types,zlib
 sys.stdout.write("started\\n"); sys.stdout.flush()
 if sys.version_info<(3,8): sys.exit("python "+sys.version.split()[0]+" is older than 3.8")
@@ -44,7 +44,7 @@ def payload() -> str:
     """Return the probes as one Python program that needs nothing but an interpreter."""
     sources = [(name, (PROBES_FOLDER / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
-    return START % packed
+    return BOOTSTRAP % packed
 
 
 def modules() -> tuple[str, ...]:

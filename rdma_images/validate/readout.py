@@ -37,7 +37,7 @@ from rdma_images.validate.probes import (
 )
 from rdma_images.validate.probes.rootfs import SKIPPED, Root, RootEntry, renamed
 
-NAMES = re.compile(  # what probes read by its path
+READ_PATHS = re.compile(  # what probes read by its path
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/(?:METADATA|WHEEL)|.*/nccl\.h"
     r"|.*\.egg-info/PKG-INFO|.*/[\w.-]+-topo\.xml"
     r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|"
@@ -51,16 +51,16 @@ MAX_SECRETS_BYTES = 128 * CHUNK  # of files that a link may lead to
 MAX_LIBRARY_BYTES = 2048 * CHUNK
 MEMORY = 1024 * CHUNK  # bytes that reading may take
 SECONDS = 600  # of processor time
-KINDS = {
+FILE_TYPES = {
     tarfile.DIRTYPE: stat.S_IFDIR,
     tarfile.SYMTYPE: stat.S_IFLNK,
     tarfile.FIFOTYPE: stat.S_IFIFO,
     tarfile.CHRTYPE: stat.S_IFCHR,
     tarfile.BLKTYPE: stat.S_IFBLK,
 }
-FOLDER = stat.S_IFDIR | 0o755
+FOLDER_MODE = stat.S_IFDIR | 0o755
 EXPORT_PROBES = ("tree", "packages", "system", "settings")
-SUBJECT, ANSWERS = "subject.json", "answers.json"
+SUBJECT_FILE, ANSWERS_FILE = "subject.json", "answers.json"
 PROGRAM_READS = (libraries.linkage, stack_users.glibc_versions, linking.read_linking)
 
 
@@ -106,7 +106,7 @@ class Export(Root):
     def entry(self, path: str) -> RootEntry | None:
         """Return as Root.entry; the parents of exported entries count as folders."""
         return self._entries.get(path) or (
-            RootEntry(path, FOLDER, 0, "") if path == "/" or path in self._names else None
+            RootEntry(path, FOLDER_MODE, 0, "") if path == "/" or path in self._names else None
         )
 
     def names(self, folder: str) -> list[str]:
@@ -137,7 +137,7 @@ class Export(Root):
             file = self._entries.get("/" + member.linkname.removeprefix("./").lstrip("/"))
             if file:
                 return file._replace(path=path)
-        mode = member.mode | KINDS.get(member.type, stat.S_IFREG)
+        mode = member.mode | FILE_TYPES.get(member.type, stat.S_IFREG)
         target = member.linkname if member.issym() else ""
         size = len(target.encode("utf-8", "replace")) if target else member.size
         return RootEntry(path, mode, size, identity, target, member.uid, member.gid)
@@ -164,7 +164,7 @@ class Export(Root):
         if stack_users.is_program(entry) and member.size <= MAX_LIBRARY_BYTES:
             size = MAX_CONTENT_BYTES if is_named else leftovers.TEXT_LIMIT if may_hold_secret else conditions.HEAD
             self._read_library(member, entry, dict.fromkeys([*reads, *PROGRAM_READS]), size)
-        elif NAMES.fullmatch(entry.path) or is_named:
+        elif READ_PATHS.fullmatch(entry.path) or is_named:
             self._named_bytes += self._keep(member, entry, MAX_CONTENT_BYTES)
             if self._named_bytes > MAX_CONTENTS_BYTES:
                 raise ValueError(f"the records of its packages take more than {MAX_CONTENTS_BYTES} bytes")
@@ -211,7 +211,7 @@ def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = M
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as name:
         folder = Path(name)
-        (folder / SUBJECT).write_text(image_config.model_dump_json(), encoding="utf-8")
+        (folder / SUBJECT_FILE).write_text(image_config.model_dump_json(), encoding="utf-8")
         with (folder / "errors").open("wb") as errors:
             command = [*PYTHON, "-m", __name__, name, str(memory)]
             reading = subprocess.Popen(
@@ -223,7 +223,7 @@ def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = M
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
             return mark_lost(EXPORT_PROBES, f"the image's files could not be read: {problem}")
-        with (folder / ANSWERS).open("rb") as answers_file:
+        with (folder / ANSWERS_FILE).open("rb") as answers_file:
             return parse_answers(answers_file.read(transport.MAX_OUTPUT_BYTES), EXPORT_PROBES)
 
 
@@ -243,8 +243,8 @@ def main(folder: Path, memory: int) -> None:
     """Read an image's tar from standard input, and write the probes' answers into `folder`."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    image_config = ImageConfig.model_validate_json((folder / SUBJECT).read_bytes())
-    (folder / ANSWERS).write_bytes(encoded_answers(sys.stdin.buffer, folder, image_config))
+    image_config = ImageConfig.model_validate_json((folder / SUBJECT_FILE).read_bytes())
+    (folder / ANSWERS_FILE).write_bytes(encoded_answers(sys.stdin.buffer, folder, image_config))
 
 
 def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) -> bytes:

@@ -18,7 +18,7 @@ from rdma_images.inspection.inspection import Inspection
 LIMIT = 120  # seconds: the validators only relate what was measured
 NO_TESTS = 5  # pytest.ExitCode.NO_TESTS_COLLECTED; importing pytest takes 0.1 s
 # Plugins of pytest: one writes into the checkout, the others collect garbage at the end for what validators never do.
-UNUSED = ("cacheprovider", "unraisableexception", "threadexception")
+UNUSED_PLUGINS = ("cacheprovider", "unraisableexception", "threadexception")
 INPUTS = (
     "validators/**/*.py",
     "validators/*.yaml",
@@ -137,7 +137,7 @@ def options(inspection_file: Path, checks_file: Path, tiers: tuple[str, ...]) ->
     return [
         *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
         *("-p", "rdma_images.validate.pytest_plugin"),
-        *(word for name in UNUSED for word in ("-p", f"no:{name}")),
+        *(word for name in UNUSED_PLUGINS for word in ("-p", f"no:{name}")),
         *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "-o", "addopts="),
         *(f"--inspection={inspection_file}", f"--checks={checks_file}", f"--tiers={','.join(tiers)}"),
     ]

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC
+from rdma_images.validate.ldcache import CACHE_MAGIC, DEFAULT_FOLDERS, ENTRY, HEADER
 from rdma_images.validate.probes.rootfs import Root, RootEntry
 from tests.incidents import elf_files
 
@@ -200,9 +200,9 @@ class IncidentImage(IncidentData):
     def loader_cache(self) -> bytes:
         """Return what ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
         lines = [f.text.splitlines() for p, f in sorted(self.files.items()) if p.startswith("/etc/ld.so.conf.d/")]
-        folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
+        folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT_FOLDERS])
         links = LinkRoot(self.files)
-        real = {folder: links.real(folder) if folder not in DEFAULT else folder for folder in folders}
+        real = {folder: links.real(folder) if folder not in DEFAULT_FOLDERS else folder for folder in folders}
         names = {
             posixpath.join(folder, name): name
             for folder in folders
@@ -304,5 +304,5 @@ def loader_cache(names_by_path: Mapping[str, str]) -> bytes:
         after = index + len(name.encode()) + 1
         entries += struct.pack("<iIIIQ", 0x0303, index, after, 0, 0)
         index = after + len(path.encode()) + 1
-    head = (MAGIC + struct.pack("<II", len(names_by_path), len(strings))).ljust(HEADER, b"\0")
+    head = (CACHE_MAGIC + struct.pack("<II", len(names_by_path), len(strings))).ljust(HEADER, b"\0")
     return head + entries + strings

@@ -11,11 +11,11 @@ from typing import Any
 
 from rdma_images.validate.probes import packages, rootfs
 
-HEAD = 256 * 1024  # bytes of a METADATA: torch's names 60 license files
-RECORD = 64 << 20  # bytes; torch's has 2 million
-COPYRIGHT = 2 << 20  # bytes of a Debian copyright file; perl's has 0.3 million
-LINE = 300  # characters of a value that is kept
-FILES = 300  # license files of one wheel
+MAX_METADATA_BYTES = 256 * 1024  # bytes of a METADATA: torch's names 60 license files
+MAX_RECORD_BYTES = 64 << 20  # bytes; torch's has 2 million
+MAX_COPYRIGHT_BYTES = 2 << 20  # bytes of a Debian copyright file; perl's has 0.3 million
+MAX_VALUE_LENGTH = 300  # characters of a value that is kept
+MAX_LICENSE_FILES = 300  # license files of one wheel
 MAX_ROW_LENGTH = 8192  # characters of a row of RECORD; a path of Linux has at most 4096 bytes
 LICENSE_FILE = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)[^/]*)", re.IGNORECASE)
 VENDORED = re.compile(r".+/([^/]+)-([^/-]+)\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)")
@@ -23,7 +23,7 @@ LIBRARY = re.compile(r"[^/]+\.so(?:\.\d+)*")
 # Libraries of others that wheels bring along: what auditwheel copies goes to a folder of this ending, and some builds
 # put them beside their own. Source: the wheels of torch 2.15, numpy 2.5, nixl-cu13 1.5 and mooncake 0.3 themselves.
 BUNDLED_FOLDER = ".libs/"
-OTHERS = re.compile(
+FOREIGN_LIBRARY = re.compile(
     r"lib(?:gomp|gfortran|quadmath|stdc\+\+|openblas|scipy_openblas|crypto|ssl|curl|z|zstd|numa|fabric|uc[pst]m?|ibverbs"
     r"|rdmacm|mlx5|efa|nl-3|nl-route-3|hwloc|pciaccess|protobuf|grpc|abseil|event|jsoncpp|glog|gflags|boost)[-_.\d].*"
 )
@@ -48,14 +48,14 @@ def package_contents(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any
 
 def wheel(root: rootfs.Root, record: str) -> dict[str, Any]:
     """Return what the METADATA at `record`, and the RECORD beside it, say of a wheel."""
-    head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
+    head = (root.text(record, MAX_METADATA_BYTES) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
     head = re.sub(r"\n[ \t]+", " ", head)
     fields: dict[str, list[str]] = {}
     for key, value in re.findall(r"^([A-Za-z-]+): *(.*)$", head, re.MULTILINE):
-        fields.setdefault(key.lower(), []).append(value.strip()[:LINE])
+        fields.setdefault(key.lower(), []).append(value.strip()[:MAX_VALUE_LENGTH])
     first = {key: values[0] for key, values in fields.items()}
     required = [line for line in fields.get("requires-dist", ()) if "extra ==" not in line.replace("'", '"')]
-    files, bundled, vendored = recorded_files(root.text(posixpath.dirname(record) + "/RECORD", RECORD) or "")
+    files, bundled, vendored = recorded_files(root.text(posixpath.dirname(record) + "/RECORD", MAX_RECORD_BYTES) or "")
     authors = ("author", "maintainer", "author-email", "maintainer-email")
     return {
         "license": first.get("license-expression", ""),
@@ -82,9 +82,9 @@ def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, st
         if len(row) < 2:
             continue
         name = row[0].rpartition("/")[2]
-        if LICENSE_FILE.search(row[0]) and len(licenses) < FILES:
+        if LICENSE_FILE.search(row[0]) and len(licenses) < MAX_LICENSE_FILES:
             licenses.append(row[0])
-        elif LIBRARY.fullmatch(name) and (BUNDLED_FOLDER in row[0] or OTHERS.fullmatch(name)):
+        elif LIBRARY.fullmatch(name) and (BUNDLED_FOLDER in row[0] or FOREIGN_LIBRARY.fullmatch(name)):
             bundled[row[0]] = hexadecimal(row[1])
         elif match := VENDORED.fullmatch(row[0]):
             vendored[packages.NAME.sub("-", match.group(1)).lower()] = match.group(2)
@@ -104,10 +104,10 @@ def debian_package(root: rootfs.Root, fields: dict[str, str]) -> dict[str, Any]:
     """Return what dpkg's database and its copyright file say of a Debian package."""
     depends = re.split(r"[,|]", ",".join(fields.get(key, "") for key in ("Pre-Depends", "Depends")))
     path = "/usr/share/doc/{}/copyright".format(fields["Package"])
-    copyright_file = root.text(path, COPYRIGHT)
+    copyright_file = root.text(path, MAX_COPYRIGHT_BYTES)
     return {
         "architecture": fields.get("Architecture", ""),
-        "supplier": fields.get("Maintainer", "")[:LINE],
+        "supplier": fields.get("Maintainer", "")[:MAX_VALUE_LENGTH],
         "depends": sorted({name for name in (re.split(r"[ (:]", part.strip())[0] for part in depends) if name}),
         "licenses": copyright_licenses(copyright_file or ""),
         "copyright": path if copyright_file is not None else "",
@@ -125,7 +125,7 @@ def copyright_licenses(copyright_file: str) -> list[str]:
         names = [
             "/" + name.rstrip(".") for name in re.findall(r"/usr/share/common-licenses/([\w.+-]+)", copyright_file)
         ]
-    return sorted({name[:LINE] for name in names})
+    return sorted({name[:MAX_VALUE_LENGTH] for name in names})
 
 
 def efa_packages(root: rootfs.Root) -> list[str]:

@@ -15,7 +15,7 @@ from rdma_images.validate.probes import elf
 
 TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)[\w-]*\.so")
 PASSED_OVER = ("torch", "functorch", "nvidia", "triton")  # folders of site-packages whose libraries torch loads itself
-ABSENT = re.compile(r"(\S+): cannot open shared object file")
+MISSING_LIBRARY = re.compile(r"(\S+): cannot open shared object file")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 DRIVER_MISSING = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
 GPU = "/dev/nvidiactl"
@@ -83,7 +83,7 @@ def _missing_library(fault: str, path: str) -> str | None:
     Returns:
         None where site-packages have none.
     """
-    name, symbol = ABSENT.match(fault), UNDEFINED.search(fault)
+    name, symbol = MISSING_LIBRARY.match(fault), UNDEFINED.search(fault)
     if name:
         return next((other for other in _libraries(()) if os.path.basename(other) == name[1]), None)
     if symbol:

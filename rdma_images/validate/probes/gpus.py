@@ -12,7 +12,7 @@ from rdma_images.validate.probes import allreduce, devices, elf, libraries, load
 
 SIZES = (1 << 22, 1 << 26, 1 << 30)  # bytes
 # What makes an image insist on its network, taken away: NCCL may choose, and so may libfabric.
-LIFTED = {"NCCL_NET": None, "FI_PROVIDER": None}
+WITHOUT_REFUSAL = {"NCCL_NET": None, "FI_PROVIDER": None}
 # Without an EFA device the plugin and libfabric work all the same over TCP. libfabric's own trace shows the memory
 # that the plugin registers.
 OVER_TCP = {"FI_PROVIDER": "tcp", "FI_HOOK": "trace", "FI_LOG_LEVEL": "trace", "FI_LOG_SUBSYS": "domain"}
@@ -53,7 +53,7 @@ def possible_runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
     shared = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
     runs = {}
     if count > 1:
-        runs["default"] = allreduce.all_reduce(count, LIFTED if refuses else {}, SIZES)
+        runs["default"] = allreduce.all_reduce(count, WITHOUT_REFUSAL if refuses else {}, SIZES)
     if count and (over["device"] or over["plugin"]):
         settings = {**shared, **({} if over["device"] else OVER_TCP)}
         runs["two-nodes"] = allreduce.all_reduce(2, settings, SIZES[:2], nodes=2)

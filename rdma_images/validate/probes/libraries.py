@@ -215,7 +215,7 @@ class ImageLoader:
         if self.waited:
             return {"path": "", "file": "", "error": "not asked: %s" % self.waited}
         answer = loader.resolved(name, requiring_file)
-        self.waited = "%s: %s" % (name, loader.LATE) if answer["error"] == loader.LATE else ""
+        self.waited = "%s: %s" % (name, loader.LATE_ANSWER) if answer["error"] == loader.LATE_ANSWER else ""
         return answer
 
     def closure(self, path: str, bound: bool = True, _loaded: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class ImageLoader:
         if why:
             return {"libraries": {}, "missing": [], "faults": [], "error": "not asked: %s" % why}
         answer = loader.closure(path, bound)
-        self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE)), "")
+        self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE_ANSWER)), "")
         return answer
 
     def loaded_path(self, name: str, requiring_file: str) -> str:

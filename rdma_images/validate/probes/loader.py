@@ -16,7 +16,7 @@ PRELOADED = "/etc/ld.so.preload"
 MAX_PRELOADED_BYTES = 1 << 16  # bytes
 LIMIT = 10  # seconds for one question to the loader
 MAX_ANSWER_BYTES = 1 << 20  # bytes of its answer: torch's is some 10,000
-FIND = """
+FIND_PROGRAM = """
 import ctypes, sys
 class Map(ctypes.Structure):
     _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
@@ -28,7 +28,7 @@ ask(library._handle, 2, ctypes.byref(found))
 print(found.contents.name.decode())
 """
 RTLD_NOW = 2  # as NCCL opens its plugins and libibverbs, src/os/linux.cc and src/misc/ibvsymbols.cc
-LATE = "opening it took more than %d s" % LIMIT
+LATE_ANSWER = "opening it took more than %d s" % LIMIT
 MAX_FAULTS = 20
 UNDEFINED = re.compile(r"(?:undefined symbol: |Error relocating )")
 MISSING = re.compile(r"cannot open shared object file|Error loading shared library")  # glibc's words, and musl's
@@ -37,7 +37,7 @@ MISSING = re.compile(r"cannot open shared object file|Error loading shared libra
 HARMLESS = re.compile(
     r"no version information available|weak version `|undefined symbol: _?Py|^ERROR: ld\.so: object .* from LD_PRELOAD"
 )
-LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9a-f]+\))?$")
+LIBRARY_LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9a-f]+\))?$")
 
 
 def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
@@ -86,10 +86,10 @@ def skipped(path: str) -> bool:
 
 
 def _opened(name: str) -> dict[str, Any]:
-    command = [sys.executable, "-I", "-S", "-c", FIND, name, str(RTLD_NOW)]
+    command = [sys.executable, "-I", "-S", "-c", FIND_PROGRAM, name, str(RTLD_NOW)]
     rc, out, err = tools.bounded(command, LIMIT, tools.MAX_OUTPUT_BYTES)
     if rc is None:
-        return {"path": "", "file": "", "error": LATE}
+        return {"path": "", "file": "", "error": LATE_ANSWER}
     path = out.decode("utf-8", "replace").strip()
     if rc == 0 and path:
         return {"path": path, "file": os.path.realpath(path), "error": ""}
@@ -117,7 +117,7 @@ def _refused(name: str) -> str:
         _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, MAX_ANSWER_BYTES, asking)
     except OSError:
         return ""
-    matches = (LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
+    matches = (LIBRARY_LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
     return next((m.group("path") for m in matches if m and m.group("name") == name and m.group("path")), "")
 
 
@@ -149,7 +149,7 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
     except OSError as error:
         return {**answer, "error": str(error)}
     if rc is None:
-        return {**answer, "faults": ["%s: %s" % (path, LATE)]}
+        return {**answer, "faults": ["%s: %s" % (path, LATE_ANSWER)]}
     return library_closure(out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
@@ -158,7 +158,7 @@ def library_closure(out: str, err: str) -> dict[str, Any]:
     libraries: dict[str, str] = {}
     missing = []
     for line in out.splitlines():
-        match = LINE.match(line)
+        match = LIBRARY_LINE.match(line)
         if not match:
             continue
         name, path = match.group("name"), match.group("path")

@@ -40,7 +40,7 @@ WORKDIR = "workdir="  # before the folder in which these begin
 NETWORK = "network="  # before what the probe of that name is asked, as JSON
 SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
 LIMIT = 90  # seconds for one probe
-WITH_GPUS = 400  # seconds where an all-reduce is among them
+GPU_LIMIT = 400  # seconds where an all-reduce is among them
 
 
 def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str] = ()) -> dict[str, Any]:
@@ -193,6 +193,6 @@ def main() -> None:
     only = [word[len(ONLY) :] for word in sys.argv[1:] if word.startswith(ONLY)]
     limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
     requests = [json.loads(word[len(NETWORK) :]) for word in sys.argv[1:] if word.startswith(NETWORK)]
-    limit = WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0]
+    limit = GPU_LIMIT if "gpus" in names else (*limits, LIMIT)[0]
     answers = measure(names, limit, volumes, user, entry, (*requests, None)[0], only, workdir)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

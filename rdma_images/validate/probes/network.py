@@ -11,14 +11,14 @@ from rdma_images.validate.probes import loader, plugin_host, tools
 
 LIMIT = 20  # seconds for one of them: a plugin starts in less than one
 MAX_EVENT_BYTES = 200000  # bytes of events
-COMPLAINTS = 20  # lines on the standard error
+MAX_COMPLAINTS = 20  # lines on the standard error
 GPU = "/dev/nvidiactl"
 VERBS = ("libibverbs.so", "libibverbs.so.1")  # as NCCL tries them: src/misc/ibvsymbols.cc, 2.18.5 to 2.30.7
 RUNTIME = "libcudart.so"
-PRODUCT = "OFI_NCCL_FORCE_PRODUCT_NAME"  # aws/aws-ofi-nccl src/nccl_ofi_system.c(pp), from 1.5.0
+PRODUCT_VARIABLE = "OFI_NCCL_FORCE_PRODUCT_NAME"  # aws/aws-ofi-nccl src/nccl_ofi_system.c(pp), from 1.5.0
 PRODUCT_FILE = "/sys/devices/virtual/dmi/id/product_name"
 SOME_PRODUCT = "unknown"  # 1.15.0 to 1.17.3 end with a segmentation fault where the machine names no product
-LOG = "FI_LOG_LEVEL"
+LOG_VARIABLE = "FI_LOG_LEVEL"
 
 
 def network(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,9 +34,9 @@ def network(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     environment = {name: value for name, value in os.environ.items() if name not in request["removed"]}
     environment.update(request["environment"])
-    environment.setdefault(LOG, "warn")
+    environment.setdefault(LOG_VARIABLE, "warn")
     if request["product"] or not _readable(PRODUCT_FILE):
-        environment.setdefault(PRODUCT, request["product"] or SOME_PRODUCT)
+        environment.setdefault(PRODUCT_VARIABLE, request["product"] or SOME_PRODUCT)
     plugins = []
     for name in request["names"]:
         plugins.append(_plugin(name, request, environment))
@@ -106,7 +106,7 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
     if rc != 0:
         answer["last"] = last
         answer["ended"] = "took more than %d s" % LIMIT if rc is None else _ending(rc)
-    answer["complaints"] = [line[:500] for line in err.splitlines() if line.strip()][-COMPLAINTS:]
+    answer["complaints"] = [line[:500] for line in err.splitlines() if line.strip()][-MAX_COMPLAINTS:]
     return answer
 
 

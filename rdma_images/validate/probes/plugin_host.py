@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-NOW = os.RTLD_NOW | os.RTLD_LOCAL  # NVIDIA/nccl src/plugin/plugin_open.cc: tryOpenLib
+OPEN_MODE = os.RTLD_NOW | os.RTLD_LOCAL  # NVIDIA/nccl src/plugin/plugin_open.cc: tryOpenLib
 DLINFO_LINKMAP = 2
 SILENT_LEVELS = (4, 5)  # ncclDebugLogLevel: ABORT and TRACE, which no user's log has
 MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -185,7 +185,7 @@ def opened(name: str) -> ctypes.CDLL | None:
     """Open a library as NCCL does, and say what came of it."""
     event(step="open", name=name)
     try:
-        library = ctypes.CDLL(name, mode=NOW)
+        library = ctypes.CDLL(name, mode=OPEN_MODE)
     except OSError as error:
         event(step="opened", name=name, error=str(error)[:MAX_LINE_BYTES])
         return None

@@ -22,7 +22,7 @@ TOOLKIT = "/usr/local/cuda"  # where pytorch/pytorch, torch/utils/cpp_extension.
 STARTED_NVCC = re.compile(r"(?:^|[\s=\"'])(/[\w./+-]+/bin/nvcc)(?=[\s\"']|$)", re.MULTILINE)
 MAX_WRAPPER = 4096  # bytes of a script that starts nvcc
 NVCC_OF_A_WHEEL = ("nvidia/cu13/bin/nvcc", "nvidia/cuda_nvcc/bin/nvcc")  # below a folder of packages
-INIT = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
+INIT_PROGRAMS = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 PASSES_ON = re.compile(r'^\s*(?:exec\s+)?(?:\w+\s+)?"\$@"', re.MULTILINE)
 LAST_EXEC = re.compile(r"^exec\s+(/[\w./+-]+)(?=\s|$)", re.MULTILINE)
@@ -40,7 +40,7 @@ BUILT_IN = re.compile(
 )
 SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 PYTHON = re.compile(r".*/(?:python|pypy)[\w.]*")
-LINE = 256  # bytes: Linux reads as many of a script's first line (BINPRM_BUF_SIZE)
+MAX_FIRST_LINE_BYTES = 256  # bytes: Linux reads as many of a script's first line (BINPRM_BUF_SIZE)
 MAX_SCRIPT = 1 << 20  # bytes of a script
 MAX_SCRIPTS = 3000  # files of the folders on PATH
 MAX_NAMES = 40
@@ -162,7 +162,7 @@ def start_fault(root: rootfs.Root, path: str, program: str) -> tuple[str, str]:
         return "", ""
     if not entry.mode & 0o111:
         return NO_RIGHT, ""
-    head = root.start(program, LINE) or b""
+    head = root.start(program, MAX_FIRST_LINE_BYTES) or b""
     if not head.startswith(b"#!"):
         text = bool(head) and not head.startswith(b"\x7fELF") and all(byte > 31 or byte in b"\t\n\r" for byte in head)
         return NO_FORMAT if text else "", ""
@@ -204,7 +204,7 @@ def started(root: rootfs.Root, path: str, entry: Sequence[str], workdir: str) ->
         }
         if fault:
             return
-        if name in INIT:
+        if name in INIT_PROGRAMS:
             while words and words[0].startswith("-"):
                 words.pop(0)
         elif name in SHELLS or PYTHON.fullmatch("/" + name):

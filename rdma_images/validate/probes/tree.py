@@ -10,7 +10,7 @@ from typing import Any
 
 from rdma_images.validate.probes import access, conditions, leftovers, rootfs
 
-LISTED = re.compile(
+LISTED_NAME = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile|gdrapi|mpi)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
@@ -39,7 +39,7 @@ MODULE = re.compile(
 IMPORTED = re.compile(r".*/(?:(?!lib)[^/]+|[^/]+(?:\.cpython-3\d+[\w-]*|\.abi3))\.so")  # those that Python imports
 USER_WRITABLE = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
 # What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
-STARTS = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
+JOB_PROGRAM = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MAX_ENTRIES = 200  # entries of a list that grows with the image
 MAX_SIZES = 40
 # Where users have scripts. Python imports from "/" in the probes, too: a name in this list is no module of torch's.
@@ -76,7 +76,7 @@ def summary(
             libraries[entry.path] = _library_facts(entry)
         if is_folder or (is_library and not entry.target):
             owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
-        if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and STARTS.fullmatch(name):
+        if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and JOB_PROGRAM.fullmatch(name):
             secure.append(entry.path)
         if open_to_all(entry.mode) and not _is_lock(entry) and len(writable) < MAX_ENTRIES:
             writable.append(entry.path)
@@ -122,7 +122,7 @@ def concerns_fabric(path: str) -> bool:
 
 
 def _is_library(path: str, name: str) -> bool:
-    return bool(LISTED.fullmatch(name) or EXTENSION.fullmatch(path) or MODULE.fullmatch(path))
+    return bool(LISTED_NAME.fullmatch(name) or EXTENSION.fullmatch(path) or MODULE.fullmatch(path))
 
 
 def note_leftover(

@@ -6,7 +6,7 @@ import pytest
 from docker.errors import ImageNotFound, NotFound
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.validate.image_config import UNPACKING, read_image_config
+from rdma_images.validate.image_config import UNPACK_SECONDS, read_image_config
 
 
 def test_an_image_that_the_engine_has_not_is_a_wrong_use() -> None:
@@ -28,4 +28,4 @@ def test_an_engine_has_time_to_unpack_a_large_image() -> None:
     client.api.history.side_effect = [NotFound("no snapshot"), []]
     client.containers.create.side_effect = create
     read_image_config(client, "large")
-    assert (waited, client.api.timeout) == ([UNPACKING], 60)
+    assert (waited, client.api.timeout) == ([UNPACK_SECONDS], 60)

@@ -208,13 +208,13 @@ def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
 
     def late(name: str, requiring_file: str | None) -> dict[str, str]:
         requests.append(requiring_file or name)
-        return {"path": "", "file": "", "error": loader.LATE}
+        return {"path": "", "file": "", "error": loader.LATE_ANSWER}
 
     monkeypatch.setattr(loader, "resolved", late)
     loaders = libraries.ImageLoader({})
-    assert loaders.resolved("libefa.so.1")["error"] == loader.LATE
-    assert loaders.resolved("libfabric.so.1")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
-    assert loaders.closure("/x")["error"] == f"not asked: libefa.so.1: {loader.LATE}"
+    assert loaders.resolved("libefa.so.1")["error"] == loader.LATE_ANSWER
+    assert loaders.resolved("libfabric.so.1")["error"] == f"not asked: libefa.so.1: {loader.LATE_ANSWER}"
+    assert loaders.closure("/x")["error"] == f"not asked: libefa.so.1: {loader.LATE_ANSWER}"
     assert requests == ["libefa.so.1"]
 
 

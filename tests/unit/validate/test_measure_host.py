@@ -256,10 +256,10 @@ def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("count", "insists", "plugin", "device", "runs"),
     [
-        (2, "Libfabric", "/p", False, {"default": gpus.LIFTED, "two-nodes": gpus.OVER_TCP, "refusal": {}}),
+        (2, "Libfabric", "/p", False, {"default": gpus.WITHOUT_REFUSAL, "two-nodes": gpus.OVER_TCP, "refusal": {}}),
         (8, "Libfabric", "/p", True, {"default": {}, "two-nodes": {}}),
         (2, "", "/p", False, {"default": {}, "two-nodes": gpus.OVER_TCP}),
-        (2, "IB", "", False, {"default": gpus.LIFTED, "refusal": {}}),
+        (2, "IB", "", False, {"default": gpus.WITHOUT_REFUSAL, "refusal": {}}),
         (2, "IB", "", True, {"default": {}, "two-nodes": {}}),
         (2, "", "", False, {"default": {}}),
         (1, "IB", "", False, {"refusal": {"NCCL_TESTS_DEVICE": "0"}}),

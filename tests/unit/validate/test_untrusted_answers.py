@@ -128,7 +128,7 @@ def test_a_cache_that_is_real_and_ones_that_are_not() -> None:
     if path.exists():
         assert any(name.startswith("libc.so") for name in ldcache.cache(path.read_bytes()))
     assert ldcache.cache(b"") == {}
-    assert ldcache.cache(ldcache.MAGIC + b"\xff" * 60) == {}
+    assert ldcache.cache(ldcache.CACHE_MAGIC + b"\xff" * 60) == {}
 
 
 def test_the_fabric_is_known_said_or_guessed() -> None:

@@ -7,7 +7,7 @@ from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobPart, Launch
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
 from rdma_images.nccl_logs.verdict import logs_channels
-from rdma_images.validate.probes.tree import LISTED
+from rdma_images.validate.probes.tree import LISTED_NAME
 
 # What decides how ranks reach each other, and is of no use where mpirun or docker alone reads it.
 READ_BY_RANKS = re.compile(r"(?:NCCL|TORCH_NCCL|FI|OFI_NCCL|UCX|GLOO|NVSHMEM)_\w+")
@@ -262,7 +262,7 @@ def _may_contain(name: str, mounts: Collection[str], libraries: Collection[str])
         return any(path.rpartition("/")[2] == name for path in libraries)
     if (
         "$" in name
-        or not LISTED.fullmatch(name.rpartition("/")[2])
+        or not LISTED_NAME.fullmatch(name.rpartition("/")[2])
         or name.startswith(tuple(f"{mount}/" for mount in mounts))
     ):
         return True
