@@ -324,7 +324,7 @@ def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries,
 
 @pytest.mark.validator("user.account", source=ACCOUNT_SOURCE, severity="warning")
 def test_account(inspection: Inspection, files: Files, require: Requirement) -> None:
-    """The image's user has a name, a home and a /tmp to write to."""
+    """The image's user has a name, and a home, caches and a /tmp to write to."""
     user = files.user
     if not user or not user.number:
         pytest.skip("the image runs as root")
@@ -335,11 +335,19 @@ def test_account(inspection: Inspection, files: Files, require: Requirement) -> 
     faults = {} if named else {no_name: f"useradd --uid {user.number} with a name"}
     if home and not user.may_write.get(home, True):
         faults[f"the image runs as {name}, who may not write to HOME={home}"] = "set HOME to the user's own folder"
+    told = {"HOME"} if home else set()  # above, where the image sets it
+    for variable, (path, folder) in user.unwritable.items():
+        if variable in told:
+            continue
+        absent = f": it is not there, and {folder} is not {name}'s" if path != folder else ""
+        faults[f"the image runs as {name}, who may not write to {variable}={path}{absent}"] = (
+            f"RUN install -d -o {user.number} {path}"
+        )
     if not user.may_write.get("/tmp", True):
         faults[f"the image runs as {name}, who may not write to /tmp"] = "chmod 1777 /tmp"
     require(
         not faults,
-        expected="a name, and the right to write to its home and /tmp",
+        expected="a name, and the right to write to its home, caches and /tmp",
         actual="; ".join(faults) or "all of it",
         fix="; ".join(faults.values()),
     )

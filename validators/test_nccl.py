@@ -246,6 +246,11 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
     wheels = nccl_wheels(inspection)
     if not wheels:
         pytest.skip("no NCCL wheel is installed")
+    packages = inspection.measured.packages
+    in_folders = (
+        [{name for name in folder if name in wheels} for folder in packages.wheels.values()] if packages else []
+    )
+    wheels = {name: wheels[name] for name in max(in_folders, key=len, default=wheels)}
     require(
         len(wheels) == 1,
         expected="one wheel of nvidia-nccl-cu*",

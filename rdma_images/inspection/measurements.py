@@ -37,6 +37,7 @@ class FileUser(MeasuredValue):
     number: int
     named: bool
     may_write: dict[str, bool]
+    unwritable: dict[str, tuple[str, str]] = Field(default_factory=dict)  # see probes/access.py
 
 
 class Files(MeasuredValue):

@@ -153,7 +153,8 @@ def _replace_files(files: Files, old_files: Files, new_files: Files) -> Files:
     user = files.user and files.user.model_copy(
         update={
             "may_write": {p: may for p, may in files.user.may_write.items() if not _is_users(p)}
-            | (new_files.user.may_write if new_files.user else {})
+            | (new_files.user.may_write if new_files.user else {}),
+            "unwritable": new_files.user.unwritable if new_files.user else files.user.unwritable,
         }
     )
     return Files(

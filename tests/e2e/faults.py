@@ -200,7 +200,7 @@ FAULTS = (
     ImageFault(
         "libraries.readable",
         "the plugin's folder is root's alone, and the image is not",
-        (f"RUN chmod 700 {OFI} && echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000"),
+        (f"RUN chmod 700 {OFI} && echo 'u:x:1000:1000::/tmp:/bin/sh' >> /etc/passwd", "USER 1000"),
         besides=("user.memlock",),
     ),
     ImageFault(
@@ -218,7 +218,9 @@ FAULTS = (
     ),
     ImageFault("user.account", "a user without a name", ("USER 4242",), besides=("user.memlock",)),
     ImageFault(
-        "user.memlock", "a user that is not root", ("RUN echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000")
+        "user.memlock",
+        "a user that is not root",
+        ("RUN echo 'u:x:1000:1000::/tmp:/bin/sh' >> /etc/passwd", "USER 1000"),
     ),
     ImageFault(
         "transports.load",

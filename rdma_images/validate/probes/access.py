@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+from rdma_images.validate.probes import rootfs
 
 
 class Ownership(NamedTuple):
@@ -67,6 +70,32 @@ def blocking_path(path: str, user: User, owned: dict[str, Ownership]) -> str:
         if folder in owned and not _may(owned[folder], user, stat.S_IXOTH):
             return folder
     return "" if path not in owned or _may(owned[path], user, stat.S_IROTH) else path
+
+
+def home(text: str, passwd: str) -> str:
+    """Return the home of the user that an image names, by its /etc/passwd; "" for one without a name."""
+    name = text.partition(":")[0]
+    return next((row[5] for row in _rows(passwd) if name in (row[0], row[2]) and len(row) > 5), "")
+
+
+def unwritable(user: User, folders: Mapping[str, str], root: rootfs.Root) -> dict[str, list[str]]:
+    """Return the `folders`, by a name, that `user` may neither write to nor make.
+
+    Each with its path and the folder that refuses: the nearest one above that is there.
+    """
+    refused = {}
+    for name, path in folders.items():
+        folder, owned = os.path.normpath(path), {}
+        while folder != "/" and not os.path.isdir(root.folder + root.real(folder)):
+            folder = os.path.dirname(folder)
+        real = root.real(folder)
+        steps = real.split("/")
+        for above in ("/".join(steps[:count]) or "/" for count in range(1, len(steps) + 1)):
+            found = os.stat(root.folder + above)
+            owned[above] = Ownership(found.st_mode, found.st_uid, found.st_gid)
+        if not may_write(real, user, owned):
+            refused[name] = [path, folder]
+    return refused
 
 
 def may_write(folder: str, user: User, owned: dict[str, Ownership]) -> bool:

@@ -51,6 +51,7 @@ def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str]
     root, elf_files = rootfs.Root(), stack_users.ElfFiles()
     entries = elf_files.noted(root.entries(volumes, only))
     summary = tree.summary(entries, root, lambda: system.user(user, root))
+    _note_unwritable(summary, user, root)
     files = summary["libraries"]
     loaders, folders = libraries.ImageLoader(files), packages.this_python(root, only)
     facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders, elf_files)
@@ -62,7 +63,14 @@ def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any
     root = root or rootfs.Root()
     tops = filter(None, map(root.entry, tree.USER_FOLDERS))
     entries = itertools.chain(tops, root.entries((), tree.USER_FOLDERS))
-    return tree.summary(entries, root, lambda: system.user(user, root))
+    summary = tree.summary(entries, root, lambda: system.user(user, root))
+    _note_unwritable(summary, user, root)
+    return summary
+
+
+def _note_unwritable(summary: dict[str, Any], user: str, root: rootfs.Root) -> None:
+    if summary["user"]:
+        summary["user"]["unwritable"] = system.unwritable(user, root, os.environ)
 
 
 def settings_of_system(entry: Sequence[str] = (), workdir: str = "", only: Collection[str] = ()) -> dict[str, Any]:

@@ -126,7 +126,9 @@ def image_tree(folder: Path, files: dict[str, str]) -> rootfs.Root:
 
 def whole(root: rootfs.Root) -> Files:
     """Return the tree's files as they are measured."""
-    return Files.model_validate(tree.summary(root.entries(), root, lambda: system.user("trainer", root)))
+    summary = tree.summary(root.entries(), root, lambda: system.user("trainer", root))
+    summary["user"]["unwritable"] = system.unwritable("trainer", root, os.environ)
+    return Files.model_validate(summary)
 
 
 def user_files(root: rootfs.Root) -> Files:

@@ -6,6 +6,8 @@ import shutil
 import socket
 import struct
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -255,6 +257,28 @@ def test_a_user_without_a_name_and_where_it_may_write() -> None:
     assert [path for path in owned if access.may_write(path, named, owned)] == ["/tmp", "/home/app"]
     assert [path for path in owned if access.may_write(path, nameless, owned)] == ["/tmp"]
     assert all(access.may_write(path, access.ROOT, owned) for path in owned)
+
+
+@pytest.fixture
+def entered_by_all() -> Iterator[Path]:
+    """Return a folder that every user may enter, as no folder of pytest's."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_folders_that_a_user_can_neither_write_to_nor_make(entered_by_all: Path) -> None:
+    root, user = entered_by_all, access.User(4242, frozenset({4242}))
+    (root / "open").mkdir()
+    (root / "open").chmod(0o777)
+    (root / "shut").mkdir(0o755)
+    (root / "link").symlink_to("shut")
+    folders = {"HF_HOME": "open/hub/a", "HOME": "shut/app", "TMPDIR": "link", "TRITON_HOME": "open"}
+    paths = {name: f"{root}/{folder}" for name, folder in folders.items()}
+    refused = {"HOME": [paths["HOME"], f"{root}/shut"], "TMPDIR": [paths["TMPDIR"], paths["TMPDIR"]]}
+    assert access.unwritable(user, paths, Root()) == refused
+    assert access.home("app", PASSWD) == access.home("1000:5", PASSWD) == "/home/app"
+    assert access.home("4711", PASSWD) == ""
 
 
 def test_a_user_or_group_that_nobody_knows() -> None:

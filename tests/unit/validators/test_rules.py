@@ -120,6 +120,23 @@ def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> Non
     assert check.fix.startswith("update the driver, or install the cuda-compat of CUDA ")
 
 
+@pytest.mark.parametrize(
+    ("unwritable", "words"),
+    [
+        ({"HOME": ["/home/app", "/home"]}, "HOME=/home/app: it is not there, and /home is not app's"),
+        ({"HF_HOME": ["/models", "/models"]}, "HF_HOME=/models"),
+        ({}, ""),
+    ],
+)
+def test_a_home_that_is_not_there_and_caches_of_the_images_user(unwritable: dict[str, list[str]], words: str) -> None:
+    data = case(user="app").model_dump()
+    user = {"number": 1000, "named": True, "may_write": {"/tmp": True}, "unwritable": unwritable}
+    data["measured"]["tree"]["files"]["user"] = user
+    check = suite_here.checks(Inspection.model_validate(data))["user.account"]
+    assert check.outcome == ("failed" if words else "passed")
+    assert check.actual == (f"the image runs as app, who may not write to {words}" if words else "all of it")
+
+
 def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> None:
     """It was measured before files of settings were, and on no other driver, toolkit or user than root."""
     skipped = {check.id: check.reason for check in suite_here.checks(case()).values() if check.outcome != "passed"}
