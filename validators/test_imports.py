@@ -21,6 +21,7 @@ LIBRARY_PATH = re.compile(r"(/\S+\.so[\w.]*): ")
 FILE_SUFFIX = re.compile(r" \(/[^()]*\)$")  # Python's own words about a module that lacks a name
 NUMPY_COMPLAINT = re.compile(r"compiled using NumPy 1\.x cannot be run in NumPy (\S+)")
 RECORD_FOLDER = re.compile(r"([\w.]+)-[^/]*\.(?:dist|egg)-info$")
+SIZE_COMPLAINT = re.compile(r"numpy\.\w+ size changed")
 MAX_SHOWN = 4
 
 
@@ -140,13 +141,16 @@ def _without_libraries(inspection: Inspection, package: UnopenedLibraries) -> st
 def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
     """Return which packages cannot be imported, and why: of a missing module, who requires it."""
     first, *others = group
+    importing = list(dict.fromkeys(fault.package for fault in group))
+    if first.lost and not first.shadow:
+        package, _, file = first.lost.partition(": ")
+        failing = ", ".join(importing[:MAX_SHOWN])
+        return f"{package} is not as it was installed ({file}): {failing} cannot be imported: {first.words}"
     if absent := absent_requirement(inspection, first):
-        importing = list(dict.fromkeys(fault.package for fault in group))
         more = f" and {len(importing) - MAX_SHOWN} more" if len(importing) > MAX_SHOWN else ""
         return f"{absent}: {', '.join(importing[:MAX_SHOWN])}{more} cannot be imported"
     if first.shadow:
-        shadowed = ", ".join(dict.fromkeys(fault.package for fault in group))
-        return f"{first.shadow}: {shadowed} {first.version} cannot be imported: {first.words}"
+        return f"{first.shadow}: {', '.join(importing[:MAX_SHOWN])} {first.version} cannot be imported: {first.words}"
     module = "" if first.module == first.package.replace("-", "_") else f" ({first.module})"
     subject = f"{first.package} {first.version}{module}"
     names = list(dict.fromkeys(fault.package for fault in others if fault.package != first.package))
@@ -154,14 +158,25 @@ def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
     path, words = LIBRARY_PATH.search(first.words), FILE_SUFFIX.sub("", first.words) or first.error
     if numpy := NUMPY_COMPLAINT.search(words):
         verb = "cannot be imported" if first.error else "cannot use NumPy"
-        return f"{subject} {verb}: a module of it was compiled for NumPy 1, and NumPy {numpy[1]} is installed{more}"
+        module = (
+            f"a module of {first.through[-1]}" if first.through[-1:] not in ([], [first.package]) else "a module of it"
+        )
+        return f"{subject} {verb}: {module} was compiled for NumPy 1, and NumPy {numpy[1]} is installed{more}"
     if path:
         words = explain_module(path[1], first.words[path.start() :], torch_version(inspection))
+    if SIZE_COMPLAINT.search(words):
+        words = f"it was compiled for another NumPy than {_version(inspection, 'numpy')}: {words}"
     if missing := missing_library(words):
         words = f"it finds no {describe_missing_libraries(inspection, missing)}"
     if first.missing and first.through[-1:] not in ([], [first.package]):
         words = f"{first.through[-1]} imports {first.missing}, which is not installed"
     return f"{subject} cannot be imported: {words}{more}"
+
+
+def _version(inspection: Inspection, package: str) -> str:
+    """Return the version of a package that is installed."""
+    packages = inspection.measured.packages
+    return dict(packages.installed).get(package, "the installed one") if packages else "the installed one"
 
 
 def _fix(inspection: Inspection, fault: FailedImport) -> str:
@@ -172,6 +187,9 @@ def _fix(inspection: Inspection, fault: FailedImport) -> str:
         return f"pip install '{absent.text}'"
     if missing := missing_library(fault.words):
         return f"install the package of the system that has {missing[0]}: `apt-file search {missing[0]}` names it"
+    if fault.lost and not fault.shadow:
+        package = fault.lost.partition(":")[0].replace(" ", "==")
+        return f"pip install --force-reinstall --no-deps {package}"
     if fault.shadow:
         return "take the folder away that comes first, or install there what belongs together"
     if fault.missing == "pkg_resources":

@@ -218,6 +218,7 @@ class FailedImport(MeasuredValue):
     missing: str = ""
     required: bool = False
     shadow: str = ""
+    lost: str = ""  # the file of a package on the way that is not as it was installed
 
 
 class HiddenModule(MeasuredValue):

@@ -140,8 +140,9 @@ def imported_packages(workdir: str = "") -> dict[str, Any] | None:
     `workdir`: see shadows.failing.
     Each of "failed" has package, version, module, the exception's type and words, whether these are `certain`, that is
     the same on every machine, the packages that it went `through`, and the module `missing`, with whether the package
-    in which it is missing requires it; and the `shadow` that explains it: what comes before what, and by what. The type
-    is "" where the import works and NumPy complains of it. None where there is nothing to import.
+    in which it is missing requires it; and what explains it: the `shadow`, what comes before what and by what, and the
+    `lost` file of a package, "name version: file". The type is "" where the import works and NumPy complains of it.
+    None where there is nothing to import.
 
     What the want of a GPU, of a network or of a file system to write to brings about is in neither, nor is what takes
     too long, nor a module that others than the GPU stack's packages lack and do not require.
@@ -477,6 +478,8 @@ def describe_failed_import(
     owners = context.owners
     through = list(_packages_in_traceback(error, owners))
     within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
+    top = missing.partition(".")[0]
+    route = [*through, owners[top].name] if top in owners else through
     shadow = shadows.of_failure(link, context.shadows, _required_modules(within, package, owners))
     return {
         **answer,
@@ -487,6 +490,7 @@ def describe_failed_import(
         "missing": missing,
         "required": _is_required(missing, within, owners),
         "shadow": str(shadow or ""),
+        "lost": _lost_file(route, owners),
     }
 
 
@@ -503,8 +507,20 @@ def _required_modules(within: Distribution, package: Distribution, owners: Mappi
 def _is_required(missing: str, within: Distribution, owners: Mapping[str, Distribution]) -> bool:
     """Return whether a module that is not there has to be: it is required, of an installed package, or was Python's."""
     top = missing.partition(".")[0]
-    is_part = "." in missing and top in owners
-    return is_part or top in ONCE_STANDARD or packages.NAME.sub("-", top).lower() in within.requires
+    is_required = packages.NAME.sub("-", top).lower() in within.requires
+    return is_required or top in ONCE_STANDARD or _is_part(missing, owners)
+
+
+def _is_part(missing: str, owners: Mapping[str, Distribution]) -> bool:
+    """Return whether a module is one of an installed package."""
+    return "." in missing and missing.partition(".")[0] in owners
+
+
+def _lost_file(route: Sequence[str], owners: Mapping[str, Distribution]) -> str:
+    """Return the last package of a route that lacks a file, or has another in its place, with that file."""
+    by_name = {owner.name: owner for owner in owners.values()}
+    damaged = [by_name[name] for name in route if name in by_name and by_name[name].lost]
+    return "%s %s: %s" % (damaged[-1].name, damaged[-1].version, damaged[-1].lost) if damaged else ""
 
 
 def _with_release(words: str, error: BaseException, owners: Mapping[str, Distribution]) -> str:

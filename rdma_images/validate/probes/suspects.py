@@ -54,16 +54,16 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def lost_file(folder: str, files: Mapping[str, int]) -> str:
-    """Return the first module of Python that a package's RECORD lists and that is not there, or has another size.
+    """Return the first module that a package's RECORD lists and that is not there, else one of another size.
 
     "" where all are as they were installed.
     """
+    changed = ""
     for path, size in files.items():
         if path.endswith((".py", ".so")) and path[0] not in "./":
             try:
                 found = os.stat("%s/%s" % (folder, path)).st_size
             except OSError:
                 return path
-            if size > 1 and found != size:
-                return path
-    return ""
+            changed = changed or (path if size > 1 and found != size else "")
+    return changed

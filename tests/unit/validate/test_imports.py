@@ -312,3 +312,10 @@ def test_a_file_of_the_working_directory_hides_what_is_imported_elsewhere(
     assert [(row["module"], row["first"], row["words"]) for row in answer["hidden"]] == (
         [(module, f"{job}/{file}", words)] if module else []
     )
+
+
+def test_a_file_that_is_not_as_it_was_installed_explains_what_fails(site: Path) -> None:
+    package(site, "models", requires="", files=("models/part.py",))
+    package(site, "user", requires="models", code="import models.part")
+    failed = {fault["package"]: fault for fault in imported()["failed"]}
+    assert failed["user"]["lost"] == "models 1.0: models/part.py"

@@ -167,3 +167,32 @@ def test_a_module_that_was_made_for_a_hidden_torch_is_told_once() -> None:
     merged = {**changes, "torch": torch}
     assert check_outcome("packages.imports", measured=merged).startswith(f"failed: {shadow}: torchvision 1.0 cannot")
     assert check_outcome("torch.extensions", measured=merged).startswith("skipped: what cannot be loaded")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words", "fix"),
+    [
+        (
+            failed("fastapi", "No module named 'web.parts'", lost="web 0.36.3: web/parts.py"),
+            "web 0.36.3 is not as it was installed (web/parts.py): fastapi cannot be imported: No module named "
+            "'web.parts'",
+            "pip install --force-reinstall --no-deps web==0.36.3",
+        ),
+        (
+            failed("learning", NUMPY, through=["learning", "scipy"]),
+            "learning 1.0 cannot be imported: a module of scipy was compiled for NumPy 1, and NumPy 2.3.5 is "
+            "installed",
+            "pip install 'numpy<2', or a release of learning that was compiled for NumPy 2",
+        ),
+        (
+            failed("pandas", "numpy.dtype size changed, may be incompatible", error="ValueError"),
+            "pandas 1.0 cannot be imported: it was compiled for another NumPy than 2.5.5: numpy.dtype size changed, "
+            "may be incompatible",
+            "see `python3 -c 'import pandas'` in the image, and install releases that belong together: `pip check` "
+            "names the requirements that are not met",
+        ),
+    ],
+)  # fmt: skip
+def test_what_explains_a_failure_comes_first(fault: dict[str, Any], words: str, fix: str) -> None:
+    (check,) = validators_called.checks(changed(measured=imports(fault)), {"packages.imports"})
+    assert (check.actual, check.fix) == (words, fix)
