@@ -2,7 +2,7 @@
 
 import builtins
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -139,14 +139,19 @@ def validate(
     if folder:
         options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
         options |= {"--job": job, **{f"--tier {name}": name in (tier or ()) for name in ("datapath", "multinode")}}
-        if excluded_options := ", ".join(option for option, value in options.items() if value):
-            raise RefusedError(f"--folder and {excluded_options} do not go together\nleave one out")
+        _refuse_beside("--folder", options)
         host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
     tiers = validation.parse_tiers(tier or (["device"] if host else ["multinode"] if job else None))
+    choice: dict[str, object] = {"--target": target, "--all": all, "--set": set, "--onto": onto}
+    if job:
+        question = {"--fabric": fabric, "--instance": instance}
+        _refuse_beside("--job", {"--host": host, "--image": image, **choice, **question})
     if job or "multinode" in tiers:
-        _multinode(job, tiers, json)
+        _multinode(job, tiers, verbose, json)
         return
-    if image or (host and not target and not all):
+    if image:
+        _refuse_beside("--image", choice)
+    if image or (host and not any(choice.values())):
         candidates = tuple(map(validation.ValidationCandidate, image or [""]))
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
@@ -159,7 +164,13 @@ def validate(
     _exit_on_failure(reports)
 
 
-def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
+def _refuse_beside(option: str, others: Mapping[str, object]) -> None:
+    """Raise RefusedError where one of the other options is given that would have no effect beside this one."""
+    if given := ", ".join(name for name, value in others.items() if value):
+        raise RefusedError(f"{option} and {given} do not go together\nleave one out")
+
+
+def _multinode(job: str, tiers: Sequence[str], verbose: bool, json: bool) -> None:
     """Validate the nodes of a job and the job itself, in its own pods or ranks."""
     from rdma_images.jobs.run import job_run, multinode
     from rdma_images.report import report_json, report_table
@@ -170,7 +181,7 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
     node_tiers = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
     image_report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
-    show(report_json(image_report) if json else report_table(image_report))
+    show(report_json(image_report) if json else report_table(image_report, verbose))
     _exit_on_failure([image_report])
 
 

@@ -5,6 +5,8 @@ import os
 import platform
 from pathlib import Path
 
+from testinfra.host import Host
+
 from rdma_images.chain import network_request
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line
@@ -30,18 +32,19 @@ UNSET = "***unset***"  # a variable that `conda env config vars unset` took away
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/etc", "/opt/amazon")  # where the libraries of this machine are
 
 
-def measure(host: str, tiers: tuple[str, ...]) -> Measured:
+def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
     """Return what the probes of `tiers` measure on `host`.
 
-    Raises RdmaImagesError where nothing there can run them. For "folder:///PATH" that is this machine with the
-    environment at PATH activated.
+    With the files, NCCL's part is played, too, on the `instance` type where one is given. Raises RdmaImagesError where
+    nothing there can run the probes. For "folder:///PATH" that is this machine with the environment at PATH activated.
     """
     names = probe_names(*tiers)
     try:
         if host.startswith(FOLDER_PREFIX):
-            measured = _measure_folder(Path(host.removeprefix(FOLDER_PREFIX)), names)
+            measured = _measure_folder(Path(host.removeprefix(FOLDER_PREFIX)), names, instance)
         else:
-            measured = probing.probe(transport.host(host, PROBE_SECONDS), names)
+            machine = transport.host(host, PROBE_SECONDS)
+            measured = _with_network(machine, probing.probe(machine, names), instance)
     except RuntimeError as error:  # testinfra's, with what ssh said
         complaint = getattr(error.args[0], "stderr", "").strip() if error.args else ""
         raise RdmaImagesError(
@@ -56,7 +59,16 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
     return measured.model_copy(update={"missing": {**unmeasured, **measured.missing}})
 
 
-def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
+def _with_network(machine: Host, measured: Measured | str, instance: str, python: str = "") -> Measured | str:
+    """Return what was measured with what the network plugin does there, where it has an NCCL of a known version."""
+    request = None if isinstance(measured, str) else network_request(host_config("", "", measured), measured, instance)
+    if isinstance(measured, str) or not request:
+        return measured
+    answer = probing.probe(machine, ("network",), request=request, python=python)
+    return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
+
+
+def _measure_folder(folder: Path, names: tuple[str, ...], instance: str) -> Measured | str:
     """Return what an environment's programs measure with this machine's libraries."""
     python = folder / "bin" / "python3"
     if not (python.is_symlink() or files.exists(python)):
@@ -66,15 +78,7 @@ def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
         return _read_folder(folder, environment, reason)
     machine = transport.host("local://", PROBE_SECONDS, environment)
     measured = probing.probe(machine, names, only=(*SYSTEM_FOLDERS, str(folder.resolve())), python=str(python))
-    if isinstance(measured, str):
-        return measured
-    request = network_request(host_config("", str(folder), measured), measured)
-    network_measurement = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
-    return (
-        measured
-        if isinstance(network_measurement, str)
-        else measured.model_copy(update={"network": network_measurement.network})
-    )
+    return _with_network(machine, measured, instance, str(python))
 
 
 def _activated_environment(folder: Path) -> dict[str, str]:

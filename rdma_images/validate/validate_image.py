@@ -113,7 +113,7 @@ def validate(
         engine: What has the image; None with a `host`.
         image: As planned; without it the image is validated against its own labels.
         build: As built; another image of that name is refused.
-        tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
+        tiers: "datapath" and a question come with "static", in one report; "device" and "gpu" need a `host`.
         host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
         question: Which fabric and instance type the chain is asked about.
         reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
@@ -123,13 +123,14 @@ def validate(
         RdmaImagesError: There is nothing to validate, or nobody answers.
     """
     chain.requested_fabric(*question)  # what is refused is refused before anything is measured
-    tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
+    if "datapath" in tiers or any(question):  # the question is answered from the files, which are of the tier static
+        tiers = tuple(dict.fromkeys(("static", *tiers)))
     run = _Validation(image, build, question, report_folder(ref, image, host, *question), progress)
     junit_file = run.folder / "report.xml"
     without = IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
     if host or engine is None:
         with suite.running_suite(tiers, junit_file, without) as compare:
-            image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
+            image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress, question.instance)
             return run.write_report(image_config, measured, compare)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
@@ -164,7 +165,9 @@ def _measure_in_engine(
         return image_config, measuring.measure(client, engine, image_config, progress, instance)
 
 
-def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Progress) -> tuple[ImageConfig, Measured]:
+def _measure_elsewhere(
+    ref: str, host: str, tiers: tuple[str, ...], progress: Progress, instance: str
+) -> tuple[ImageConfig, Measured]:
     """Return the configuration of the image that a host runs, and what was measured there."""
     if "datapath" in tiers:
         raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
@@ -172,7 +175,7 @@ def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Pr
 
     progress(f"validating {' on '.join(filter(None, (ref, host)))}")
     with report_waiting(progress, lambda: f"what {host} measures"):
-        measured = measure_host.measure(host, tiers)
+        measured = measure_host.measure(host, tiers, instance)
     return measure_host.host_config(ref, host, measured), measured
 
 

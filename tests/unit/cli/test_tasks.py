@@ -75,6 +75,12 @@ def test_a_refused_combination_is_not_built(invoke: Invoke) -> None:
         (["validate", "--folder", "e", "--job", "x"], "--folder and --job do not go together"),
         (["validate", "--folder", "e", "--tier", "datapath"], "--folder and --tier datapath do not go together"),
         (["validate", "--folder", "e", "--tier", "multinode"], "--folder and --tier multinode do not go together"),
+        (["validate", "--job", "j", "--fabric", "ib"], "--job and --fabric do not go together\nleave one out"),
+        (
+            ["validate", "--job", "j", "--image", "x", "--set", "nccl=2.30.7", "--instance", "p5.48xlarge"],
+            "--job and --image, --set, --instance do not go together",
+        ),
+        (["validate", "--image", "x", "--target", "efa-pytorch"], "--image and --target do not go together"),
     ],
 )
 def test_a_mistake_gets_a_sentence(invoke: Invoke, words: list[str], sentence: str) -> None:

@@ -17,7 +17,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.validate import measure_host, measuring, report_cache, suite
-from rdma_images.validate.validate_image import validate
+from rdma_images.validate.validate_image import ChainQuestion, validate
 
 CASE = Inspection.model_validate(
     json.loads((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text())
@@ -98,6 +98,21 @@ def test_stand_ins_are_known_by_the_build_and_by_the_image(monkeypatch: pytest.M
 
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers: Measured())
+    monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers, _instance: Measured())
     host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
     assert host_report.digest == ""
+
+
+def test_a_question_about_a_host_is_answered_from_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tier device measures no file: its answer was that no libnccl is there, and no check asked for the chain."""
+    asked: list[tuple[tuple[str, ...], str]] = []
+
+    def measure(_host: str, tiers: tuple[str, ...], instance: str) -> Measured:
+        asked.append((tiers, instance))
+        return Measured()
+
+    monkeypatch.setattr(measure_host, "measure", measure)
+    question = ChainQuestion(instance="p5.48xlarge")
+    host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://", question=question)
+    assert asked == [(("static", "device"), "p5.48xlarge")]
+    assert "chain.holds" in {check.id for check in host_report.checks}
