@@ -72,9 +72,7 @@ def find_variables(
 
     What goes wrong in some places alone is with what is slow: both are warnings.
     """
-    if inspection.expected.fabric is None and not (
-        inspection.measured.tree and inspection.measured.tree.libraries.nccl
-    ):
+    if not _uses_network(inspection):
         pytest.skip("the image has no NCCL, and is for neither fabric")
     environment, versions = table(), component_versions(inspection)
     network = inspection.measured.network
@@ -97,6 +95,24 @@ def find_variables(
             ranked = ending if row.effect == "harmful" else costing
             ranked.append(VariableFinding(origin, row.name, values[row.name], why, _newer(row, versions)))
     return ending + costing
+
+
+def _uses_network(inspection: Inspection) -> bool:
+    """Return whether the image is for a fabric, or has an NCCL."""
+    tree = inspection.measured.tree
+    return inspection.expected.fabric is not None or bool(tree and tree.libraries.nccl)
+
+
+def harmful_variables(inspection: Inspection) -> dict[str, str]:
+    """Return the variables, as NAME=value, that are reported as harmful: by each the check that does."""
+    if not _uses_network(inspection):
+        return {}
+    by_check = {"settings.harmful": in_files(inspection), "environment.harmful": environments(inspection)}
+    return {
+        f"{finding.name}={finding.value}": check
+        for check, where in by_check.items()
+        for finding in find_variables(inspection, "harmful", where)
+    }
 
 
 def avoiding(inspection: Inspection) -> set[str]:

@@ -20,7 +20,7 @@ from validators.in_use import (
     skip_if_broken,
     tried_plugin_names,
 )
-from validators.settings import environments, find_variables
+from validators.settings import harmful_variables
 
 PLUGIN_HOST_SOURCE = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
 ANSWER_DOCUMENT = "docs/reference/validators.md, The answer"
@@ -54,6 +54,9 @@ def test_holds(inspection: Inspection, files: Files, libraries: Libraries, requi
     if chain is None:
         raise RdmaImagesError("a chain was asked for a fabric, and there is none")
     broken = next((link for link in chain.links if link.fault), None)
+    reports = harmful_variables(inspection) if broken else {}
+    if broken and (check := next((reports[text] for text in reports if broken.fault.startswith(f"{text} ")), "")):
+        pytest.skip(f"{broken.fault}: see {check}")
     if broken and fabric == image_fabric:
         _skip_if_checked(inspection, files, libraries, broken)
     elif chain.outcome == "unknown":
@@ -75,10 +78,6 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
         pytest.skip(f"see {CHECKS_BY_LINK[link.name]}")
     if link.name == "libibverbs" and not provider_files(files, str(inspection.expected.fabric)):
         pytest.skip("the fabric's provider is not there: see verbs.provider")
-    if link.fault.startswith("NCCL_NET=") and any(
-        finding.name == "NCCL_NET" for finding in find_variables(inspection, "harmful", environments(inspection))
-    ):
-        pytest.skip("NCCL takes no other network than NCCL_NET names: see environment.harmful")
     nccl = nccl_in_use(inspection)
     names = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
     skip_if_broken(inspection, libraries, *names, LIBFABRIC, LIBEFA, VERBS)

@@ -27,6 +27,7 @@ from validators.settings import (
     component_versions,
     environments,
     find_variables,
+    harmful_variables,
     in_files,
     table,
     variables,
@@ -79,6 +80,12 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     return [row.network] if row.network else network_names, row.provider
 
 
+def refusing_variables(inspection: Inspection, fabric: str) -> list[str]:
+    """Return what makes NCCL refuse another network than the image's fabric, as NAME=value."""
+    networks, provider = insisted(fabric, component_versions(inspection).get(PLUGIN))
+    return [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
+
+
 def names(findings: list[VariableFinding]) -> str:
     """Return the names of the variables, each once."""
     return ", ".join(dict.fromkeys(finding.name for finding in findings))
@@ -114,11 +121,14 @@ def removal_fix(findings: list[VariableFinding]) -> str:
 def test_harmful(inspection: Inspection, require: Requirement) -> None:
     """No variable takes the fabric or the GPUs away."""
     findings = find_variables(inspection, "harmful", environments(inspection))
+    fabric, promise = inspection.expected.fabric, ""
+    if fabric and inspection.subject.label("fallback") == "refuse" and {NETWORK, PROVIDER} & {f.name for f in findings}:
+        promise = f"; the label says refuse: set {' and '.join(refusing_variables(inspection, fabric))}"
     require(
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
         actual=variables_text(inspection, findings),
-        fix=f"{removal_fix(findings)}: a job can set what it needs",
+        fix=f"{removal_fix(findings)}: a job can set what it needs{promise}",
     )
 
 
@@ -229,8 +239,10 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
     fabric, label = inspection.expected.fabric, inspection.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
     networks, provider = insisted(fabric, component_versions(inspection).get(PLUGIN))
-    environment = started_environment(inspection)
+    environment, reports = started_environment(inspection), harmful_variables(inspection)
     current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
+    if reported := [text for name, value in current.items() if (text := f"{name}={value}") in reports]:
+        pytest.skip(f"{reported[0]} takes the fabric away: see {reports[reported[0]]}")
     refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)
     if not label and not refuses:
         pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
@@ -244,7 +256,7 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
         if holds
         else f"{f'the label says {label}, and ' if label else ''}with {values} NCCL {does} TCP"
     )
-    required = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
+    required = refusing_variables(inspection, fabric)
     require(
         holds,
         expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"

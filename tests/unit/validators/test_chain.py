@@ -27,7 +27,6 @@ def chain_holds(inspection: Inspection, question: str) -> Check:
         ("erdma", NONE, "failed", "which FI_PROVIDER=efa keeps from eRDMA"),
         ("none", NONE, "failed", "which FI_PROVIDER=efa keeps from TCP"),
         ("none", {"NCCL_NET": ""}, "passed", "would use TCP sockets"),
-        ("ib", {"NCCL_NET": "Socket"}, "failed", "NCCL_NET=Socket asks for TCP sockets"),
     ],
 )
 def test_a_broken_chain_is_an_error_for_the_fabric_that_was_asked_for(
@@ -36,6 +35,18 @@ def test_a_broken_chain_is_an_error_for_the_fabric_that_was_asked_for(
     check = chain_holds(image(STARTED, environment), question)
     assert (check.outcome, check.severity, words in check.actual) == (outcome, "error", True), check
     assert bool(check.fix) is (outcome == "failed")
+
+
+@pytest.mark.parametrize("question", ["", "efa", "ib"])
+def test_a_variable_that_keeps_nccl_from_every_fabric_is_one_finding(question: str) -> None:
+    case = image(STARTED, {"NCCL_NET": "Socket"})
+    labels = {"io.rdma-images.fabric": "efa", "io.rdma-images.fallback": "refuse"}
+    subject = case.subject.model_copy(update={"labels": {**case.subject.labels, **labels}})
+    expected = case.expected.model_copy(update={"question": question})
+    results = checks(case.model_copy(update={"subject": subject, "expected": expected}))
+    failed = {check.id: check for check in results if check.outcome == "failed" and "NCCL_NET" in check.actual}
+    assert list(failed) == ["environment.harmful"]
+    assert "set NCCL_NET=Libfabric" in failed["environment.harmful"].fix
 
 
 def test_an_image_for_no_fabric_is_asked_no_question() -> None:

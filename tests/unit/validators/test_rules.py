@@ -270,10 +270,10 @@ def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, wor
         ("efa", "allow", {"FI_PROVIDER": "efa"}, "failed", "FI_PROVIDER=efa"),
         ("efa", "refuse", REFUSES | {"NCCL_NET": "AWS Libfabric"}, "passed", "NCCL_NET=AWS Libfabric"),
         ("efa", "", {"NCCL_NET": "AWS Libfabric"}, "skipped", "NCCL_NET alone does not"),  # somebody else's
-        ("efa", "", {"NCCL_NET": "OFI", "FI_PROVIDER": "tcp"}, "failed", "FI_PROVIDER=tcp"),
+        ("efa", "", {"NCCL_NET": "OFI", "FI_PROVIDER": "tcp"}, "skipped", "FI_PROVIDER=tcp takes the fabric away"),
         ("efa", "", {"FI_PROVIDER": "efa"}, "skipped", "neither a label nor NCCL_NET"),
         ("erdma", "refuse", {"NCCL_NET": "IB"}, "passed", "NCCL_NET=IB"),
-        ("erdma", "refuse", {"NCCL_NET": "Socket"}, "failed", "NCCL_NET=Socket"),
+        ("erdma", "refuse", {"NCCL_NET": "Socket"}, "skipped", "see environment.harmful"),
     ],
 )
 def test_an_image_that_refuses_has_what_makes_nccl_refuse(
