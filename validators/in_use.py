@@ -14,6 +14,7 @@ from rdma_images.inspection.inspection import (
     base_name,
     describe_missing_libraries,
     explain_refusal,
+    missing_in,
     nccl_in_use,
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries
@@ -73,6 +74,18 @@ def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[st
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
     return list(dict.fromkeys(paths))
+
+
+def torch_libraries(libraries: Libraries) -> list[str]:
+    """Return the shared libraries of torch whose closure was read."""
+    return [path for path in libraries.closures if "/torch/lib/" in path]
+
+
+def missing_for_torch(libraries: Libraries) -> list[str]:
+    """Return what torch needs and nothing answers to, without what has a check of NCCL's."""
+    missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
+    reported = {name for path in libraries.nccl for name in missing_in(libraries, path)}
+    return sorted(missing - reported - (set() if libraries.nccl else {LIBNCCL}))
 
 
 def explain_module(path: str, error: str, torch: str) -> str:

@@ -14,7 +14,15 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBNCCL, explain_module, lacking_for_sure, missing_library, without_alternatives
+from validators.in_use import (
+    LIBNCCL,
+    explain_module,
+    lacking_for_sure,
+    missing_for_torch,
+    missing_library,
+    torch_libraries,
+    without_alternatives,
+)
 from validators.python_packages import without_reported
 from validators.settings import component_versions, faults, with_others
 
@@ -27,18 +35,6 @@ CUDA_WHEEL = re.compile(
     r"nvidia-(?:cublas|cuda-[a-z-]+|cudnn|cufft|cufile|curand|cusolver|cusparse(?:lt)?|npp|nvjitlink|nvjpeg|nvshmem|nvtx)"
     r"-cu(\d+)"
 )
-
-
-def torch_libraries(libraries: Libraries) -> list[str]:
-    """Return the shared libraries of torch whose closure was read."""
-    return [path for path in libraries.closures if "/torch/lib/" in path]
-
-
-def missing_for_torch(libraries: Libraries) -> list[str]:
-    """Return what torch needs and nothing answers to, without what has a check of NCCL's."""
-    missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
-    reported = {name for path in libraries.nccl for name in missing_in(libraries, path)}
-    return sorted(missing - reported - (set() if libraries.nccl else {"libnccl.so.2"}))
 
 
 def undefined_for_torch(libraries: Libraries) -> list[str]:

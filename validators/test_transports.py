@@ -25,7 +25,7 @@ from rdma_images.validate.probes.stack_users import STACK, is_shared
 from rdma_images.validate.probes.tree import EXTENSION, IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, no_library, without_alternatives
+from validators.in_use import closure, missing_for_torch, no_library, without_alternatives
 from validators.python_packages import (
     UCX_MODULE,
     WHEELS,
@@ -179,6 +179,12 @@ def _always_missing(inspection: Inspection, libraries: Libraries, path: str) -> 
     return [name for name in missing if STACK.match(name) and (name in libraries.absent or strays)]
 
 
+def _lacks_only(libraries: Libraries, path: str, elsewhere: set[str]) -> bool:
+    """Return whether a library lacks others, and each of them is reported elsewhere."""
+    missing = missing_in(libraries, path)
+    return bool(missing) and elsewhere.issuperset(missing)
+
+
 def _effect(path: str) -> str:
     return "cannot be loaded" if is_shared(path) else "does not start"
 
@@ -224,14 +230,17 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
     transport_paths, cuda_modules = transports(inspection, files), module_faults(inspection, files, libraries)
     programs = [path for path in libraries.closures if MPI_PROGRAM.fullmatch(base_name(path))]
-    elsewhere = fabric_faults(inspection, libraries)
-    users = broken_users(inspection, libraries, elsewhere)
+    elsewhere = fabric_faults(inspection, libraries) | set(missing_for_torch(libraries))
+    users = without_reported(inspection, broken_users(inspection, libraries, elsewhere))
     if not transport_paths and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in transport_paths}
     faults = transport_faults(inspection, libraries, lacks, elsewhere)
     lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
-    reported_modules = without_reported(inspection, {path: fault for path, fault in cuda_modules.items() if fault})
+    cuda_faults = {
+        path: fault for path, fault in cuda_modules.items() if fault and not _lacks_only(libraries, path, elsewhere)
+    }
+    reported_modules = without_reported(inspection, cuda_faults)
     faults |= {**program_faults(inspection, libraries, programs), **reported_modules}
     # What ends an import comes first.
     faults = dict(sorted(faults.items(), key=lambda fault: not IMPORTED.fullmatch(fault[0])))

@@ -1,5 +1,7 @@
 """What opens a network beside NCCL, in images as the packages' own wheels make them."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.incidents import run
@@ -312,3 +314,28 @@ def test_a_library_for_one_of_several_cudas_is_not_the_one_that_a_package_opens(
     assert bool(
         words_of_failures("transports.load", {"files": {path: {"library": {"needed": ["libcublas.so.12"]}}}})
     ) == (is_told)
+
+
+AUDIO = f"{SITE}/torchaudio/lib/libctc_prefix_decoder.so"
+
+
+def load_beside(files: Mapping[str, object]) -> str:
+    """Return what transports.load finds of a library of torchaudio that needs CUDA 12, in an image with `files`."""
+    library = {"library": {"soname": "libctc_prefix_decoder.so", "needed": ["libcudart.so.12"]}}
+    return words_of_failures("transports.load", {"files": {AUDIO: library, **files}})
+
+
+def test_a_part_of_a_package_for_another_torch_is_not_told_apart() -> None:
+    """packages.requires says that torchaudio is for another torch, and so that none of it can be used."""
+    metadata = "Name: torchaudio\nVersion: 2.8.0\nRequires-Dist: torch==2.8.0\n\n"
+    torch = {f"{SITE}/torch-2.9.1.dist-info/METADATA": {"text": "Name: torch\nVersion: 2.9.1\n\n"}}
+    assert AUDIO in load_beside(torch)
+    assert load_beside({**torch, f"{SITE}/torchaudio-2.8.0.dist-info/METADATA": {"text": metadata}}) == ""
+
+
+def test_what_torch_itself_lacks_is_told_of_torch_alone() -> None:
+    """torch.closure names it, and installing it mends both."""
+    torch = f"{SITE}/torch/lib/libtorch_cuda.so"
+    needed = {"library": {"soname": "libtorch_cuda.so", "needed": ["libcudart.so.12"]}}
+    assert "libcudart.so.12" in words_of_failures("torch.closure", {"files": {torch: needed}})
+    assert load_beside({torch: needed}) == ""
