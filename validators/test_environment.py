@@ -9,6 +9,7 @@ import pytest
 from rdma_images.chain import compute
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
+from rdma_images.core.check import Severity
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -19,6 +20,7 @@ from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackag
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_VARIABLES
+from rdma_images.validate.probes.tools import MPIRUN
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import (
     ENTRY_POINT_ORIGIN,
@@ -54,6 +56,10 @@ STUB_FIX = "take the folder out of LD_LIBRARY_PATH: it is for linking alone, whe
 FOLDER_FIX = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
 AGENT_VARIABLES = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
 EFA_FOLDER = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
+# Open MPI 4.1.4 and 4.1.8, orte/mca/plm/rsh/help-plm-rsh.txt, agent-not-found; 5.0.7 and 5.0.11 go on.
+WITHOUT_AGENT = re.compile(r"MCA parameter \S+ was set to a path\s+that could not be found")
+RANK_STARTER = re.compile(r"(?:.*/)?(?:mpirun|mpiexec|orterun)")
+PROGRAM_PATH = re.compile(r"bin/[^/]+$")
 SSH_FIX = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
 INSTALLER_PACKAGES = {"pip", "setuptools", "wheel"}  # in every virtual environment
 PYTHON_FIX = "put that folder first in PATH: what starts workers takes the python that it finds"
@@ -415,24 +421,45 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
         faults[
             f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}, those of another"
         ] = PREFIX_FIX
-    programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_FOLDER)}
-    is_alone = not {"ssh", "rsh"} & programs.keys() and not any(
-        map(inspection.subject.environment.get, AGENT_VARIABLES)
-    )
-    if "mpirun" in programs and is_alone:
-        # An image without sshd may be for srun or kubectl. Otherwise Open MPI 4.1.4 ended with 243, also on one node.
-        effect = "starts no rank on other nodes" if "sshd" in programs else "ends unless srun starts the ranks"
-        without_ssh = f"{programs['mpirun']} finds neither ssh nor rsh, and {effect}"
-        advice |= set() if "sshd" in programs else {without_ssh}
-        faults[without_ssh] = SSH_FIX
+    without_ssh, severity = _without_ssh(inspection, files)
+    faults |= {without_ssh: SSH_FIX} if without_ssh else {}
+    advice |= {without_ssh} if severity == "note" else set()
     faults |= folders_fault  # last where it breaks nothing
     require(
         not faults,
         expected="folders that are there, the Python of torch first on PATH, and one Open MPI with its ssh",
         actual="; ".join(faults) or "all are there",
         fix="; ".join(faults.values()),
-        severity="note" if faults and faults.keys() <= advice else None,
+        severity="error" if severity == "error" else "note" if faults and faults.keys() <= advice else None,
     )
+
+
+def _without_ssh(inspection: Inspection, files: Files) -> tuple[str, Severity | None]:
+    """Return what an mpirun does that finds neither ssh nor rsh, and how serious that is; "" where it needs none.
+
+    Before Open MPI 5 it ends, also with one process on one node, unless srun or a launcher's own agent starts the
+    ranks. What the image itself starts has neither.
+    """
+    programs = {
+        base_name(path): path
+        for path in files.libraries
+        if PROGRAM_PATH.search(path) and not path.startswith(EFA_FOLDER)
+    }
+    has_agent = any(map(inspection.subject.environment.get, AGENT_VARIABLES))
+    if "mpirun" not in programs or {"ssh", "rsh"} & programs.keys() or has_agent:
+        return "", None
+    run = (inspection.measured.tools or {}).get(MPIRUN)
+    serves_ssh: Severity | None = None if "sshd" in programs else "note"  # otherwise it may be for srun or kubectl
+    if not run or run.rc is None or run.path.startswith(EFA_FOLDER):
+        effect = "starts no rank on other nodes" if "sshd" in programs else "ends unless srun starts the ranks"
+        return f"{programs['mpirun']} finds neither ssh nor rsh, and {effect}", serves_ssh
+    if run.rc and (says := WITHOUT_AGENT.search(run.err)):
+        is_started = any(map(RANK_STARTER.fullmatch, inspection.subject.entrypoint[:1]))
+        return (
+            f"{run.path} finds neither ssh nor rsh, and starts nothing: {' '.join(says[0].split())}",
+            "error" if is_started else None,
+        )
+    return f"{run.path} finds neither ssh nor rsh, and starts no rank on other nodes", serves_ssh
 
 
 def _is_usual(folder: str) -> bool:

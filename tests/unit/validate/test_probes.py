@@ -407,6 +407,13 @@ def test_a_tool_that_prints_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert tools.run(["no-such-tool"])["path"] == ""
 
 
+def test_mpirun_is_started_as_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path, "mpirun", 'echo "$OMPI_ALLOW_RUN_AS_ROOT$OMPI_ALLOW_RUN_AS_ROOT_CONFIRM $*"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "COMMANDS", {})
+    assert tools.tool_runs()[tools.MPIRUN]["out"] == "11 -n 1 true\n"
+
+
 def test_only_our_own_train_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one may train."""
     script(tmp_path, "train", f"echo usage; touch {tmp_path}/trained")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rdma_images.validate.probes.tools import MPIRUN
 from tests.support import validators_called
 from tests.support.changed_case import Changes, changed, check_outcome
 
@@ -27,6 +28,13 @@ DEVICES: dict[str, Any] = {
     "huge_pages": {"total": 0, "free": 0, "bytes": 2097152}, "modules": [], "nvidia_module": "",
     "tools": {"fi_info -p efa": TOOL, "ibv_devinfo": TOOL},
 }  # fmt: skip
+# Open MPI 4.1.8 without ssh and rsh.
+WITHOUT_AGENT = {
+    **TOOL,
+    "path": "/usr/bin/mpirun",
+    "rc": 243,
+    "err": 'The value of the MCA parameter "plm_rsh_agent" was set to a path\nthat could not be found:\n',
+}
 NONE = "Failed to get IB devices list: Function not implemented"
 REHEARSAL, CUDA = "io.rdma-images.rehearsal", "io.rdma-images.component.cuda"
 
@@ -213,6 +221,17 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("environment.path", programs("/usr/bin/mpirun", "/usr/bin/ssh"), "passed"),
     (
         "environment.path",
+        {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: WITHOUT_AGENT}},
+        'failed: /usr/bin/mpirun finds neither ssh nor rsh, and starts nothing: MCA parameter "plm_rsh_agent" was set',
+    ),
+    (
+        "environment.path",
+        {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: {**WITHOUT_AGENT, "rc": 0, "err": ""}}},
+        "failed: /usr/bin/mpirun finds neither ssh nor rsh, and starts no rank on other nodes",
+    ),
+    ("environment.path", programs("/var/lib/dpkg/alternatives/mpirun"), "passed"),
+    (
+        "environment.path",
         {**programs("/usr/bin/mpirun"), "environment": {"OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh"}},
         "passed",
     ),
@@ -222,6 +241,14 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
 @pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
 def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
     assert check_outcome(check, **changes).startswith(outcome)
+
+
+@pytest.mark.parametrize(("starts", "severity"), [(["mpirun", "-n", "2"], "error"), (["/bin/bash"], "warning")])
+def test_an_mpirun_that_the_image_starts_and_that_starts_nothing_is_an_error(starts: list[str], severity: str) -> None:
+    inspection = changed(**programs("/usr/bin/mpirun"), tools={MPIRUN: WITHOUT_AGENT})
+    subject = inspection.subject.model_copy(update={"entrypoint": starts})
+    (finding,) = validators_called.checks(inspection.model_copy(update={"subject": subject}), {"environment.path"})
+    assert (finding.outcome, finding.severity) == ("failed", severity)
 
 
 def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
@@ -235,6 +262,8 @@ def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
     ("check", "changes", "severity"),
     [
         ("environment.files", missing_file("NCCL_TOPO_FILE"), "warning"),
+        ("environment.path", {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: WITHOUT_AGENT}}, "warning"),
+        ("environment.path", {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: {**WITHOUT_AGENT, "rc": 0}}}, "note"),
         ("environment.files", missing_file("NCCL_GRAPH_FILE"), "error"),
         ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
         ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
