@@ -13,7 +13,7 @@ from rdma_images.core.image import FABRIC_TITLES, LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
 from rdma_images.inspection.chain import EVIDENCE_TITLES
-from rdma_images.inspection.inspection import Inspection, mapped_nccl
+from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import checks_table
 
@@ -47,6 +47,7 @@ SUBJECTS = {
     "gpu": "GPUs",
     "datapath": "Data path between emulated machines",
 }
+DIGEST_START = 19  # characters: sha256: and twelve digits
 LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name to fit
 
 
@@ -140,7 +141,8 @@ class ImageColumn:
 
     name: str
     title: str  # its target, or the name that somebody else gave it
-    versions: str  # its tag
+    versions: str  # its tag or the beginning of its digest; "" of a folder or a host
+    question: str  # the end of its title, where the report answers a question about it
     report: Report
     counts: Mapping[str, int]
     facts: Sequence[tuple[str, str]]
@@ -159,12 +161,17 @@ class ValidatorRow:
 
 
 def report_html(reports: Sequence[Report]) -> str:
-    """Return the HTML of the reports, images as columns and validators as rows."""
-    columns = [_column(report) for report in reports]
-    groups = _groups(reports)
+    """Return the HTML of the reports, images as columns, each with the questions about it, and validators as rows."""
+    by_image: dict[str, list[Report]] = {}
+    for report in reports:
+        by_image.setdefault(report.image_id or report.ref, []).append(report)
+    ordered = [report for image in by_image.values() for report in sorted(image, key=_question)]
+    columns = [_column(report) for report in ordered]
+    question_count = sum(bool(column.question) for column in columns)
     return _template().render(
         columns=columns,
-        groups=groups,
+        groups=_groups(ordered),
+        questions=question_count,
         marks=SYMBOLS,
         state=shown_outcome,
         how=EVIDENCE_TITLES,
@@ -200,12 +207,12 @@ def _column(report: Report) -> ImageColumn:
     slices = measured_slices(report)
     pulled_bytes = sum(part.bytes for part in slices)
     findings = [check for check in checks_table.findings(report) if check.severity != "note"]
-    title, _, tag = report.ref.rpartition(":")
-    title, question = title.removeprefix("rdma-images/") or tag, _question(report)
+    (title, versions), question = _title(report.ref), _question(report)
     return ImageColumn(
         f"{report.image_id or report.ref}{question}",
         f"{title}{question}",
-        tag,
+        versions,
+        question,
         report,
         counts,
         facts(report),
@@ -213,6 +220,16 @@ def _column(report: Report) -> ImageColumn:
         pulled_bytes,
         findings,
     )
+
+
+def _title(ref: str) -> tuple[str, str]:
+    """Return the name of an image and its tag or the beginning of its digest; of a folder or a host its address."""
+    if "://" in ref:
+        return ref.removeprefix(FOLDER_PREFIX), ""
+    name, _, digest = ref.partition("@")
+    folder, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    return f"{folder}{slash}{last}".removeprefix("rdma-images/"), tag or digest[:DIGEST_START]
 
 
 def _question(report: Report) -> str:

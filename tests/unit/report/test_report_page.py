@@ -88,6 +88,31 @@ def test_the_page_names_the_question(update: dict[str, str], title: str) -> None
     assert f"<h2>{title} <span" in report_page.report_html([with_question, report(PASSED)])
 
 
+def test_the_page_has_the_questions_about_an_image_beside_it() -> None:
+    case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update={"question": "ib"})})
+    question = replace(report(FAILED), ref="rdma-images/b:c", inspection=case)
+    images = [replace(report(PASSED), ref=ref) for ref in ("rdma-images/b:c", "rdma-images/b:d")]
+    page = report_page.report_html([*images, question])
+    assert re.findall(r"<h2>([^<]*) <span[^>]*>(\w)", page) == [("b", "c"), ("b on InfiniBand", "c"), ("b", "d")]
+    assert "<h1>2 images, measured, and 1 question about them</h1>" in page
+    assert '<p class="soft">2 passed</p>' in page
+
+
+@pytest.mark.parametrize(
+    ("ref", "title", "versions"),
+    [
+        ("rdma-images/b:c", "b", "c"),
+        ("localhost:5000/team/b", "localhost:5000/team/b", ""),
+        (f"team/b@sha256:{'ab' * 32}", "team/b", "sha256:abababababab"),
+        ("folder:///shared/envs/training", "/shared/envs/training", ""),
+        ("ssh://node", "ssh://node", ""),
+    ],
+)
+def test_the_page_names_what_was_measured(ref: str, title: str, versions: str) -> None:
+    page = report_page.report_html([replace(report(PASSED), ref=ref, image_id=None), report(PASSED)])
+    assert f'<h2>{title} <span class="soft" style="font-weight:400">{versions}</span></h2>' in page
+
+
 def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
     sources = [path.read_text() for path in sorted((PROJECT / "validators").glob("test_*.py"))]
     validators = {id_ for source in sources for id_ in re.findall(r'\bvalidator\(\s*"([a-z.-]+)"', source)}
