@@ -215,7 +215,8 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
     words = [line.text for line in run.log] + run.complaints
     if not run.path:
         if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
-            unknown = f"{run.name} is linked with the GPU driver's library, which no image has ({run.error})"
+            absent = _absence(inspection)
+            unknown = f"{run.name} is linked with the GPU driver's library, {absent} ({run.error})"
             return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
         if script := entry_point_choice(inspection):
             return Link(
@@ -229,7 +230,7 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
     interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
     fault, unknown = _judge_start(inspection, run, libraries, net)
-    note = "" if fault or unknown or run.result == 0 else _start_progress(run)
+    note = "" if fault or unknown or run.result == 0 else _start_progress(inspection, run)
     return Link(
         name="plugin",
         value=value,
@@ -365,12 +366,17 @@ def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, st
     return f"{base_name(run.path)} refuses to start: {reason}", ""
 
 
-def _start_progress(run: StartedLibrary) -> str:
+def _absence(inspection: Inspection) -> str:
+    """Return as part of a sentence that no image has this, or that the machine that was measured has none."""
+    return "which no image has" if inspection.subject.digest else "and there is none"
+
+
+def _start_progress(inspection: Inspection, run: StartedLibrary) -> str:
     """Return how far a plugin started that lacks nothing of the image's."""
     looked_for_devices = any(NO_DEVICE.search(line.text) for line in run.log)
     if looked_for_devices:
-        return "started until it looked for EFA devices, which no image has"
-    return "opened and started until it called the GPU driver, which no image has; libfabric was run apart from it"
+        return f"started until it looked for EFA devices, {_absence(inspection)}"
+    return f"opened and started until it called the GPU driver, {_absence(inspection)}; libfabric was run apart from it"
 
 
 def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:

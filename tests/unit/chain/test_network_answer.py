@@ -58,6 +58,13 @@ def test_a_plugin_that_lacks_what_no_image_has_would_be_used(lines: tuple[str, .
     assert {link.name: link.how for link in chain.links}["provider"] == "executed"
 
 
+def test_what_a_machine_lacks_is_not_said_of_images() -> None:
+    case = image(plugin(*NO_DEVICE))
+    machine = case.model_copy(update={"subject": case.subject.model_copy(update={"digest": ""})})
+    notes = {link.name: link.note for link in answer(machine).links}
+    assert notes["plugin"] == "started until it looked for EFA devices, and there is none"
+
+
 @pytest.mark.parametrize(
     ("run", "environment", "words"),
     [
