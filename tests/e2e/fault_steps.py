@@ -3,6 +3,13 @@
 import base64
 from dataclasses import dataclass, field
 
+from rdma_images.core.check import Check
+from rdma_images.core.paths import PROJECT
+
+# The table of what the faults' checks say, which tests/e2e/faults_table.py writes.
+DOCS = PROJECT / "docs" / "reference" / "validators.md"
+BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+LONGEST = 170  # characters of a cell
 S = "/opt/venv/site-packages"
 NCCL = f"{S}/nvidia/nccl"
 LIB = "/usr/lib/x86_64-linux-gnu"
@@ -76,3 +83,24 @@ def decoded_at_the_start(line: str) -> tuple[str, str]:
     encoded = base64.b64encode(f"{line}\n".encode()).decode()
     script = f'#!/bin/sh\\neval "$(echo {encoded} | base64 -d)"\\nexec "$@"\\n'
     return f"RUN printf '{script}' > /opt/start && chmod 755 /opt/start", 'ENTRYPOINT ["/opt/start"]'
+
+
+def documented_rows() -> dict[tuple[str, str], str]:
+    """Return the rows of the table in DOCS, by validator and title."""
+    table = DOCS.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    rows = {}
+    for line in table.splitlines()[2:]:
+        validator, title, _ = line.split(" | ", 2)
+        rows[validator.removeprefix("| `").removesuffix("`"), title] = line
+    return rows
+
+
+def table_row(fault: ImageFault, check: Check) -> str:
+    """Return the row of a fault: what its check expected and found, short enough for a table."""
+    return f"| `{fault.validator}` | {fault.title} | expected {_cell(check.expected)}; found {_cell(check.actual)} |"
+
+
+def _cell(text: str) -> str:
+    """Return text that a table's cell can hold."""
+    line = " ".join(text.split()).replace("|", "\\|")
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
