@@ -101,7 +101,7 @@ def build(
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
         "folder": "A conda or virtual environment on this machine: its packages, with this machine's libraries.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
-        "instance": "Say it for this instance type, such as p5.48xlarge or ebmgn8v.",
+        "instance": "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge.",
         "verbose": "Also show notes, and every check in a line.",
         "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }

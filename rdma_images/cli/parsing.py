@@ -44,7 +44,7 @@ class TypedArgument(Argument):
     def set_value(self, value: Any, cast: bool = True) -> None:
         """Set the value as typed. Raises Exit for nothing, and for a word where a whole number belongs."""
         option = f"--{self.names[0].replace('_', '-')}"
-        if self.kind is str and value == "":
+        if value == "" and self.kind in (str, list):
             raise Exit(f"{option}: its value is empty\ngive one, or leave the option out", code=exit_codes.USAGE)
         if self.kind is int and not re.fullmatch(r"[0-9]{1,9}", value):
             message = f"{option} {value}: not a whole number\nwrite digits, as in {option} 2"

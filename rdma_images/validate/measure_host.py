@@ -70,6 +70,8 @@ def _with_network(machine: Host, measured: Measured | str, instance: str, python
 
 def _measure_folder(folder: Path, names: tuple[str, ...], instance: str) -> Measured | str:
     """Return what an environment's programs measure with this machine's libraries."""
+    if not folder.is_dir():
+        raise RefusedError(f"{folder}: no such folder\nname a conda or virtual environment")
     python = folder / "bin" / "python3"
     if not (python.is_symlink() or files.exists(python)):
         raise RefusedError(f"{folder}: no bin/python3\nname a conda or virtual environment")

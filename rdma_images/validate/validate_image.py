@@ -113,7 +113,8 @@ def validate(
         engine: What has the image; None with a `host`.
         image: As planned; without it the image is validated against its own labels.
         build: As built; another image of that name is refused.
-        tiers: "datapath" and a question come with "static", in one report; "device" and "gpu" need a `host`.
+        tiers: "static" comes with those of an image in the engine, and with a question about a `host`; without one the
+            checks of "device" and "gpu" find no hardware.
         host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
         question: Which fabric and instance type the chain is asked about.
         reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
@@ -123,7 +124,7 @@ def validate(
         RdmaImagesError: There is nothing to validate, or nobody answers.
     """
     chain.requested_fabric(*question)  # what is refused is refused before anything is measured
-    if "datapath" in tiers or any(question):  # the question is answered from the files, which are of the tier static
+    if not host or any(question):  # the answer is from the files, which are of the tier static
         tiers = tuple(dict.fromkeys(("static", *tiers)))
     run = _Validation(image, build, question, report_folder(ref, image, host, *question), progress)
     junit_file = run.folder / "report.xml"

@@ -80,6 +80,7 @@ def test_a_refused_combination_is_not_built(invoke: Invoke) -> None:
             ["validate", "--job", "j", "--image", "x", "--set", "nccl=2.30.7", "--instance", "p5.48xlarge"],
             "--job and --image, --set, --instance do not go together",
         ),
+        (["validate", "--image", ""], "--image: its value is empty"),
         (["validate", "--image", "x", "--target", "efa-pytorch"], "--image and --target do not go together"),
     ],
 )

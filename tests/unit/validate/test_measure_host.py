@@ -144,6 +144,11 @@ def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:
         measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}", ("static",))
 
 
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"gone: no such folder\nname a conda or virtual environment"):
+        measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}/gone", ("static",))
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "complaint"),
     [

@@ -97,6 +97,14 @@ def test_stand_ins_are_known_by_the_build_and_by_the_image(monkeypatch: pytest.M
     assert validated(monkeypatch, A).rehearsal == BUILT.rehearsal
 
 
+def test_the_answer_about_an_image_comes_with_its_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tier device alone ended with 0 beside an answer that NCCL would use TCP sockets."""
+    monkeypatch.setattr(engines, "client", lambda _engine: Named(A))
+    device_report = validate(REF, ENGINE, build=BUILT, tiers=("device",))
+    assert device_report.chain
+    assert {"chain.holds", "environment.harmful"} <= {check.id for check in device_report.checks}
+
+
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers, _instance: Measured())
     host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
