@@ -48,6 +48,7 @@ def run_check(root: Path, *arguments: str, user: int | None = None, **variables:
             'ulimit -l 64; exec "$@"',
             "sh",
             sys.executable if user is None else "/usr/bin/python3",  # others may not enter root's home
+            "-E",
             "-c",
             render.packed_program(node_check),
             f"--root={root}",
@@ -59,7 +60,7 @@ def run_check(root: Path, *arguments: str, user: int | None = None, **variables:
         user=user,
     )
     *lines, last = done.stdout.splitlines()
-    assert last.startswith(f"{finding.MARK} {socket.gethostname()} done in ")
+    assert last.startswith(f"{finding.NODE_CHECK} {socket.gethostname()} done in ")
     errors = [line for line in lines if line.split()[2] == "error"]
     assert done.returncode == int(bool(errors)), done.stderr
     return [line.split(maxsplit=2)[2] for line in lines]

@@ -7,9 +7,11 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     Finding = tuple[str, str, str]  # severity, name, sentence
 
-MARK = "rdma-images-node-check"
+NODE_CHECK, ALL_REDUCE = "rdma-images-node-check", "rdma-images-all-reduce"  # the first words of their lines
 
 
 def node_name() -> str:
@@ -17,6 +19,15 @@ def node_name() -> str:
     return os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
 
 
-def print_finding(severity: str, name: str, sentence: str) -> None:
-    """Print the line of a finding."""
-    print(MARK, node_name(), severity, name + ":", sentence, flush=True)
+def print_findings(check: str, findings: Iterable[Finding]) -> bool:
+    """Print a line for each finding of a check as it comes, and return whether one was an error."""
+    has_failed = False
+    for severity, name, sentence in findings:
+        has_failed |= severity == "error"
+        print_finding(check, severity, name, sentence)
+    return has_failed
+
+
+def print_finding(check: str, severity: str, name: str, sentence: str) -> None:
+    """Print the line of a finding: of a check, whose line begins with `check`, and on what it is about, `name`."""
+    print(check, node_name(), severity, name + ":", sentence, flush=True)

@@ -60,6 +60,13 @@ def check_nvlink() -> Iterator[Finding]:
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
 
 
+def has_nvlink(root: str, count: int) -> bool:
+    """Return whether all `count` GPUs of this node have NVLink, over which NCCL sends within it; False for one."""
+    answer = run_program("nvidia-smi", "nvlink", "--status") if count > 1 and not root else None
+    sections = re.split(r"^GPU \d+:", answer[1], flags=re.MULTILINE)[1:] if answer and not answer[0] else []
+    return len(sections) == count and all(re.search(r"Link \d+: [\d.]+ GB/s", section) for section in sections)
+
+
 def check_visible_gpus(variables: Mapping[str, str], count: int, present: int) -> Iterator[Finding]:
     """Yield GPUs that CUDA_VISIBLE_DEVICES takes from this process, as Slurm does from each task.
 

@@ -75,6 +75,14 @@ def interface_network(interface: Interface) -> ipaddress.IPv4Network:
     return ipaddress.IPv4Network("%s/%s" % (interface.address, mask), strict=False)
 
 
+def is_in_local_network(address: str) -> bool:
+    """Return whether an IPv4 address is in a network of one of this node's interfaces; also for what is no address."""
+    try:
+        return any(ipaddress.IPv4Address(address) in interface_network(row) for row in read_interfaces())
+    except (OSError, ValueError):
+        return True
+
+
 def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None = None) -> list[Interface]:
     """Return the interfaces of NCCL's sockets, as its src/misc/socket.cc chooses them: it starts over the first one.
 

@@ -31,8 +31,14 @@ COMPILED_FOLDERS = ("TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", TEM
 FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
-def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
-    """Yield limits of locked memory, and a small /dev/shm."""
+def check_memory(root: str, devices: list[Device], is_alone: bool = False) -> Iterator[Finding]:
+    """Yield limits of locked memory, and a small /dev/shm.
+
+    Args:
+        root: The folder of all files.
+        devices: The node's RDMA devices.
+        is_alone: Whether NCCL needs no /dev/shm for data: the job has this node alone, and its GPUs NVLink.
+    """
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
     may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
@@ -48,7 +54,9 @@ def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
         return
     size, free = space
     stale = stale_files(root) if free < MIN_SHM_BYTES else []
-    if size < MIN_SHM_BYTES:
+    if size < MIN_SHM_BYTES and is_alone:
+        yield "note", "shm", "/dev/shm has %d MiB: data loaders with worker processes need more" % (size >> 20)
+    elif size < MIN_SHM_BYTES:
         yield "warning", "shm", "/dev/shm has %d MiB: NCCL and data loaders need more" % (size >> 20)
     elif free < MIN_SHM_BYTES:
         advice = ": %d files of ended processes fill it, as %s" % (len(stale), stale[0]) if stale else ""

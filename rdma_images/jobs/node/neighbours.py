@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import json
@@ -13,8 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from rdma_images.jobs.node.finding import print_finding
-from rdma_images.jobs.node.interfaces import announced_address, check_shared_addresses, is_local
+from rdma_images.jobs.node.finding import NODE_CHECK, print_finding
+from rdma_images.jobs.node.interfaces import announced_address, check_shared_addresses, is_in_local_network, is_local
 from rdma_images.jobs.node.names import first_address, resolve
 from rdma_images.jobs.node.rails import check_rails, rail_listener
 from rdma_images.jobs.node.rdma_devices import PARTITION
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     Facts = dict[str, Any]
 
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
-MEETING_SECONDS = 60.0  # seconds for all nodes to come there
+MEETING_SECONDS = 90.0  # seconds for all nodes to come there: their containers start at different times
 NOTE_SECONDS = 10.0  # seconds after which the nodes that are waited for are named
 LEAVING_SECONDS = 10.0  # seconds for the neighbour to come after that
+IDLE_SECONDS = 2.0  # seconds without a connection, after which the neighbour needs no more
 CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
 LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
 MAX_CLOCK_SECONDS = 30.0  # seconds between clocks, after which tickets and certificates are refused
+# What the nodes tell each other beside the facts that should be the same on all of them.
+MEETING_FACTS = {"node", "address", "announced", "interfaces", "network", "rank", "rails", "clock", "seconds ahead"}
 # Settings that decide how nodes and ranks reach each other, and should be the same on all nodes. MASTER_ADDR need not:
 # the first node may call itself localhost.
 SHARED_SETTINGS = re.compile(
@@ -44,13 +48,26 @@ SHARED_SETTINGS = re.compile(
 )
 
 
-def describe_connection_error(error: OSError) -> str:
-    """Return what an error says, and what it means if nothing answers: a closed port is refused at once."""
-    if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
+def describe_connection_error(error: OSError, address: str) -> str:
+    """Return what the error of a connection to `address` says and, where nothing answered, what may be the reason.
+
+    A port on which nothing listens is refused at once: only what drops packets leaves a connection without an answer.
+    """
+    if not isinstance(error, (TimeoutError, socket.timeout)) and error.errno not in (
+        errno.ETIMEDOUT,
+        errno.EHOSTUNREACH,
+    ):
+        return str(error)
+    if not is_in_local_network(address):
         return (
-            "%s; a firewall or security group may drop it, and NCCL and Gloo need all TCP ports between nodes" % error
+            "%s; %s is in no network of this node's interfaces: name the address in the network that the nodes share, "
+            "or let a route and the firewalls between both networks pass all TCP ports" % (error, address)
         )
-    return str(error)
+    return "%s; a firewall or security group may drop it, and NCCL and Gloo need all TCP ports between nodes" % error
+
+
+class UnreachedNodeError(OSError):
+    """The nodes do not meet, as one did not come or does not reach the first: NCCL could not start, either."""
 
 
 class UnresolvedNameError(OSError):
@@ -58,77 +75,75 @@ class UnresolvedNameError(OSError):
 
 
 class Meeting:
-    """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes."""
+    """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes.
+
+    Within its `with` block this node can be reached by its neighbour, for which the end of the block waits.
+    """
 
     def __init__(
         self, facts: Facts, address: str, nodes: int, rank: int, master: str, local_rails: Sequence[Rail] = ()
     ) -> None:
-        self.facts, self.nodes, self.rank, self.master = facts, nodes, rank, master
-        self.listener = socket.create_server((address, 0))
-        self.facts["address"] = self.listener.getsockname()
-        self.rails, self.listeners = [], [self.listener]
-        self.facts["rails"] = []
-        self.facts["announced"] = None
-        announced = announced_address()
-        if announced not in ("", address) and not announced.startswith("127."):
-            try:
-                self.listeners.append(socket.create_server((announced, 0)))
-                self.facts["announced"] = self.listeners[-1].getsockname()
-            except OSError:  # not an address of this node, which check_names reports where it matters
-                pass
-        for rail in local_rails:
-            try:
-                self.listeners.append(rail_listener(rail))
-            except OSError:  # the address is another network namespace's
-                continue
-            self.rails.append(rail)
-            self.facts["rails"].append((rail.device, *self.listeners[-1].getsockname()))
+        self.facts, self.address, self.nodes, self.rank, self.master = facts, address, nodes, rank, master
+        self.local_rails = local_rails
+        self.rails: list[Rail] = []  # those of `local_rails` that the neighbour can reach
+        self.listeners: list[socket.socket] = []
         self.is_done, self.serve_until = threading.Event(), 0.0
-        self.server = threading.Thread(target=self.serve, daemon=True)
+        self.server = threading.Thread(target=self.answer_connections, daemon=True)
+
+    def __enter__(self) -> Meeting:
+        self.facts.update(address=self.listen(socket.create_server((self.address, 0))), announced=None, rails=[])
+        announced = announced_address()
+        if announced not in ("", self.address) and not announced.startswith("127."):
+            # Where it is no address of this node, check_names reports it if it matters.
+            with contextlib.suppress(OSError):
+                self.facts["announced"] = self.listen(socket.create_server((announced, 0)))
+        for rail in self.local_rails:
+            with contextlib.suppress(OSError):  # the address is another network namespace's
+                self.facts["rails"].append((rail.device, *self.listen(rail_listener(rail))))
+                self.rails.append(rail)
         self.server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.serve_until = time.monotonic() + LEAVING_SECONDS
+        self.is_done.set()
+        self.server.join()
+        for listener in self.listeners:
+            listener.close()
+
+    def listen(self, listener: socket.socket) -> tuple[str, int]:
+        """Answer the connections to a listening socket, and return its address."""
+        self.listeners.append(listener)
+        host, port = listener.getsockname()
+        return host, port
 
     def findings(self) -> Iterator[Finding]:
         """Yield a neighbour that is not reached, and what differs between nodes."""
         try:
-            answer = self.collect() if self.rank == 0 else self.report()
+            answer = self.collect_facts() if self.rank == 0 else self.report_facts()
         except UnresolvedNameError as error:
-            # In a pod the name may come later than the pod: the first one's image may still be pulled.
-            yield "error" if "SLURM_JOB_ID" in os.environ else "warning", "names", str(error)
+            yield "error", "names", str(error)
+            return
+        except UnreachedNodeError as error:
+            yield "error", "neighbour", str(error)
             return
         except (OSError, ValueError) as error:
             yield "warning", "neighbours", "not compared with the other nodes: %s" % error
             return
         for sentence in answer["differences"]:
             yield "warning", "differences", sentence
+        if answer.get("torch") and not self.facts.get("torch"):
+            sentence = "this node's python3 has no torch, and %s: run the same image on all nodes"
+            yield "error", "torch", sentence % answer["torch"]
         name, address, peer_rails, announced = answer["neighbour"]
-        try:
-            connection = socket.create_connection(tuple(address), CONNECT_SECONDS)
-        except OSError as error:
-            yield (
-                "error",
-                "neighbour",
-                "%s is not reached at %s, over which NCCL starts: %s"
-                % (name, address[0], describe_connection_error(error)),
-            )
-        else:
-            yield from check_large_message(connection, name)
-        if announced:
-            try:
-                socket.create_connection(tuple(announced), CONNECT_SECONDS).close()
-            except OSError as error:
-                yield (
-                    "warning",
-                    "neighbour",
-                    "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
-                    "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
-                )
+        yield from check_neighbour(name, address, announced)
         # Of one host's network, as of two tasks of Slurm there, the addresses are the same, and reached.
         is_same_network = bool(answer.get("network")) and answer["network"] == self.facts["network"]
         if self.facts.get("number of usable RDMA devices") == "0" and not is_same_network:
             yield from check_shared_addresses(self.facts["interfaces"], name, answer["interfaces"], address[0])
         yield from check_rails(self.rails, name, peer_rails)
 
-    def collect(self) -> Facts:
+    def collect_facts(self) -> Facts:
         """Collect the facts of all nodes, send each its answer, and return this node's."""
         present: dict[int, tuple[socket.socket | None, Facts]] = {0: (None, self.facts)}
         start, is_noted = time.monotonic(), False
@@ -137,10 +152,12 @@ class Meeting:
             while len(present) < self.nodes:
                 waited = time.monotonic() - start
                 if waited > MEETING_SECONDS:
-                    raise OSError(self.describe_missing(set(present), waited))
+                    raise UnreachedNodeError(self.describe_missing(set(present), waited))
                 if waited > NOTE_SECONDS and not is_noted:
                     is_noted = True
-                    print_finding("note", "neighbours", self.describe_missing(set(present), waited) + "; waiting")
+                    print_finding(
+                        NODE_CHECK, "note", "neighbours", self.describe_missing(set(present), waited) + "; waiting"
+                    )
                 try:
                     connection = server.accept()[0]
                 except OSError:
@@ -150,30 +167,19 @@ class Meeting:
                     connection.close()
                     continue
                 if message["rank"] not in range(self.nodes):
-                    raise OSError("%s says that it is node %s of %d" % (message["node"], message["rank"], self.nodes))
+                    raise UnreachedNodeError(
+                        "%s says that it is node %s of %d" % (message["node"], message["rank"], self.nodes)
+                    )
                 earlier = present.get(message["rank"], (None, message))[1]
                 if earlier.get("node") != message.get("node"):
-                    raise OSError(
+                    raise UnreachedNodeError(
                         "%s and %s both say that they are node %d"
                         % (earlier.get("node"), message.get("node"), message["rank"])
                     )
                 message["seconds ahead"] = message["clock"] - time.time()
                 present[message["rank"]] = (connection, message)
-        differences = describe_differences([facts for _, facts in present.values()])
-        differences += [
-            "the clock of %s is %.0f s off" % (facts["node"], facts["seconds ahead"])
-            for _, facts in present.values()
-            if abs(facts.get("seconds ahead", 0.0)) > MAX_CLOCK_SECONDS
-        ]
-        answers = {}
+        answers = answer_nodes([present[rank][1] for rank in range(self.nodes)])
         for rank, (peer, _) in present.items():
-            neighbour = present[(rank + 1) % self.nodes][1]
-            answers[rank] = {
-                "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"], neighbour["announced"]),
-                "interfaces": neighbour.get("interfaces", []),
-                "network": neighbour.get("network", ""),
-                "differences": differences if rank == 0 else [],
-            }
             if peer:
                 peer.sendall(json.dumps(answers[rank]).encode() + b"\n")
                 peer.close()
@@ -190,7 +196,7 @@ class Meeting:
         number = "this node has the number 0, and MASTER_ADDR, %s, is not its address: give each node its number" % name
         return sentence + "; " + number
 
-    def report(self) -> Facts:
+    def report_facts(self) -> Facts:
         """Send this node's facts to the first node, and return its answer."""
         start, is_noted = time.monotonic(), False
         while True:
@@ -202,15 +208,16 @@ class Meeting:
                     is_noted = True
                     state = "not resolved here" if isinstance(error, socket.gaierror) else "not reached"
                     sentence = "the first node, %s, is %s so far: %s" % (self.master, state, error)
-                    print_finding("note", "neighbours", sentence)
+                    print_finding(NODE_CHECK, "note", "neighbours", sentence)
                 if time.monotonic() > start + MEETING_SECONDS:
                     if isinstance(error, socket.gaierror):
                         raise UnresolvedNameError(
                             "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
                             % (self.master, error.strerror)
                         ) from None
-                    raise OSError(
-                        "the first node is not reached at %s: %s" % (self.master, describe_connection_error(error))
+                    reason = describe_connection_error(error, resolve(self.master) or self.master)
+                    raise UnreachedNodeError(
+                        "the first node is not reached at %s: %s" % (self.master, reason)
                     ) from None
                 time.sleep(0.5)
         with connection:
@@ -218,17 +225,19 @@ class Meeting:
             connection.sendall(json.dumps(dict(self.facts, rank=self.rank, clock=time.time())).encode() + b"\n")
             line = connection.makefile().readline()
         if not line:
-            raise OSError("the first node closed the connection without an answer, as when not all nodes came")
+            raise UnreachedNodeError(
+                "the first node closed the connection without an answer, as when not all nodes came"
+            )
         answer: Facts = json.loads(line)
         return answer
 
-    def serve(self) -> None:
+    def answer_connections(self) -> None:
         """Answer each connection when its message is whole, until nobody has come for a moment after the end.
 
         Something that scans ports comes again and again, so that the end has a limit.
         """
         while True:
-            ready = select.select(self.listeners, [], [], 2.0)[0]
+            ready = select.select(self.listeners, [], [], IDLE_SECONDS)[0]
             if self.is_done.is_set() and (not ready or time.monotonic() > self.serve_until):
                 return
             for listener in ready:
@@ -241,12 +250,6 @@ class Meeting:
                     except OSError:  # the other end says what it has seen
                         continue
 
-    def wait_for_neighbour(self) -> None:
-        """Wait until the neighbour has come."""
-        self.serve_until = time.monotonic() + LEAVING_SECONDS
-        self.is_done.set()
-        self.server.join()
-
 
 def read_facts(connection: socket.socket) -> Facts | None:
     """Return the facts that a node sends; None for a connection of something else, as of a port scanner."""
@@ -256,6 +259,56 @@ def read_facts(connection: socket.socket) -> Facts | None:
     except (OSError, ValueError):
         return None
     return message if isinstance(message, dict) and "rank" in message and "clock" in message else None
+
+
+def answer_nodes(nodes: list[Facts]) -> list[Facts]:
+    """Return the first node's answer to each node, by the facts of all in the order of their numbers."""
+    differences = describe_differences(nodes)
+    differences += [
+        "the clock of %s is %.0f s off" % (facts["node"], facts["seconds ahead"])
+        for facts in nodes
+        if abs(facts.get("seconds ahead", 0.0)) > MAX_CLOCK_SECONDS
+    ]
+    answers = []
+    for rank in range(len(nodes)):
+        neighbour = nodes[(rank + 1) % len(nodes)]
+        answers.append(
+            {
+                "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"], neighbour["announced"]),
+                "interfaces": neighbour.get("interfaces", []),
+                "network": neighbour.get("network", ""),
+                "differences": differences if rank == 0 else [],
+                "torch": next(("%s has %s" % (node["node"], node["torch"]) for node in nodes if node.get("torch")), ""),
+            }
+        )
+    return answers
+
+
+def check_neighbour(name: str, address: Sequence[Any], announced: Sequence[Any] | None) -> Iterator[Finding]:
+    """Yield a finding if a node is not reached at an address, or gets no message of many packets there.
+
+    Args:
+        name: The node.
+        address: Its address and port, over which NCCL starts.
+        announced: Those that vLLM, SGLang and Ray announce there; None where they are no others.
+    """
+    try:
+        connection = socket.create_connection((address[0], address[1]), CONNECT_SECONDS)
+    except OSError as error:
+        reason = describe_connection_error(error, address[0])
+        yield "error", "neighbour", "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], reason)
+    else:
+        yield from check_large_message(connection, name)
+    if announced:
+        try:
+            socket.create_connection((announced[0], announced[1]), CONNECT_SECONDS).close()
+        except OSError as error:
+            yield (
+                "warning",
+                "neighbour",
+                "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
+                "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
+            )
 
 
 def check_large_message(connection: socket.socket, name: str) -> Iterator[Finding]:
@@ -279,10 +332,7 @@ def check_large_message(connection: socket.socket, name: str) -> Iterator[Findin
 def describe_differences(nodes: list[Facts]) -> list[str]:
     """Return a sentence for each fact in which nodes differ, with its values and their nodes."""
     sentences = []
-    for name in sorted(
-        {name for node in nodes for name in node}
-        - {"node", "address", "announced", "interfaces", "network", "rank", "rails", "clock", "seconds ahead"}
-    ):
+    for name in sorted({name for node in nodes for name in node} - MEETING_FACTS):
         by_value: dict[str, list[str]] = {}
         for node in nodes:
             by_value.setdefault(str(node.get(name) or "nothing"), []).append(node["node"])

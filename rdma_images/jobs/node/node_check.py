@@ -15,9 +15,9 @@ import time
 from typing import TYPE_CHECKING
 
 from rdma_images.jobs.node.device_settings import check_prefix, check_settings
-from rdma_images.jobs.node.finding import MARK, node_name, print_finding
+from rdma_images.jobs.node.finding import NODE_CHECK, node_name, print_findings
 from rdma_images.jobs.node.gpudirect import check_efa_peer, check_gdrcopy, check_gpudirect
-from rdma_images.jobs.node.gpus import check_cuda, check_fabric_manager, check_gpus, check_kernel_log
+from rdma_images.jobs.node.gpus import check_cuda, check_fabric_manager, check_gpus, check_kernel_log, has_nvlink
 from rdma_images.jobs.node.interfaces import (
     bootstrap_interface,
     check_bootstrap,
@@ -41,6 +41,7 @@ from rdma_images.jobs.node.limits import (
 from rdma_images.jobs.node.names import check_comm_id, check_full_name, check_names, check_port
 from rdma_images.jobs.node.nccl_settings import set_variables_of_files
 from rdma_images.jobs.node.neighbours import Meeting, node_facts
+from rdma_images.jobs.node.python_paths import check_hidden_modules, check_python_starts
 from rdma_images.jobs.node.rails import rails
 from rdma_images.jobs.node.rdma_devices import (
     check_devices,
@@ -84,7 +85,7 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
     yield from check_settings(root, devices, carriers)
     yield from check_prefix(carriers)
     yield from check_gids(carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
-    yield from check_memory(root, devices)
+    yield from check_memory(root, devices, is_alone=options.nodes < 2 and has_nvlink(root, len(gpus)))
     yield from check_limits(root, len(gpus), options.nodes)
     yield from check_threads(root, len(gpus))
     yield from check_folders(root)
@@ -104,6 +105,8 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield the findings about this node, those about its neighbours last."""
     root = options.root.rstrip("/")
     nccl = None if root else nccl_version()
+    yield from check_python_starts()
+    yield from check_hidden_modules()
     yield from set_variables_of_files(root)
     yield from local_findings(root, options, nccl)
     rows = read_interfaces()
@@ -128,14 +131,13 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
             family = os.environ.get("NCCL_SOCKET_FAMILY", "")
             yield from check_ipv6(rows, ipv6_interfaces(root), setting, family)
         local_rails = rails(fabric_devices(devices, options.fabric))
-        meeting = Meeting(facts, chosen.address, options.nodes, options.rank, options.master, local_rails)
-        yield from meeting.findings()
-        meeting.wait_for_neighbour()
+        with Meeting(facts, chosen.address, options.nodes, options.rank, options.master, local_rails) as meeting:
+            yield from meeting.findings()
 
 
 def main(arguments: list[str]) -> int:
     """Check, print, and return the exit code: 1 after an error."""
-    parser = argparse.ArgumentParser(prog=MARK)
+    parser = argparse.ArgumentParser(prog=NODE_CHECK)
     parser.add_argument("--fabric", default="")
     parser.add_argument("--adapters", type=int, default=0)
     parser.add_argument("--gpus", type=int, default=0)
@@ -144,12 +146,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--master", default="")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--root", default="/")
-    started, failed = time.monotonic(), False
-    for severity, name, sentence in check(parser.parse_args(arguments)):
-        failed |= severity == "error"
-        print_finding(severity, name, sentence)
-    print(MARK, node_name(), "done", "in %.1f s" % (time.monotonic() - started), flush=True)
-    return int(failed)
+    started = time.monotonic()
+    has_failed = print_findings(NODE_CHECK, check(parser.parse_args(arguments)))
+    print(NODE_CHECK, node_name(), "done", "in %.1f s" % (time.monotonic() - started), flush=True)
+    return int(has_failed)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import glob
 import ipaddress
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rdma_images.jobs.node.device_settings import selected_devices
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
 
-
 PARTITION, FULL_MEMBER = 0x7FFF, 0x8000  # the bits of a partition key: InfiniBand, volume 1, 10.9.2
 NETWORK_CLASSES = ("0x02", "0x0c06")  # of PCI devices: networks, and InfiniBand
 # A driver's message about a device: its driver, its address and what it says.
@@ -29,32 +29,65 @@ FIRMWARE = re.compile(r"\b(?:FW|firmware|NVM)\b", re.IGNORECASE)
 OUTDATED = re.compile(r"please (?:upgrade|update)|too old|older (?:version|than)|out ?dated", re.IGNORECASE)
 
 
+@dataclass(frozen=True)
 class Device:
-    """An RDMA device of /sys/class/infiniband, and whether this container may use it."""
+    """An RDMA device of /sys/class/infiniband, its first active port, and whether this container may use it."""
 
-    def __init__(self, root: str, path: str) -> None:
-        self.name = os.path.basename(path)
-        self.driver = os.path.basename(os.path.realpath(path + "/device/driver"))
-        self.peer = first_line(path + "/device/p2p")  # of EFA: whose GPUs it reaches, "NA" for none's
-        self.ports = [os.path.basename(entry) for entry in glob.glob(path + "/ports/*")]
-        self.state = first_line(path + "/ports/1/state")
-        self.rate = first_line(path + "/ports/1/rate")
-        self.model = first_line(path + "/device/vendor") + first_line(path + "/device/device")
-        self.firmware = first_line(path + "/fw_ver")
-        self.link_layer = first_line(path + "/ports/1/link_layer")
-        self.ethernet = self.link_layer == "Ethernet"
-        self.gids = list(gid_table(path + "/ports/1"))
+    name: str
+    driver: str
+    path: str  # its folder
+    port: str  # the folder of that port; of the first one where none is active
+    ports: tuple[str, ...]  # the numbers of all ports
+    gids: tuple[Gid, ...]
+    interface: str  # of the network, "" for none
+    mtu: str
+    state: str
+    rate: str
+    link_layer: str
+    model: str
+    firmware: str
+    chip: str  # the same for devices that share one
+    pci: str  # the address
+    peer: str  # of EFA: whose GPUs it reaches, "NA" for none's
+    traffic_class: str
+    open_errno: int  # of opening its file; 0 where it opens
+
+    @classmethod
+    def read(cls, root: str, path: str) -> Device:
+        """Return the device whose folder in /sys/class/infiniband is `path`; `root` is the one of all files."""
+        port = active_port(path)
         verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
-        self.node = root + "/dev/infiniband/" + verbs[0] if verbs else ""
-        interfaces = sorted({first_line(entry) for entry in glob.glob(path + "/ports/1/gid_attrs/ndevs/*")} - {""})
-        self.interface = interfaces[0] if interfaces else ""
-        self.mtu = first_line(root + "/sys/class/net/" + self.interface + "/mtu") if self.interface else ""
-        self.open_errno = open_errno(self.node) if self.node else errno.ENOENT
-        self.usable = not self.open_errno
-        self.chip = first_line(path + "/sys_image_guid")
-        self.pci = os.path.basename(os.path.realpath(path + "/device"))
-        self.traffic_class = first_line(path + "/tc/1/traffic_class").partition("=")[2].strip()
-        self.path = path
+        interfaces = sorted({first_line(entry) for entry in glob.glob(port + "/gid_attrs/ndevs/*")} - {""})
+        return cls(
+            name=os.path.basename(path),
+            driver=os.path.basename(os.path.realpath(path + "/device/driver")),
+            path=path,
+            port=port,
+            ports=tuple(os.path.basename(entry) for entry in glob.glob(path + "/ports/*")),
+            gids=tuple(gid_table(port)),
+            interface=interfaces[0] if interfaces else "",
+            mtu=first_line(root + "/sys/class/net/" + interfaces[0] + "/mtu") if interfaces else "",
+            state=first_line(port + "/state"),
+            rate=first_line(port + "/rate"),
+            link_layer=first_line(port + "/link_layer"),
+            model=first_line(path + "/device/vendor") + first_line(path + "/device/device"),
+            firmware=first_line(path + "/fw_ver"),
+            chip=first_line(path + "/sys_image_guid"),
+            pci=os.path.basename(os.path.realpath(path + "/device")),
+            peer=first_line(path + "/device/p2p"),
+            traffic_class=first_line(path + "/tc/1/traffic_class").partition("=")[2].strip(),
+            open_errno=open_errno(root + "/dev/infiniband/" + verbs[0]) if verbs else errno.ENOENT,
+        )
+
+    @property
+    def usable(self) -> bool:
+        """Return whether its file opens."""
+        return not self.open_errno
+
+    @property
+    def ethernet(self) -> bool:
+        """Return whether its port is one of RoCE or eRDMA."""
+        return self.link_layer == "Ethernet"
 
     @property
     def subnet(self) -> str:
@@ -65,9 +98,16 @@ class Device:
     @property
     def partition_keys(self) -> dict[int, int]:
         """Return the partition keys of a port of InfiniBand by their index, without empty ones; none of other ports."""
-        paths = glob.glob(self.path + "/ports/1/pkeys/*") if self.link_layer == "InfiniBand" else []
+        paths = glob.glob(self.port + "/pkeys/*") if self.link_layer == "InfiniBand" else []
         keys = {int(os.path.basename(path)): int(first_line(path) or "0", 16) for path in paths}
         return {index: key for index, key in sorted(keys.items()) if key & PARTITION}
+
+
+def active_port(path: str) -> str:
+    """Return the folder of a device's first active port; of its first one where none is active."""
+    ports = sorted(glob.glob(path + "/ports/*"), key=lambda port: (len(port), port))
+    active = [port for port in ports if "ACTIVE" in first_line(port + "/state")]
+    return (active + ports + [path + "/ports/1"])[0]
 
 
 def gid_table(port: str) -> Iterator[Gid]:
@@ -83,7 +123,7 @@ def gid_table(port: str) -> Iterator[Gid]:
 
 def read_devices(root: str) -> list[Device]:
     """Return the node's RDMA devices by name."""
-    return [Device(root, path) for path in sorted(glob.glob(root + "/sys/class/infiniband/*"))]
+    return [Device.read(root, path) for path in sorted(glob.glob(root + "/sys/class/infiniband/*"))]
 
 
 def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
@@ -91,6 +131,18 @@ def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
     if fabric in ("efa", "erdma"):
         return [device for device in devices if device.driver == fabric]
     return [device for device in devices if device.driver not in ("efa", "erdma")]
+
+
+def total_rate(devices: list[Device], count: int) -> float:
+    """Return what the fastest active ports carry together, in GB/s; 0.0 where none is active.
+
+    Args:
+        devices: The node's RDMA devices.
+        count: How many ports; 0 for all.
+    """
+    active = [device.rate.split() for device in devices if "ACTIVE" in device.state]
+    rates = sorted((float(words[0]) / 8 for words in active if words), reverse=True)
+    return sum(rates[: count or None])
 
 
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
@@ -118,9 +170,11 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
             "the kernel has %s, and /dev/infiniband of this container has none of them: ask for the devices" % names
         )
         yield severity, "devices", reason or absent
-    elif count and len(usable) < count - 1:  # a device plugin may have kept one for its own
+    elif len(usable) < count:
         counted = "%d of %d adapters can be used here" % (len(usable), count)
-        yield "error", "devices", "%s: %s" % (counted, reason) if reason else counted
+        # With one less the job runs nearly as fast, and a device plugin may have kept it for the node.
+        severity = "error" if len(usable) < count - 1 else "warning"
+        yield severity, "devices", "%s: %s" % (counted, reason) if reason else counted
     selected = selected_devices(usable, "NCCL_IB_HCA", os.environ.get("NCCL_IB_HCA", ""))
     down = [device.name for device in selected if device.state and "ACTIVE" not in device.state]
     if down:

@@ -86,9 +86,19 @@ def library_version(path: str) -> Version | None:
 def nccl_version() -> Version | None:
     """Return the version of the NCCL that `import torch` loads, or the loader's; None where there is none."""
     # One that is preloaded, as by LD_PRELOAD, comes before any other.
-    beside_torch = [folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in sys.path]
+    beside_torch = [folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in import_folders()]
     versions = map(library_version, [*loaded_libraries("libnccl.so")[:1], *beside_torch, "libnccl.so.2"])
     return next((version for version in versions if version), None)
+
+
+def python_path() -> list[str]:
+    """Return the folders of PYTHONPATH, which this process may run without (python3 -E)."""
+    return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+
+
+def import_folders() -> list[str]:
+    """Return the folders from which the job's Python imports, those of PYTHONPATH first."""
+    return list(dict.fromkeys([*python_path(), *sys.path]))
 
 
 def loaded_libraries(beginning: str) -> list[str]:
@@ -106,7 +116,9 @@ def describe_symbol_library(message: str) -> str:
     if match is None:
         return ""
     symbol, name = match.groups()
-    beside_torch = [path for folder in sys.path for path in glob.glob(folder + "/nvidia/*/lib/lib%s*.so*" % name)]
+    beside_torch = [
+        path for folder in import_folders() for path in glob.glob(folder + "/nvidia/*/lib/lib%s*.so*" % name)
+    ]
     for path in [*loaded_libraries("lib" + name), *beside_torch]:
         try:
             has_symbol = hasattr(ctypes.CDLL(path), symbol)
@@ -119,15 +131,9 @@ def describe_symbol_library(message: str) -> str:
 
 
 def torch_version() -> str:
-    """Return the version of the torch that this Python imports, without importing it.
-
-    Returns:
-        "" where there is none.
-    """
-    try:
-        return importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    """Return the version of the torch that the job's Python imports, without importing it; "" where there is none."""
+    distributions = importlib.metadata.distributions(name="torch", path=import_folders())
+    return next((distribution.version for distribution in distributions), "")
 
 
 def has_library(name: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.node import all_reduce_check
+from rdma_images.jobs.node import all_reduce_check, all_reduce_failure, all_reduce_ranks
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 PREFLIGHT_LOGS = Path(__file__).parents[2] / "data" / "preflight-logs"
@@ -36,7 +36,7 @@ def write_port(root: Path, number: int, state: str) -> None:
 
 def findings(folder: Path, **changes: object) -> list[str]:
     options = argparse.Namespace(**{**vars(OPTIONS), **changes})
-    return [" ".join(finding) for finding in all_reduce_check.findings(options, str(folder))]
+    return [f"{severity} {sentence}" for severity, _, sentence in all_reduce_check.check_result(options, str(folder))]
 
 
 def test_sockets_between_nodes_are_an_error_where_a_fabric_is_asked_for(
@@ -87,6 +87,17 @@ def test_settings_that_keep_gpus_from_a_faster_way(tmp_path: Path, monkeypatch: 
     assert findings(tmp_path, gpus=2, nodes=1)[0].endswith("memory: by NCCL_P2P_DISABLE=1, NCCL_SHM_DISABLE=1")
 
 
+def test_a_setting_that_takes_the_choice_of_the_algorithm_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(tmp_path, "")
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    assert findings(tmp_path)[-1] == (
+        "note NCCL_ALGO=Tree: NCCL does not choose the fastest way for the size of each message"
+    )
+    assert len(findings(tmp_path, rank=1)) == 0
+
+
 def test_a_slow_network_between_nodes_without_adapters_is_a_warning(tmp_path: Path) -> None:
     """As in NVIDIA/nccl issue 766: 1 Gb/s."""
     write_result(tmp_path, (LOGS / "net-socket.log").read_text(), bus_bandwidth=0.1)
@@ -131,22 +142,22 @@ def start_python(code: str) -> int:
 
 
 def test_the_first_that_fails_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_reduce_check, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(all_reduce_ranks, "GRACE_SECONDS", 0.5)
     begin = time.monotonic()
     processes = {
         start_python("import time; time.sleep(60)"): 0,
         start_python("import os; os.kill(os.getpid(), 11)"): 1,
         start_python(""): 2,
     }
-    assert list(all_reduce_check.wait_for_ranks(processes, 30).items()) == [(1, "SIGSEGV"), (0, "")]
+    assert list(all_reduce_ranks.wait_for_ranks(processes, 30).items()) == [(1, "SIGSEGV"), (0, "")]
     assert time.monotonic() - begin < 20
-    all_reduce_check.kill_process(next(iter(processes)))
+    all_reduce_ranks.kill_process(next(iter(processes)))
 
 
 def describe_failure(folder: Path, status: str, log: str = "", output: str = "") -> str:
     (folder / "nccl.0.log").write_text(log)
     (folder / "output.0").write_text(output)
-    return all_reduce_check.describe_failure(OPTIONS, str(folder), {0: status})
+    return all_reduce_failure.describe_failure(OPTIONS, str(folder), {0: status})
 
 
 def test_a_failure_quotes_what_names_the_reason(tmp_path: Path) -> None:
@@ -241,13 +252,13 @@ def test_an_address_that_a_rank_does_not_reach(tmp_path: Path, is_local: bool) -
 
 
 def test_ranks_do_not_wait_for_one_of_another_node_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_reduce_check, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(all_reduce_ranks, "GRACE_SECONDS", 0.5)
     (tmp_path / "remote-failure").write_text("rank 1 of 2 failed: out of memory")
     begin = time.monotonic()
     processes = {start_python("import time; time.sleep(60)"): 0}
-    assert all_reduce_check.wait_for_ranks(processes, 30, str(tmp_path)) == {0: ""}
+    assert all_reduce_ranks.wait_for_ranks(processes, 30, str(tmp_path)) == {0: ""}
     assert time.monotonic() - begin < 20
-    all_reduce_check.kill_process(next(iter(processes)))
+    all_reduce_ranks.kill_process(next(iter(processes)))
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")

@@ -1,5 +1,6 @@
 """The check of variables that name RDMA devices, on trees of the kernel's files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,8 @@ def test_half_of_a_port(tmp_path: Path, pci_addresses: tuple[str, str], setting:
     for number in range(2):
         write_device(tmp_path, f"mlx5_{number}", "mlx5_core")
         write_file(tmp_path / f"sys/class/infiniband/mlx5_{number}/sys_image_guid", "3c6d:6603:00a1:b2c4")
-    devices = rdma_devices.read_devices(str(tmp_path))
-    for half, pci_address in zip(devices, pci_addresses, strict=True):
-        half.pci = pci_address
+    halves = zip(rdma_devices.read_devices(str(tmp_path)), pci_addresses, strict=True)
+    devices = [replace(half, pci=pci_address) for half, pci_address in halves]
     assert len(list(device_settings.check_names_of_devices(str(tmp_path), devices, "NCCL_IB_HCA", setting))) == count
 
 

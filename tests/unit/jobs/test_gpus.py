@@ -217,3 +217,11 @@ def test_nvlink_between_nodes_needs_a_channel(
         write_file(tmp_path / "dev/nvidia-caps-imex-channels/channel0")
     text = f"    Fabric\n        State   : Completed\n        CliqueId   : 0\n        ClusterUUID    : {cluster}\n"
     assert len(list(gpus.check_imex(str(tmp_path), text, nodes))) == count
+
+
+@pytest.mark.parametrize(("links", "is_linked"), [("26.562 GB/s", True), ("<inactive>", False)])
+def test_nvlink_between_all_gpus(links: str, is_linked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `nvidia-smi nvlink --status` prints it on two H200."""
+    text = "GPU 0: NVIDIA H200 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\nGPU 1: NVIDIA H200 (UUID: GPU-2)\n\t Link 0: %s\n"
+    monkeypatch.setattr(gpus, "run_program", lambda *_: (0, text % links))
+    assert gpus.has_nvlink("", 2) == is_linked

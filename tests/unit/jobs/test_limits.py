@@ -45,6 +45,13 @@ def test_files_that_fill_shared_memory(
     assert sentences == ([problem] if problem else [])
 
 
+def test_a_small_shared_memory_beside_nvlink_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "disk_space", lambda _: (64 << 20, 64 << 20))
+    assert list(limits.check_memory(str(tmp_path), [], is_alone=True)) == [
+        ("note", "shm", "/dev/shm has 64 MiB: data loaders with worker processes need more")
+    ]
+
+
 @pytest.mark.parametrize(
     ("gpus", "nodes", "limit", "names"),
     [(8, 2, 64 << 30, []), (8, 2, 8 << 30, ["memory"]), (8, 64, 64 << 30, ["files"]), (0, 2, 1 << 30, [])],

@@ -13,6 +13,18 @@ from rdma_images.jobs.node import neighbours, rdma_devices
 from tests.support.node_files import write_device
 
 
+@pytest.fixture(autouse=True)
+def _short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a meeting end soon after its last connection."""
+    monkeypatch.setattr(neighbours, "IDLE_SECONDS", 0.3)
+
+
+def findings(meeting: neighbours.Meeting) -> list[tuple[str, str, str]]:
+    """Return the findings of one node of a meeting."""
+    with meeting:
+        return list(meeting.findings())
+
+
 def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[str]]:
     """Return the sentences of nodes that meet, each a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -21,9 +33,8 @@ def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[s
     for rank, node in enumerate(facts):
         reader, writer = os.pipe()
         if not os.fork():
-            meeting = neighbours.Meeting(node, "127.0.0.1", len(facts), rank, "127.0.0.1")
-            os.write(writer, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
-            meeting.wait_for_neighbour()
+            with neighbours.Meeting(node, "127.0.0.1", len(facts), rank, "127.0.0.1") as meeting:
+                os.write(writer, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
             os._exit(0)
         os.close(writer)
         readers.append(reader)
@@ -42,10 +53,10 @@ def test_nodes_meet_and_say_what_differs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_clock_that_is_off_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class FirstAhead(neighbours.Meeting):
-        def collect(self) -> dict[str, object]:
+        def collect_facts(self) -> dict[str, object]:
             ahead = time.time() + 100
             monkeypatch.setattr(time, "time", lambda: ahead)
-            return super().collect()
+            return super().collect_facts()
 
     monkeypatch.setattr(neighbours, "Meeting", FirstAhead)
     sentences, _ = meet(monkeypatch, {"node": "n1"}, {"node": "n2"})
@@ -72,8 +83,7 @@ def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(neighbours, "MEETING_SECONDS", 0.5)
     monkeypatch.setattr(neighbours, "PORT", 0)
     meeting = neighbours.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1")
-    ((severity, _, sentence),) = meeting.findings()
-    assert (severity, sentence) == ("warning", "not compared with the other nodes: of 2 nodes [1] did not come in 0 s")
+    assert findings(meeting) == [("error", "neighbour", "of 2 nodes [1] did not come in 0 s")]
 
 
 def test_a_second_first_node_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +91,7 @@ def test_a_second_first_node_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "MEETING_SECONDS", 0.5)
     monkeypatch.setattr(neighbours, "PORT", 0)
     meeting = neighbours.Meeting({"node": "n2"}, "127.0.0.1", 2, 0, "203.0.113.7")
-    ((_, _, sentence),) = meeting.findings()
+    ((_, _, sentence),) = findings(meeting)
     assert sentence.endswith(
         "[1] did not come in 0 s; this node has the number 0, and MASTER_ADDR, 203.0.113.7, is not its "
         "address: give each node its number"
@@ -93,13 +103,13 @@ def test_two_nodes_of_one_number_are_named(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(neighbours, "PORT", free.getsockname()[1])
     first = neighbours.Meeting({"node": "n1"}, "127.0.0.1", 3, 0, "127.0.0.1")
     others = [neighbours.Meeting({"node": name}, "127.0.0.1", 3, 1, "127.0.0.1") for name in ("n2", "n3")]
-    threads = [threading.Thread(target=lambda meeting=meeting: list(meeting.findings())) for meeting in others]
+    threads = [threading.Thread(target=lambda meeting=meeting: findings(meeting)) for meeting in others]
     for thread in threads:
         thread.start()
-    ((severity, _, sentence),) = first.findings()
+    ((severity, name, sentence),) = findings(first)
     for thread in threads:
         thread.join()
-    assert severity == "warning"
+    assert (severity, name) == ("error", "neighbour")
     assert re.search(r"n[23] and n[23] both say that they are node 1", sentence)
 
 
@@ -107,9 +117,9 @@ def test_a_node_whose_number_the_job_does_not_have_is_named(monkeypatch: pytest.
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setattr(neighbours, "PORT", free.getsockname()[1])
     first, other = (neighbours.Meeting({"node": f"n{rank}"}, "127.0.0.1", 2, rank, "127.0.0.1") for rank in (0, 2))
-    thread = threading.Thread(target=lambda: list(other.findings()))
+    thread = threading.Thread(target=lambda: findings(other))
     thread.start()
-    ((_, _, sentence),) = first.findings()
+    ((_, _, sentence),) = findings(first)
     thread.join()
     assert "n2 says that it is node 2 of 2" in sentence
 
@@ -118,9 +128,9 @@ def test_who_is_waited_for_is_said_early(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(neighbours, "MEETING_SECONDS", 1.0)
     monkeypatch.setattr(neighbours, "NOTE_SECONDS", 0.1)
     monkeypatch.setattr(neighbours, "PORT", 0)
-    assert len(list(neighbours.Meeting({"node": "n1"}, "127.0.0.1", 3, 0, "127.0.0.1").findings())) == 1
+    assert len(findings(neighbours.Meeting({"node": "n1"}, "127.0.0.1", 3, 0, "127.0.0.1"))) == 1
     assert "note neighbours: of 3 nodes [1, 2] did not come in 0 s; waiting" in capsys.readouterr().out
-    assert len(list(neighbours.Meeting({"node": "n2"}, "127.0.0.1", 3, 1, "n1.invalid").findings())) == 1
+    assert len(findings(neighbours.Meeting({"node": "n2"}, "127.0.0.1", 3, 1, "n1.invalid"))) == 1
     assert "note neighbours: the first node, n1.invalid, is not resolved here so far: " in capsys.readouterr().out
 
 
@@ -135,13 +145,12 @@ def test_what_scans_ports_does_not_keep_the_nodes_from_meeting(monkeypatch: pyte
 
     def scan() -> None:
         while not has_ended.wait(0.05):
-            for port in (neighbours.PORT, meeting.listener.getsockname()[1]):
+            for port in (neighbours.PORT, *(address[1] for address in [meeting.facts.get("address")] if address)):
                 with socket.socket() as probe:
                     probe.connect_ex(("127.0.0.1", port))
 
     def meet() -> None:
-        list(meeting.findings())
-        meeting.wait_for_neighbour()
+        findings(meeting)
         has_ended.set()
 
     scanner, node = threading.Thread(target=scan, daemon=True), threading.Thread(target=meet, daemon=True)
@@ -154,22 +163,26 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
     meeting = neighbours.Meeting({"node": "n1"}, "127.0.0.1", 2, 1, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as free:
         closed = free.getsockname()
-    monkeypatch.setattr(meeting, "report", lambda: {"neighbour": ("n2", closed, [], None), "differences": []})
-    ((severity, _, sentence),) = meeting.findings()
+    monkeypatch.setattr(meeting, "report_facts", lambda: {"neighbour": ("n2", closed, [], None), "differences": []})
+    ((severity, _, sentence),) = findings(meeting)
     assert severity == "error"
     assert sentence.startswith("n2 is not reached at 127.0.0.1, over which NCCL starts: ")
 
 
 @pytest.mark.parametrize(
-    ("error", "is_firewall"),
+    ("error", "address", "reason"),
     [
-        (ConnectionRefusedError(111, "Connection refused"), False),
-        (TimeoutError("timed out"), True),
-        (OSError(113, "No route to host"), True),  # as an ICMP of a firewall says it
+        (ConnectionRefusedError(111, "Connection refused"), "127.0.0.1", "Connection refused"),
+        (TimeoutError("timed out"), "127.0.0.1", "a firewall or security group may drop it"),
+        (OSError(113, "No route to host"), "127.0.0.1", "a firewall or security group may drop it"),  # by ICMP
+        (TimeoutError("timed out"), "203.0.113.7", "203.0.113.7 is in no network of this node's interfaces"),
+        (ConnectionRefusedError(111, "Connection refused"), "203.0.113.7", "Connection refused"),
     ],
 )
-def test_what_a_firewall_drops(error: OSError, is_firewall: bool) -> None:
-    assert ("a firewall or security group may drop it" in neighbours.describe_connection_error(error)) == is_firewall
+def test_why_nothing_answers(error: OSError, address: str, reason: str) -> None:
+    description = neighbours.describe_connection_error(error, address)
+    assert reason in description
+    assert ("firewall or security group" in description) == ("firewall or security group" in reason)
 
 
 def test_a_first_node_that_gives_no_answer_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,10 +192,10 @@ def test_a_first_node_that_gives_no_answer_is_no_traceback(monkeypatch: pytest.M
         meeting = neighbours.Meeting({"node": "n2"}, "127.0.0.1", 3, 1, "127.0.0.1")
         closing = threading.Thread(target=lambda: first.accept()[0].makefile().readline())
         closing.start()
-        ((severity, _, sentence),) = meeting.findings()
+        ((severity, _, sentence),) = findings(meeting)
         closing.join()
-    assert severity == "warning"
-    assert sentence.startswith("not compared with the other nodes: the first node closed the connection")
+    assert severity == "error"
+    assert sentence.startswith("the first node closed the connection")
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b'{"node": "n"}\n'])
@@ -212,8 +225,8 @@ def test_a_neighbour_that_gets_no_large_message(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(neighbours, "CONNECT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer: dict[str, object] = {"neighbour": ("n2", silent.getsockname(), [], None), "differences": []}
-        monkeypatch.setattr(meeting, "report", lambda: answer)
-        ((severity, _, sentence),) = meeting.findings()
+        monkeypatch.setattr(meeting, "report_facts", lambda: answer)
+        ((severity, _, sentence),) = findings(meeting)
     assert severity == "error"
     assert sentence.startswith("n2 is reached, and a message of 256 KiB does not arrive (timed out): compare the MTU")
 
@@ -223,9 +236,10 @@ def test_a_neighbour_whose_announced_address_is_not_reached(monkeypatch: pytest.
     meeting = neighbours.Meeting({"node": "n1"}, "127.0.0.1", 2, 1, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as free:
         closed = free.getsockname()
-    answer: dict[str, object] = {"neighbour": ("n2", meeting.facts["address"], [], closed), "differences": []}
-    monkeypatch.setattr(meeting, "report", lambda: answer)
-    ((severity, _, sentence),) = meeting.findings()
+    with meeting:
+        answer: dict[str, object] = {"neighbour": ("n2", meeting.facts["address"], [], closed), "differences": []}
+        monkeypatch.setattr(meeting, "report_facts", lambda: answer)
+        ((severity, _, sentence),) = meeting.findings()
     assert severity == "warning"
     assert sentence.startswith("n2 is not reached at 127.0.0.1, which vLLM, SGLang and Ray announce there (")
 
@@ -234,21 +248,33 @@ def test_a_neighbour_whose_announced_address_is_not_reached(monkeypatch: pytest.
 def test_an_announced_address_that_is_not_listened_on(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """There is no default route; it is the address that NCCL takes; no interface has it."""
     monkeypatch.setattr(neighbours, "announced_address", lambda: address)
-    assert neighbours.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1").facts["announced"] is None
+    with neighbours.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1") as meeting:
+        assert meeting.facts["announced"] is None
 
 
-@pytest.mark.parametrize(("variables", "severity"), [({"SLURM_JOB_ID": "7"}, "error"), ({}, "warning")])
-def test_a_first_node_whose_name_is_not_resolved(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], severity: str
-) -> None:
+def test_a_first_node_whose_name_is_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "MEETING_SECONDS", 0.1)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    meeting = neighbours.Meeting({"node": "n2"}, "127.0.0.1", 2, 1, "n1.invalid")
-    ((actual_severity, name, sentence),) = meeting.findings()
-    assert (actual_severity, name) == (severity, "names")
+    ((severity, name, sentence),) = findings(neighbours.Meeting({"node": "n2"}, "127.0.0.1", 2, 1, "n1.invalid"))
+    assert (severity, name) == ("error", "names")
     assert sentence.startswith("the name of the first node, n1.invalid, is not resolved here (")
+
+
+def test_a_first_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error ends the job before the all-reduce, whose ranks would wait for that node once more."""
+    monkeypatch.setattr(neighbours, "MEETING_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(neighbours, "PORT", free.getsockname()[1])
+    ((severity, name, sentence),) = findings(neighbours.Meeting({"node": "n2"}, "127.0.0.1", 2, 1, "127.0.0.1"))
+    assert (severity, name) == ("error", "neighbour")
+    assert sentence.startswith("the first node is not reached at 127.0.0.1: ")
+
+
+def test_torch_on_some_nodes_alone_is_an_error_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = meet(monkeypatch, {"node": "n1", "torch": "2.15.0"}, {"node": "n2", "torch": ""})
+    assert sentences == [
+        ["torch differs: 2.15.0 on 1 of 2 nodes; nothing on n2"],
+        ["this node's python3 has no torch, and n1 has 2.15.0: run the same image on all nodes"],
+    ]
 
 
 def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +321,8 @@ def test_addresses_that_a_host_shares_with_itself(
     rows = [["lo", "127.0.0.1", True]]
     facts = {"node": "n1", "number of usable RDMA devices": "0", "interfaces": rows, "network": local}
     meeting = neighbours.Meeting(facts, "127.0.0.1", 2, 1, "127.0.0.1")
-    neighbour: tuple[object, ...] = ("n2", meeting.facts["address"], [], None)
-    answer: dict[str, object] = {"neighbour": neighbour, "differences": [], "interfaces": rows, "network": network}
-    monkeypatch.setattr(meeting, "report", lambda: answer)
-    assert sum("no address between nodes" in sentence for _, _, sentence in meeting.findings()) == count
-    meeting.wait_for_neighbour()
+    with meeting:
+        neighbour: tuple[object, ...] = ("n2", meeting.facts["address"], [], None)
+        answer: dict[str, object] = {"neighbour": neighbour, "differences": [], "interfaces": rows, "network": network}
+        monkeypatch.setattr(meeting, "report_facts", lambda: answer)
+        assert sum("no address between nodes" in sentence for _, _, sentence in meeting.findings()) == count

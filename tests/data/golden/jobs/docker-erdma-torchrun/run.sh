@@ -34,9 +34,9 @@ done
 # The node first: devices, limits, GIDs, neighbours; then an all-reduce over all GPUs. `invoke job --no-check` leaves it out.
 (PATH=$PATH:/opt/venv/bin:/usr/local/bin:/opt/conda/bin
 if command -v python3 >/dev/null; then
-  python3 -c "exec(__import__('"'"'zlib'"'"').decompress(__import__('"'"'base64'"'"').b64decode('"'"'PROGRAM'"'"')))" \
+  python3 -E -c "import sys;sys.path[:]=filter(None,sys.path);exec(__import__('"'"'zlib'"'"').decompress(__import__('"'"'base64'"'"').b64decode('"'"'PROGRAM'"'"')))" \
     --fabric=erdma --adapters=1 --gpus=8 --nodes=2 --rank="$1" --master="$2" --port=29500 &&
-  python3 -c "exec(__import__('"'"'zlib'"'"').decompress(__import__('"'"'base64'"'"').b64decode('"'"'PROGRAM'"'"')))" \
+  python3 -c "import sys;sys.path[:]=filter(None,sys.path);exec(__import__('"'"'zlib'"'"').decompress(__import__('"'"'base64'"'"').b64decode('"'"'PROGRAM'"'"')))" \
     --fabric=erdma --adapters=1 --gpus=8 \
     --nodes=2 --rank="$1" --master="$2"
 else
