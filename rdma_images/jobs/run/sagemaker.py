@@ -110,10 +110,9 @@ class SageMaker:
             target = f"s3://{bucket}/{key}/"
             output(["aws", "s3", "sync", folder, target, "--delete", *exclusions, "--region", self._region], limit=600)
             return
-        for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder)
-            if path.is_file() and not work.is_excluded(name):
-                client.upload_file(str(path), bucket, f"{key}/{name}")
+        for path in work.code_entries(folder):
+            if (folder / path).is_file():
+                client.upload_file(str(folder / path), bucket, f"{key}/{path}")
 
     @property
     def _region(self) -> str:

@@ -168,11 +168,15 @@ class CodeFile:
 
 @cache
 def read_code(code: Code | None) -> list[CodeFile]:
-    """Return the files of a folder of code, but hidden ones. Raises RefusedError for none, and for too many bytes."""
+    """Return the files of a folder of code, sorted, without hidden ones.
+
+    Raises:
+        RefusedError: There is none, or more than a ConfigMap takes.
+    """
     if code is None:
         return []
     root = Path(code.folder)
-    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and not is_excluded(path.relative_to(root))]
+    paths = sorted(root / entry for entry in code_entries(root) if (root / entry).is_file())
     if not paths:
         raise RefusedError(f"code {root}: there is no file in it\nname the folder with the training script")
     size = sum(path.stat().st_size for path in paths)
@@ -199,7 +203,9 @@ def check_links(work: Work, is_copied: bool) -> None:
         return
     root, top = Path(work.code.folder), work.code.to
     folders = [top] if is_copied else [top, *(mount.to for mount in work.mounts)]
-    for link in _links(root):
+    for link in code_entries(root):
+        if not (root / link).is_symlink():
+            continue
         target = (root / link).readlink()
         path = os.path.normpath(Path(top) / link.parent / target)
         is_below = any(f"{path}/".startswith(f"{folder}/") for folder in folders)
@@ -214,14 +220,15 @@ def check_links(work: Work, is_copied: bool) -> None:
             )
 
 
-def _links(root: Path) -> Iterator[Path]:
-    """Yield the symbolic links below a folder that are not excluded, by their paths there.
+def code_entries(root: Path) -> Iterator[Path]:
+    """Yield what is in a folder of code, by its path there: files and links, without hidden ones and Python's own.
 
-    Raises RefusedError for a folder with more than anybody's code.
+    Raises:
+        RefusedError: The folder has more than anybody's code.
     """
     entries = 0
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not is_excluded(Path(name)))
+        folders[:] = sorted(name for name in folders if not _is_excluded(name))
         entries += len(folders) + len(names)
         if entries > MAX_ENTRIES:
             raise RefusedError(
@@ -229,14 +236,14 @@ def _links(root: Path) -> Iterator[Path]:
                 "name the folder with the training script, and mount what else it reads"
             )
         for name in sorted([*folders, *names]):
-            path = Path(folder, name).relative_to(root)
-            if (root / path).is_symlink() and not is_excluded(path):
-                yield path
+            path = Path(folder, name)
+            if not _is_excluded(name) and (path.is_symlink() or path.is_file()):
+                yield path.relative_to(root)
 
 
-def is_excluded(path: Path) -> bool:
-    """Return whether a file of the code, by its path below the folder, is hidden or made by Python."""
-    return any(part.startswith(".") or part in EXCLUDED_NAMES for part in path.parts)
+def _is_excluded(name: str) -> bool:
+    """Return whether a file or folder of the code is hidden or made by Python."""
+    return name.startswith(".") or name in EXCLUDED_NAMES
 
 
 def _file(path: Path, name: Path) -> CodeFile:

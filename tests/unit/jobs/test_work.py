@@ -519,6 +519,18 @@ def test_a_folder_that_is_no_code_is_refused(tmp_path: Path, monkeypatch: pytest
     assert "more than 2 files and folders" in refusal("slurm", Work(code=Code(str(tmp_path), work.CODE)))
 
 
+def test_code_is_read_with_a_limit_and_without_what_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MAX_ENTRIES", 2)
+    for name in ("train.py", ".git/1", ".git/2", ".git/3"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [file.path for file in work.read_code(Code(str(tmp_path), work.CODE))] == ["train.py"]
+    for number in range(3):
+        (tmp_path / f"{number}.py").touch()
+    with pytest.raises(RefusedError, match="more than 2 files and folders"):
+        work.read_code(Code(str(tmp_path), "/other"))
+
+
 def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * 300_000)
     assert "a ConfigMap takes 200000" in refusal("pytorchjob", Work(code=Code(str(tmp_path), work.CODE)))
