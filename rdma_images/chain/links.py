@@ -309,7 +309,17 @@ def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
 
 
 def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
-    """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
+    """Judge whether NCCL takes a plugin that it has opened.
+
+    Args:
+        inspection: The image.
+        run: What NCCL did with the plugin.
+        libraries: The image's libraries of NCCL and plugins.
+        net: The version of the network interface that it took; 0 for none.
+
+    Returns:
+        Why NCCL does not take it, and why that cannot be told; each "" where it does not apply.
+    """
     nccl, plugin = nccl_in_use(inspection), libraries.plugins.get(run.path)
     nccl_library = libraries.nccl.get(nccl.path) if nccl else None
     if not net:

@@ -11,7 +11,8 @@ from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
 from rdma_images.nccl_logs import error_lines
 from rdma_images.nccl_logs.error_lines import MAX_QUOTE_LENGTH
-from rdma_images.nccl_logs.job_failure import FailureReader, JobFailure
+from rdma_images.nccl_logs.failure_reader import FailureReader
+from rdma_images.nccl_logs.job_failure import JobFailure
 from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, MatchingLine, plain_text, printable_parts
 from rdma_images.nccl_logs.node_differences import COMPARED_VALUES, NodeDifferences
 
