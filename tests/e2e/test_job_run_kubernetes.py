@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import follow, job_run, kubernetes, record
+from rdma_images.jobs.run import removal, job_run, kubernetes, record
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
@@ -114,7 +114,7 @@ def test_a_rayjob_ends_as_kuberay_says(
 def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "REMOVAL", 0.0)
+    monkeypatch.setattr(removal, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(kubernetes, "DELETE_SECONDS", 0.0)
     store.finalizers_wait = True
     store.steps = [pods("Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": FULL}])]

@@ -1,4 +1,4 @@
-"""Follow a job until it ends, its time is up, or its user stops it; then remove what was submitted."""
+"""Follow a job until it ends, its time is up, or its user stops it."""
 
 import signal
 import threading
@@ -21,7 +21,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK, SLOW = 0.5, 5.0  # seconds between two looks, at first and later
 QUICK_SECONDS = 10.0  # seconds from the start in which looks are quick
 UNREACHABLE = 300.0  # seconds without an answer after which nothing more is expected
-REMOVAL = 120.0  # seconds in which a removal that fails is tried again
 
 
 @dataclass(frozen=True)
@@ -151,19 +150,6 @@ def read_state(runner: Runner) -> JobState:
         raise CommandError(
             f"the scheduler answered in another form: {type(error).__name__} {error}\nask it by hand what it says"
         ) from None
-
-
-def remove(runner: Runner, progress: Progress) -> None:
-    """Remove what the runner submitted, again where that fails. Raises CommandError where it never worked."""
-    deadline = time.monotonic() + REMOVAL
-    while True:
-        try:
-            return runner.delete()
-        except CommandError as error:
-            if time.monotonic() > deadline:
-                raise
-            progress(f"the job could not be removed, trying again: {first_line(error)}")
-            time.sleep(SLOW)
 
 
 def _minutes(seconds: float) -> str:

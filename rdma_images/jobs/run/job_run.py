@@ -18,9 +18,10 @@ from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
-from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, remove, stoppable
+from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, stoppable
 from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.record import SubmissionRecord
+from rdma_images.jobs.run.removal import remove_leftovers, remove_submission
 from rdma_images.jobs.run.runner import CommandError, ProgramMissingError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
 from rdma_images.jobs.write.job import Job
@@ -74,7 +75,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), stoppable() as stop:
-        _remove_leftovers(job_folder, run_method, progress)
+        remove_leftovers(job_folder, run_method, RUNNERS[run_method.how], progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
         submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_method, job_folder, run_path)}
@@ -110,7 +111,7 @@ class _JobRun:
         try:
             outcome = self._follow(runner, submission)
         except BaseException:
-            remove(runner, self.progress)
+            remove_submission(runner, self.progress)
             self._record(replace(entry, cleanup="removed"))
             raise
         entry = replace(
@@ -124,7 +125,7 @@ class _JobRun:
         removal_error = ""
         if not self.options.keep:
             try:
-                remove(runner, self.progress)
+                remove_submission(runner, self.progress)
                 entry = replace(entry, cleanup="removed")
                 self._record(entry)
             except CommandError as error:
@@ -229,25 +230,6 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )
     return create.render_job_files(compose.job_over_tcp(job, project.facts), project)
-
-
-def _remove_leftovers(job_folder: Path, run_method: RunMethod, progress: Progress) -> None:
-    """Remove what earlier runs of this job submitted and, being killed, could not remove."""
-    for run_path, entries in record.unremoved_runs(job_folder):
-        for number, entry in enumerate(entries):
-            if entry.cleanup == "not removed":
-                progress(f"removing what the run of {run_path.name} left")
-                files_folder = run_path / run_folder.TCP if entry.run == "tcp" else job_folder
-                remove(
-                    RUNNERS[run_method.how](
-                        Submission(
-                            folder.load(files_folder), run_method, files_folder, run_path / run_folder.LOGS, entry.tag
-                        )
-                    ),
-                    progress,
-                )
-                entries[number] = replace(entry, cleanup="removed")
-        record.write(run_path, entries)
 
 
 def _without_terminal_errors(progress: Progress) -> Progress:

@@ -1,6 +1,6 @@
 """run.json: what a run submitted and its result, so that a later run can remove what this one could not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -49,12 +49,9 @@ def load(folder: Path) -> list[SubmissionRecord]:
 
 def last_run(folder: Path) -> Path:
     """Return the folder of a run: `folder` itself, or the last run of the job in it."""
-    return next((run for run in reversed(files.list_folder(folder / RUNS)) if run.is_dir()), folder)
+    return next(reversed(runs(folder)), folder)
 
 
-def unremoved_runs(job: Path) -> Iterator[tuple[Path, list[SubmissionRecord]]]:
-    """Yield the runs of the job in the folder `job` that did not remove what they had submitted."""
-    for folder in files.list_folder(job / RUNS):
-        entries = load(folder)
-        if any(entry.cleanup == "not removed" for entry in entries):
-            yield folder, entries
+def runs(folder: Path) -> list[Path]:
+    """Return the folders of all runs of the job in `folder`, the oldest first."""
+    return [run for run in files.list_folder(folder / RUNS) if run.is_dir()]
