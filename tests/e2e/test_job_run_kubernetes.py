@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import removal, job_run, kubernetes, record
+from rdma_images.jobs.run import follow, job_run, kubernetes, record, removal
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs

@@ -1,7 +1,6 @@
 """The check of jobs that exist, whoever wrote them: `invoke job.check`.
 
-Files are read into parts, each of them what a job is on one node (kubernetes.py, sbatch_scripts.py, docker.py,
-compose_file.py, sagemaker_request.py); rules relate a part to what the facts know (rules/).
+`parsers` reads files into parts, each of them what a job is on one node; `rules` relates a part to what the facts know.
 """
 
 import os
@@ -16,8 +15,9 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check import job_files, rules
+from rdma_images.jobs.check import rules
 from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.parsers import job_files
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")

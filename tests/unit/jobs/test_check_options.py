@@ -2,8 +2,8 @@
 
 import pytest
 
-from rdma_images.jobs.check import option_parser
-from rdma_images.jobs.check.commands import ShellWord
+from rdma_images.jobs.check.parsers import option_parser
+from rdma_images.jobs.check.parsers.commands import ShellWord
 
 
 @pytest.mark.parametrize(

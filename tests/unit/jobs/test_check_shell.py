@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check_files, commands, launches, shell
+from rdma_images.jobs.check import check_files
+from rdma_images.jobs.check.parsers import commands, launches, shell
 from tests.support.foreign_jobs import checked, findings
 
 SCRIPT = """#!/bin/bash

@@ -1,18 +1,17 @@
-"""sbatch scripts and `arena submit` command lines."""
+"""sbatch scripts, `sbatch --wrap`, and scripts that srun starts on each node."""
 
 import re
 import shlex
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from rdma_images.jobs.check import commands, option_parser, shell
-from rdma_images.jobs.check.commands import ShellWord
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault, Trait
+from rdma_images.jobs.check.parsers import commands, option_parser, shell
+from rdma_images.jobs.check.parsers.commands import ShellWord
 
 WRAP = re.compile(r"\bsbatch\b[^#\n]*(?:\\\n[^\n]*)*--wrap\b")
-ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
 LOWER_DIRECTIVE = re.compile(r"^#sbatch[ \t]+(?P<option>--?[A-Za-z]\S*)", re.MULTILINE)
 CLEAN_CONTAINER = re.compile(
     r"^[^#\n]*\bsrun\b[^#\n]*\b(?P<program>singularity|apptainer)[ \t]+(?:exec|run)\b(?:(?!\.sif\b|://|\$)[^#\n])*[ \t]"
@@ -38,7 +37,6 @@ STARTS_OTHERS = re.compile(
 )
 HOST_QUERY = re.compile(r"\$\(\s*srun\b[^()]*\bhostname\b[^()]*\)")  # a word that srun asks the first node for
 ACTIVATION = re.compile(r"^.*\bactivate\b.*$", re.MULTILINE)  # of an environment
-MAX_COMMAND_LINES = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
 EARLY_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\s*(?P<value>\$\{?SLURM_(?:PROCID|NODEID)\b\}?)")
 # What a shell reads as one: a comment, a character behind a backslash, text in single quotes.
@@ -50,8 +48,8 @@ NODES_OPTION = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
 def is_script(text: str) -> bool:
-    """Return whether a text is an sbatch script, one that srun starts on each node, or has an arena command line."""
-    return bool(DIRECTIVE.search(text) or ARENA.search(text) or ON_EACH_NODE.search(text))
+    """Return whether a text is an sbatch script, or one that srun starts on each node."""
+    return bool(DIRECTIVE.search(text) or ON_EACH_NODE.search(text))
 
 
 def begins_with_directive(text: str) -> bool:
@@ -68,10 +66,6 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         yield _slurm(text, name, "script of each node")
     else:
         yield from _wrapped_commands(text, name)
-    rows = text.split("\n")
-    for number, row in enumerate(rows, 1):
-        for match in ARENA.finditer(row):
-            yield _arena([row[match.start() :], *rows[number : number + MAX_COMMAND_LINES]], number, name)
 
 
 def launch_parts(text: str, name: str) -> Iterator[JobPart]:
@@ -242,59 +236,3 @@ def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:
             if divisor and divisor.number and count % divisor.number == 0:
                 return LocatedText(str(count // divisor.number), word.line)
     return None
-
-
-def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
-    """Return the part of a command line that begins the rows, the first of which is in `line`."""
-    flags: dict[str, list[LocatedText]] = {}
-    key = ""
-    for word in _words(rows, line):
-        if word.text.startswith("--"):
-            key, equals, value = word.text[2:].partition("=")
-            flags.setdefault(key, [])
-            if equals:
-                flags[key].append(LocatedText(value, word.line))
-                key = ""
-            else:
-                flags[key].append(LocatedText("", word.line))
-        elif key:
-            flags[key][-1] = LocatedText(word.text, flags[key][-1].line)
-            key = ""
-    selectors = {flag.text.partition("=")[0]: flag for flag in flags.get("selector", [])}
-    instance = selectors.get("node.kubernetes.io/instance-type")
-    limits = {
-        flag.text.partition("=")[0]: LocatedText(flag.text.partition("=")[2], flag.line)
-        for flag in flags.get("device", [])
-    }
-    environment = {
-        flag.text.partition("=")[0]: LocatedText(flag.text.partition("=")[2], flag.line)
-        for flag in flags.get("env", [])
-    }
-    first = {key: words[0] for key, words in flags.items() if words}
-    return JobPart(
-        name,
-        line,
-        "arena",
-        "arena submit",
-        instance=LocatedText(instance.text.partition("=")[2], instance.line) if instance else None,
-        nodes=first.get("workers"),
-        gpus=first.get("gpus"),
-        image=first.get("image"),
-        limits=limits,
-        environment=environment,
-        options=first,
-        network="host" if "hostNetwork" in flags else "pod",
-    )
-
-
-def _words(rows: Sequence[str], line: int) -> Iterator[LocatedText]:
-    """Yield the words of a command line that may go on over several lines, each with the line that it stands in."""
-    for offset, row in enumerate(rows):
-        is_continued = row.rstrip().endswith("\\")
-        try:
-            words = shlex.split(row.rstrip().rstrip("\\"), comments=True)
-        except ValueError:  # a quote that ends in another line: the command that arena is to run, and no option
-            return
-        yield from (LocatedText(word, line + offset) for word in words)
-        if not is_continued:
-            return

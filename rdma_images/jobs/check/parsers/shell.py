@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rdma_images.jobs.check import commands, launches
 from rdma_images.jobs.check.foreign_job import LocatedText, RankStart
+from rdma_images.jobs.check.parsers import commands, launches
 
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 SRUN_EXPORTS = re.compile(r"--export=(?P<pairs>\S+=\S+)")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.check import commands, option_parser
-from rdma_images.jobs.check.commands import Command, ShellWord
 from rdma_images.jobs.check.foreign_job import Launch, LocatedText, RankStart, ShellFault
+from rdma_images.jobs.check.parsers import commands, option_parser
+from rdma_images.jobs.check.parsers.commands import Command, ShellWord
 
 MAX_DEPTH = 4  # commands within the words of others
 # What runs the command that follows its own options.

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import docker, shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
+from rdma_images.jobs.check.parsers import docker, shell
 
 
 def parts(document: ForeignDocument) -> Iterator[JobPart]:

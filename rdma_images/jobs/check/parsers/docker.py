@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rdma_images.jobs.check import option_parser, shell
-from rdma_images.jobs.check.commands import ShellWord
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
+from rdma_images.jobs.check.parsers import option_parser, shell
+from rdma_images.jobs.check.parsers.commands import ShellWord
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 TENSOR_PARALLEL = re.compile(r"\s(?:--tensor-parallel-size|--tp-size|--tp|-tp)[=\s]\s*(?P<size>\d+)")

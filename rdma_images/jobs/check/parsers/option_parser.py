@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rdma_images.jobs.check.commands import OPTION, ShellWord
 from rdma_images.jobs.check.foreign_job import LocatedText
+from rdma_images.jobs.check.parsers.commands import OPTION, ShellWord
 
 # Options that take no value, or take it only behind an equals sign; any other one takes the next word. From the sources
 # and manuals of torch 2.15, DeepSpeed, accelerate 1.15, horovod, Slurm 22.05, Docker, Open MPI 4 and 5, and MPICH 4.

@@ -11,8 +11,8 @@ from pathlib import Path
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.jobs.check import compose_file, docker, kubernetes, sagemaker_request, sbatch_scripts
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
+from rdma_images.jobs.check.parsers import arena, compose_file, docker, kubernetes, sagemaker_request, sbatch_scripts
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
 RECORD = "job.json"  # of a folder that `invoke job` wrote
@@ -64,8 +64,8 @@ def _parts(path: Path) -> Iterator[JobPart]:
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
     if path.suffix == ".py" and not sbatch_scripts.begins_with_directive(text):
         return  # a script in it is an example, or a text that it writes
-    if sbatch_scripts.is_script(text) or is_program:
-        script_parts = list(sbatch_scripts.parts(text, name))
+    if sbatch_scripts.is_script(text) or arena.has_command(text) or is_program:
+        script_parts = [*sbatch_scripts.parts(text, name), *arena.parts(text, name)]
         if not script_parts:
             script_parts = list(docker.parts(text, name)) or list(sbatch_scripts.launch_parts(text, name))
         traits: dict[Trait, LocatedText] = {}

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import (
     JobPart,
     Launch,
@@ -18,6 +17,7 @@ from rdma_images.jobs.check.foreign_job import (
     Trait,
     YamlNode,
 )
+from rdma_images.jobs.check.parsers import shell
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
