@@ -212,21 +212,24 @@ def _refuse_forms(work: Work, launcher: Launcher, facts: Facts) -> None:
 
 def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
     """Raise RefusedError for a command or a variable with characters that no file of the job can carry."""
-    texts = {**{"the command": "".join(request.command)}, **request.work.env}
-    for name, text in texts.items():
+    command = "".join(request.command)
+    for name, text in {"the command": command, **request.work.env}.items():
         if match := NO_TEXT.search(text):
-            raise RefusedError(f"{name} has bytes that are not UTF-8, or none of a text: {match[0]!r}\nremove them")
+            raise RefusedError(
+                f"{name} cannot be written into the job's files: {match[0]!r} is a NUL or no UTF-8\n"
+                "remove it, or read the value from a file where the job runs"
+            )
     code = request.work.code
     for path in [Path(code.folder, word) for word in request.command if not word.startswith("/")] if code else ():
         if DOS_SHELL_SCRIPT.match(_first_line(path)):
             raise RefusedError(
-                f"{path}: its lines end as on Windows, and a shell takes the carriage return for a part of each\n"
-                "save it with line ends of Unix, as with: sed -i 's/\\r$//' FILE"
+                f"{path}: its lines end as on Windows, with a carriage return that a shell takes for a part of them\n"
+                f"convert it: sed -i 's/\\r$//' {shlex.quote(str(path))}"
             )
-    if launcher.kind in WITH_RESOURCES and (match := NO_LINE.search(texts["the command"])):
+    if launcher.kind in WITH_RESOURCES and (match := NO_LINE.search(command)):
         raise RefusedError(
-            f"the command has {match[0]!r}, which YAML takes for a line break or refuses\n"
-            "put what it is part of into a script of the image"
+            f"the command cannot be written into the manifest: YAML takes {match[0]!r} for a line break\n"
+            "move it into a script of the image, and let the command start that"
         )
 
 
@@ -237,8 +240,8 @@ def _refuse_shell_words(command: Sequence[str]) -> None:
     if words:
         line = " ".join(word if SHELL_OPERATOR.fullmatch(word) else shlex.quote(word) for word in command)
         raise RefusedError(
-            f"the command has {words[0]!r}, which a shell reads, and none does: each word is handed on as it is\n"
-            f"give the line to a shell: -- /bin/bash -c {shlex.quote(line)}"
+            f"the command has {words[0]!r}, which only a shell understands, and a job starts its program without one\n"
+            f"start a shell: -- /bin/bash -c {shlex.quote(line)}"
         )
 
 
@@ -247,8 +250,8 @@ def _refuse_combinations(request: JobRequest) -> None:
     work = request.work
     if work.least_nodes and work.launch not in (None, "torchrun"):
         raise RefusedError(
-            f"least-nodes {work.least_nodes}: only torchrun goes on with fewer nodes, and launch is {work.launch}\n"
-            "leave one of them out"
+            f"least-nodes {work.least_nodes}: only torchrun can go on with fewer nodes, and launch is {work.launch}\n"
+            "remove least-nodes, or launch with torchrun"
         )
     if work.least_nodes > request.nodes:
         raise RefusedError(
@@ -307,7 +310,11 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
         ]
         missing = [name for name in launcher.starts if name == "mpirun" or request.work.launch != "mpirun"]
         components = " or ".join(job_image.STARTER_COMPONENTS[name] for name in missing)
-        fix = f"launchers for it: {', '.join(suitable)}" if suitable else f"add {components} to its row of matrix.yaml"
+        fix = (
+            f"choose one of its launchers: {', '.join(suitable)}"
+            if suitable
+            else f"add {components} to its row of matrix.yaml"
+        )
         raise RefusedError(
             f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
             f"and {request.target or 'an image that is no target'} "
@@ -327,7 +334,8 @@ def _planned(request: JobRequest, node: InstanceType, launcher: Launcher, projec
     if not request.work.launch:
         example = launcher.starts[-1]
         raise RefusedError(
-            f"{request.image} is no target's: what starts its ranks?\ngive --launch, as in --launch {example}"
+            f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
+            f"add --launch, as in --launch {example}"
         )
     is_over_ssh = request.work.launch == "mpirun" in launcher.starts and launcher.kind != "slurm"
     return Image(

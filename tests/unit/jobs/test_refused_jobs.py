@@ -74,7 +74,7 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("match", "launcher", "fabric", "starter", "changes"),
     [
-        ("launchers for it: mpijob", "pytorchjob", "efa", "mpirun", {}),
+        ("choose one of its launchers: mpijob", "pytorchjob", "efa", "mpirun", {}),
         ("efa-pytorch has torchrun", "mpijob", "efa", "torchrun", {}),
         (
             "efa-pytorch has no nccl-tests\nadd nccl-tests to its row of matrix.yaml",
@@ -127,8 +127,8 @@ def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter:
 def test_words_of_a_shell_are_refused_with_the_line_for_one(command: str, word: str, line: str, launch: Any) -> None:
     work = Work(launch=launch)
     message = refused("the command has", "slurm", "efa", "torchrun", command=tuple(shlex.split(command)), work=work)
-    assert message.startswith(f"the command has {word!r}, which a shell reads")
-    assert message.endswith(f"\ngive the line to a shell: -- /bin/bash -c {line}")
+    assert message.startswith(f"the command has {word!r}, which only a shell understands")
+    assert message.endswith(f"\nstart a shell: -- /bin/bash -c {line}")
     words = shlex.split(message.partition(" -- ")[2])
     jobs.job("slurm", "efa", "torchrun", command=tuple(words), work=work)
 

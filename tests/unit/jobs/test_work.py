@@ -58,7 +58,7 @@ def test_a_mount_of_another_form_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        (Work(least_nodes=1, launch="plain"), "only torchrun goes on with fewer nodes, and launch is plain"),
+        (Work(least_nodes=1, launch="plain"), "only torchrun can go on with fewer nodes, and launch is plain"),
         (
             Work(mounts=(work.parse_mount("/a:/x"), work.parse_mount("/b:/x"))),
             "two folders are mounted at /x, which no container can have",
