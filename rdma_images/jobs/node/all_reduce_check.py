@@ -104,19 +104,15 @@ def check_result(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
     yield from check_way_within_node(folder, result.get("can_reach_peer", False))
     if options.rank == 0:
         sentence = "%d GPUs of %d node%s%s: %s; NCCL was ready after %.1f s"
-        yield (
-            "note",
-            NAME,
-            sentence
-            % (
-                options.nodes * options.gpus,
-                options.nodes,
-                "s" if options.nodes > 1 else "",
-                " over %s" % networks if networks.channels else "",
-                describe_speed(result["bus_bandwidth"]),
-                result["start_seconds"],
-            ),
+        sentence = sentence % (
+            options.nodes * options.gpus,
+            options.nodes,
+            "s" if options.nodes > 1 else "",
+            " over %s" % networks if networks.channels else "",
+            describe_speed(result["bus_bandwidth"]),
+            result["start_seconds"],
         )
+        yield "note", NAME, sentence
         if settings := list_settings(ALGORITHM_SETTINGS):
             yield "note", NAME, "%s: NCCL does not choose the fastest way for the size of each message" % settings
 

@@ -68,12 +68,8 @@ def check_names_of_devices(root: str, devices: list[Device], variable: str, sett
     for device in devices if variable in TAKES_BEGINNINGS else ():
         half = next((other for other in named if device not in named and are_halves(other, device)), None)
         if half and device.usable and "ACTIVE" in device.state:
-            yield (
-                "warning",
-                "devices",
-                "%s and %s are halves of one port, each with a part of its bandwidth, and %s names one alone"
-                % (half.name, device.name, variable),
-            )
+            sentence = "%s and %s are halves of one port, each with a part of its bandwidth, and %s names one alone"
+            yield "warning", "devices", sentence % (half.name, device.name, variable)
 
 
 def check_settings(root: str, devices: list[Device], carriers: list[Device]) -> Iterator[Finding]:
@@ -91,12 +87,8 @@ def check_prefix(devices: list[Device]) -> Iterator[Finding]:
     prefix = os.environ.get("NVSHMEM_HCA_PREFIX", "mlx5")
     names = [device.name for device in devices if device.usable and device.driver.startswith("mlx5")]
     if names and any(name.startswith("NVSHMEM_") for name in os.environ) and not any(prefix in name for name in names):
-        yield (
-            "warning",
-            "devices",
-            "NVSHMEM's IBGDA takes adapters with %s in their names, and %s has it not: set NVSHMEM_HCA_PREFIX"
-            % (prefix, names[0]),
-        )
+        sentence = "NVSHMEM's IBGDA takes adapters with %s in their names, and %s has it not: set NVSHMEM_HCA_PREFIX"
+        yield "warning", "devices", sentence % (prefix, names[0])
 
 
 def check_gid_index(devices: list[Device], variable: str, index: str) -> Iterator[Finding]:
@@ -119,12 +111,8 @@ def check_traffic_class(devices: list[Device], variable: str, setting: str) -> I
     """Yield devices whose driver sets a traffic class for all connections, where a variable sets another one."""
     for device in devices:
         if device.usable and setting.isdigit() and device.traffic_class.isdigit() and setting != device.traffic_class:
-            yield (
-                "warning",
-                "devices",
-                "%s=%s, and %s is set to class %s for all connections (tc/1/traffic_class)"
-                % (variable, setting, device.name, device.traffic_class),
-            )
+            sentence = "%s=%s, and %s is set to class %s for all connections (tc/1/traffic_class)"
+            yield "warning", "devices", sentence % (variable, setting, device.name, device.traffic_class)
             return
 
 

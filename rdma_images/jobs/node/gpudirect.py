@@ -39,27 +39,18 @@ def check_gpudirect(
         yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
     has_dma_buf = has_open_driver(root)
     if not (loaded or has_dma_buf):
-        yield (
-            "warning",
-            "peermem",
+        sentence = (
             "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off: modprobe nvidia_peermem, or take "
-            "NVIDIA's open kernel modules",
+            "NVIDIA's open kernel modules"
         )
+        yield "warning", "peermem", sentence
     # src/transport/net_ib.cc up to 2.22.3 looks for what MLNX_OFED's peer memory shows, and not for the module.
     if loaded and not has_dma_buf and nccl and nccl < (2, 23, 4) and not glob.glob(peers + "/nv_mem*/version"):
-        yield (
-            "warning",
-            "peermem",
-            "NCCL before 2.23.4 does not see nvidia_peermem where %s/nv_mem is not there: GPUDirect RDMA is off"
-            % peers,
-        )
+        sentence = "NCCL before 2.23.4 does not see nvidia_peermem where %s/nv_mem is not there: GPUDirect RDMA is off"
+        yield "warning", "peermem", sentence % peers
     if redirecting := acs_bridges(root):
-        yield (
-            "warning",
-            "acs",
-            "PCI ACS redirects on %d bridges, as %s: GPUDirect RDMA fails or is slow"
-            % (len(redirecting), redirecting[0]),
-        )
+        sentence = "PCI ACS redirects on %d bridges, as %s: GPUDirect RDMA fails or is slow"
+        yield "warning", "acs", sentence % (len(redirecting), redirecting[0])
     # docs.nvidia.com/cuda/gpudirect-rdma, "IOMMUs": addresses have to be translated 1:1, or not at all. With ATS an
     # adapter sends translated ones itself. Arm's SMMU is left out: GPUDirect works with it on some clusters.
     translated = [
@@ -70,34 +61,25 @@ def check_gpudirect(
         and not control_register(device.path + "/device", ATS_CAPABILITY) & ATS_ENABLED
     ]
     if translated and os.uname().machine == "x86_64":
-        yield (
-            "warning",
-            "iommu",
-            "an IOMMU translates what %s sends, as to GPUs: GPUDirect RDMA fails or is slow: boot with iommu=pt"
-            % ", ".join(translated[:4]),
-        )
+        sentence = "an IOMMU translates what %s sends, as to GPUs: GPUDirect RDMA fails or is slow: boot with iommu=pt"
+        yield "warning", "iommu", sentence % ", ".join(translated[:4])
 
 
 def check_gdrcopy(root: str, gpus: list[str], has_gdrcopy: bool) -> Iterator[Finding]:
     """Yield a finding if the image's GDRCopy has no driver to talk to."""
     if gpus and has_gdrcopy and not os.path.exists(root + "/dev/gdrdrv"):
-        yield (
-            "warning",
-            "gdrcopy",
-            "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv on the node, and give the pod the device",
+        sentence = (
+            "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv on the node, and give the pod the device"
         )
+        yield "warning", "gdrcopy", sentence
 
 
 def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterator[Finding]:
     """Yield a finding if EFA's driver does not reach the GPUs' memory."""
     efa = [device for device in fabric_devices(devices, "efa") if device.usable and device.peer]
     if gpus and efa and not has_open_driver(root) and all(device.peer == "NA" for device in efa):
-        yield (
-            "warning",
-            "peer",
-            "EFA's driver does not reach the GPUs' memory (p2p of %s is NA): take NVIDIA's open kernel modules"
-            % efa[0].name,
-        )
+        sentence = "EFA's driver does not reach the GPUs' memory (p2p of %s is NA): take NVIDIA's open kernel modules"
+        yield "warning", "peer", sentence % efa[0].name
 
 
 def acs_bridges(root: str) -> list[str]:

@@ -106,13 +106,11 @@ def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
     # Of other errors the GPU itself is broken, which others report.
     unopenable = [path for path in sorted(gpus) if open_errno(path) in (errno.EPERM, errno.EACCES)]
     if unopenable and len(gpus) - len(unopenable) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
-        yield (
-            "error",
-            "gpus",
+        sentence = (
             "%s may not be opened (%s): the container's cgroup has lost its devices, as after "
             "`systemctl daemon-reload`: start it again, with CDI"
-            % (", ".join(unopenable[:8]), os.strerror(open_errno(unopenable[0]))),
         )
+        yield "error", "gpus", sentence % (", ".join(unopenable[:8]), os.strerror(open_errno(unopenable[0])))
 
 
 def gpu_states(text: str) -> Iterator[Finding]:
@@ -149,12 +147,11 @@ def check_imex(root: str, states: str, nodes: int) -> Iterator[Finding]:
     clusters = set(re.findall(r"ClusterUUID\s+: ([\da-f-]+)", states)) - {"00000000-0000-0000-0000-000000000000"}
     is_ignored = os.environ.get("NCCL_MNNVL_ENABLE") == "0"
     if nodes > 1 and clusters and not is_ignored and not glob.glob(root + "/dev/nvidia-caps-imex-channels/channel*"):
-        yield (
-            "warning",
-            "imex",
+        sentence = (
             "NVLink leads to other nodes, and /dev/nvidia-caps-imex-channels has no channel here: NCCL ends with an "
-            "error where two nodes are of one NVLink domain: start nvidia-imex and give the job a channel",
+            "error where two nodes are of one NVLink domain: start nvidia-imex and give the job a channel"
         )
+        yield "warning", "imex", sentence
 
 
 CUDA_STATES = {
@@ -180,12 +177,11 @@ def check_cuda(root: str, gpus: list[str]) -> Iterator[Finding]:
     if not gpus or root:
         return
     if not has_library("libcuda.so.1"):
-        yield (
-            "error",
-            "cuda",
+        sentence = (
             "libcuda.so.1, the driver's, is not found, and GPUs are here: the container lacks the driver capability "
-            "compute (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or was started without NVIDIA's runtime",
+            "compute (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or was started without NVIDIA's runtime"
         )
+        yield "error", "cuda", sentence
         return
     answer = run_program(sys.executable, "-c", CUDA_PROGRAM)
     if answer and answer[0] < 0:

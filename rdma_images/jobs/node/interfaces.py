@@ -146,12 +146,8 @@ def check_ipv6(
     ]
     if local:
         interface = bootstrap_interface(rows, "")
-        yield (
-            "warning",
-            "interface",
-            "NCCL's sockets use %s, too, which other nodes do not reach: set NCCL_SOCKET_IFNAME%s"
-            % (", ".join(local[:4]), "=" + interface.name if interface else ""),
-        )
+        sentence = "NCCL's sockets use %s, too, which other nodes do not reach: set NCCL_SOCKET_IFNAME%s"
+        yield "warning", "interface", sentence % (", ".join(local[:4]), "=" + interface.name if interface else "")
 
 
 def announced_address() -> str:
@@ -181,12 +177,8 @@ def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
         # Of equal metrics the first, as the kernel has it.
         first = min((row for row in routes if row[1:3] == (network, mask)), key=lambda row: row[3])
         if first[0] != name:
-            yield (
-                "warning",
-                "route",
-                "NCCL starts over %s, and the kernel sends to its network over %s: give each its own network"
-                % (name, first[0]),
-            )
+            sentence = "NCCL starts over %s, and the kernel sends to its network over %s: give each its own network"
+            yield "warning", "route", sentence % (name, first[0])
 
 
 def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
@@ -196,11 +188,8 @@ def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
     ]
     ports = {row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == TCP_LISTEN}
     if nodes > 1 and ports >= PROXY_PORTS:
-        yield (
-            "warning",
-            "proxy",
-            "Istio's proxy takes NCCL's connections of this pod: label the pods sidecar.istio.io/inject: 'false'",
-        )
+        sentence = "Istio's proxy takes NCCL's connections of this pod: label the pods sidecar.istio.io/inject: 'false'"
+        yield "warning", "proxy", sentence
 
 
 def check_gloo_names(setting: str) -> Iterator[Finding]:
@@ -208,12 +197,8 @@ def check_gloo_names(setting: str) -> Iterator[Finding]:
     present = [name for _, name in socket.if_nameindex()]
     missing = [name for name in setting.split(",") if name not in present]
     if setting and missing:
-        yield (
-            "warning",
-            "interface",
-            "GLOO_SOCKET_IFNAME=%s: no interface here is %s, and Gloo takes whole names alone: %s are here"
-            % (setting, missing[0], ", ".join(present[:8])),
-        )
+        sentence = "GLOO_SOCKET_IFNAME=%s: no interface here is %s, and Gloo takes whole names alone: %s are here"
+        yield "warning", "interface", sentence % (setting, missing[0], ", ".join(present[:8]))
 
 
 def check_own_address(chosen: Interface | None) -> Iterator[Finding]:
@@ -224,12 +209,11 @@ def check_own_address(chosen: Interface | None) -> Iterator[Finding]:
         with socket.create_server((chosen.address, 0)) as server:
             socket.create_connection(server.getsockname(), OWN_SECONDS).close()
     except OSError as error:
-        yield (
-            "error",
-            "interface",
+        sentence = (
             "this node does not reach its own address %s of %s, over which NCCL starts (%s): a firewall or a route of "
-            "the node takes it, or set NCCL_SOCKET_IFNAME to another" % (chosen.address, chosen.name, error),
+            "the node takes it, or set NCCL_SOCKET_IFNAME to another"
         )
+        yield "error", "interface", sentence % (chosen.address, chosen.name, error)
 
 
 def check_bootstrap(rows: list[Interface], chosen: Interface | None, setting: str, nodes: int) -> Iterator[Finding]:
@@ -290,19 +274,14 @@ def check_shared_addresses(
     """
     peer_addresses = {row[1] for row in peer_rows}
     if any(row[1] == address for row in local_rows):
-        yield (
-            "error",
-            "interface",
+        sentence = (
             "NCCL starts over %s here and on %s, too: it is no address between nodes, as of a container's own network: "
-            "start the containers with the host's (--network=host), or set NCCL_SOCKET_IFNAME" % (address, name),
+            "start the containers with the host's (--network=host), or set NCCL_SOCKET_IFNAME"
         )
+        yield "error", "interface", sentence % (address, name)
         return
     shared = ["%s (%s)" % (row[0], row[1]) for row in local_rows if row[1] in peer_addresses]
     if shared:
         interface = next((row[0] for row in peer_rows if row[1] == address), "")
-        yield (
-            "warning",
-            "interface",
-            "NCCL's sockets use %s, too, and %s has the same addresses: set NCCL_SOCKET_IFNAME=%s"
-            % (", ".join(shared[:4]), name, interface),
-        )
+        sentence = "NCCL's sockets use %s, too, and %s has the same addresses: set NCCL_SOCKET_IFNAME=%s"
+        yield "warning", "interface", sentence % (", ".join(shared[:4]), name, interface)

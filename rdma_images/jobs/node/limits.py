@@ -43,12 +43,11 @@ def check_memory(root: str, devices: list[Device], is_alone: bool = False) -> It
     status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
     may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
     if devices and limit != resource.RLIM_INFINITY and not may_lock:
-        yield (
-            "error" if limit < MIN_LOCKED_BYTES else "warning",
-            "memlock",
+        sentence = (
             "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd, "
-            "or IPC_LOCK" % (limit // 1024),
+            "or IPC_LOCK"
         )
+        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024)
     space = disk_space(root + "/dev/shm")
     if space is None:
         return
@@ -97,23 +96,13 @@ def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
     texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/memory.max", "/memory/memory.limit_in_bytes")]
     limits = [int(text) for text in texts if text.isdigit()]
     if limits and gpus and limits[0] < gpus * MIN_MEMORY_BYTES:
-        yield (
-            "warning",
-            "memory",
-            (
-                "the container may use %d MiB: ranks on %d GPUs need about %d MiB"
-                % (limits[0] >> 20, gpus, gpus * MIN_MEMORY_BYTES >> 20)
-            ),
-        )
+        sentence = "the container may use %d MiB: ranks on %d GPUs need about %d MiB"
+        yield "warning", "memory", sentence % (limits[0] >> 20, gpus, gpus * MIN_MEMORY_BYTES >> 20)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = FILES_FOR_RANK * max(1, gpus) * nodes + 512
     if limit != resource.RLIM_INFINITY and limit < needed:
-        yield (
-            "warning",
-            "files",
-            "a process may open %d files: %d ranks need about %d: ulimit -n, or --ulimit nofile of docker"
-            % (limit, gpus * nodes, needed),
-        )
+        sentence = "a process may open %d files: %d ranks need about %d: ulimit -n, or --ulimit nofile of docker"
+        yield "warning", "files", sentence % (limit, gpus * nodes, needed)
 
 
 def check_threads(root: str, gpus: int) -> Iterator[Finding]:

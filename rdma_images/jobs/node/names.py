@@ -56,12 +56,11 @@ def check_full_name() -> Iterator[Finding]:
     """Yield a full name of this node that has no address: torch/distributed/elastic gives it to the ranks."""
     name = call_resolver(socket.getfqdn, socket.gethostname())
     if name and name != socket.gethostname() and call_resolver(lambda text: socket.getaddrinfo(text, None), name) == "":
-        yield (
-            "warning",
-            "names",
+        sentence = (
             "%s, this node's full name, has no address here, and torchrun gives it to ranks with --standalone or "
-            "--rdzv-backend=c10d: correct /etc/hosts or DNS, or write --local-addr" % name,
+            "--rdzv-backend=c10d: correct /etc/hosts or DNS, or write --local-addr"
         )
+        yield "warning", "names", sentence % name
 
 
 def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> Iterator[Finding]:

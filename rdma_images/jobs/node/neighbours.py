@@ -303,12 +303,11 @@ def check_neighbour(name: str, address: Sequence[Any], announced: Sequence[Any] 
         try:
             socket.create_connection((announced[0], announced[1]), CONNECT_SECONDS).close()
         except OSError as error:
-            yield (
-                "warning",
-                "neighbour",
+            sentence = (
                 "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
-                "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
+                "SGLANG_HOST_IP or --node-ip-address to %s"
             )
+            yield "warning", "neighbour", sentence % (name, announced[0], error, address[0])
 
 
 def check_large_message(connection: socket.socket, name: str) -> Iterator[Finding]:
@@ -321,12 +320,11 @@ def check_large_message(connection: socket.socket, name: str) -> Iterator[Findin
             if not connection.recv(1):
                 raise OSError("the connection was closed before it was whole")
         except OSError as error:
-            yield (
-                "error",
-                "neighbour",
+            sentence = (
                 "%s is reached, and a message of %d KiB does not arrive (%s): compare the MTU of both nodes and of the "
-                "network between them, as with ping -M do -s 8972" % (name, LARGE_MESSAGE >> 10, error),
+                "network between them, as with ping -M do -s 8972"
             )
+            yield "error", "neighbour", sentence % (name, LARGE_MESSAGE >> 10, error)
 
 
 def describe_differences(nodes: list[Facts]) -> list[str]:

@@ -68,11 +68,8 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
     devices = read_devices(root)
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
     if not devices and not gpus:
-        yield (
-            "warning",
-            "hardware",
-            "neither a GPU nor an RDMA device is here: only the names and interfaces were checked",
-        )
+        sentence = "neither a GPU nor an RDMA device is here: only the names and interfaces were checked"
+        yield "warning", "hardware", sentence
         return
     carriers = fabric_devices(devices, options.fabric)
     yield from check_devices(devices, options.fabric, options.adapters, options.nodes)

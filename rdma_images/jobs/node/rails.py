@@ -82,10 +82,6 @@ def check_rails(local_rails: list[Rail], peer: str, peer_rails: list[list[Any]])
             return
         unreached = [peer_rails[other][0] for other in range(len(peer_rails)) if (number, other) not in reached]
         if unreached and os.environ.get("NCCL_CROSS_NIC") != "0":
-            yield (
-                "warning",
-                "rails",
-                "%s reaches %s of %s and not %s: rails are apart, set NCCL_CROSS_NIC=0"
-                % (device, peer_device, peer, unreached[0]),
-            )
+            sentence = "%s reaches %s of %s and not %s: rails are apart, set NCCL_CROSS_NIC=0"
+            yield "warning", "rails", sentence % (device, peer_device, peer, unreached[0])
             return

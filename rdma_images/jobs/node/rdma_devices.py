@@ -181,12 +181,11 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
         yield "error", "ports", "the port is not active: %s" % ", ".join(down)
     others = [device.name for device in devices if device.usable and device not in carriers]
     if fabric == "efa" and usable and others:
-        yield (
-            "warning",
-            "devices",
+        sentence = (
             "%s is in /dev/infiniband, too, and can hide EFA: by a hostPath of /dev/infiniband, which is to be left "
-            "out, or an EFA device plugin before 0.5.10, which counts NVLink's controllers as EFA" % others[0],
+            "out, or an EFA device plugin before 0.5.10, which counts NVLink's controllers as EFA"
         )
+        yield "warning", "devices", sentence % others[0]
 
 
 def check_rates(devices: list[Device]) -> Iterator[Finding]:
@@ -199,11 +198,8 @@ def check_rates(devices: list[Device]) -> Iterator[Finding]:
         best = max(rate for rate, _ in rows)
         slow = [device.name for rate, device in rows if rate < best]
         if slow and len(slow) * 2 <= len(rows):
-            yield (
-                "warning",
-                "rates",
-                "the link of %s is slower than that of the others, %d Gb/s" % (", ".join(slow[:4]), best),
-            )
+            sentence = "the link of %s is slower than that of the others, %d Gb/s"
+            yield "warning", "rates", sentence % (", ".join(slow[:4]), best)
 
 
 def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
@@ -216,11 +212,13 @@ def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
     ethernet = [device.name for device in active if device.ethernet]
     infiniband = [device.name for device in active if not device.ethernet]
     if ethernet and infiniband:
+        sentence = (
+            "NCCL takes %s of Ethernet beside %s of InfiniBand, which do not reach each other: set NCCL_IB_HCA=%s"
+        )
         yield (
             "warning",
             "devices",
-            "NCCL takes %s of Ethernet beside %s of InfiniBand, which do not reach each other: set NCCL_IB_HCA=%s"
-            % (", ".join(ethernet[:4]), ", ".join(infiniband[:4]), ",".join(infiniband)),
+            sentence % (", ".join(ethernet[:4]), ", ".join(infiniband[:4]), ",".join(infiniband)),
         )
 
 
@@ -276,12 +274,8 @@ def check_pci_links(devices: list[Device]) -> Iterator[Finding]:
             numbers = [re.match(r"[\d.]+", text) for text in texts]
             values = [float(number.group()) for number in numbers if number]
             if device.usable and len(values) == len(texts) and 0 < values[0] < min(values[1:]):
-                yield (
-                    "warning",
-                    "rates",
-                    "the PCI Express link of %s has %g %s, and the adapter and its slot can have %g"
-                    % (device.name, values[0], unit, min(values[1:])),
-                )
+                sentence = "the PCI Express link of %s has %g %s, and the adapter and its slot can have %g"
+                yield "warning", "rates", sentence % (device.name, values[0], unit, min(values[1:]))
 
 
 def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
@@ -294,16 +288,9 @@ def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -
         if not (device.usable and device.ethernet):
             continue
         if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
-            yield (
-                "error",
-                "gids",
-                "%s has no GID of RoCE v2 that is routed: give its interface an IP address" % device.name,
-            )
+            sentence = "%s has no GID of RoCE v2 that is routed: give its interface an IP address"
+            yield "error", "gids", sentence % device.name
         routed = [number for number, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
         if takes_first_gid and routed and 0 not in routed:
-            yield (
-                "warning",
-                "gids",
-                "NCCL before 2.21 takes GID 0 of %s, which is not routed: NCCL_IB_GID_INDEX=%d"
-                % (device.name, routed[0]),
-            )
+            sentence = "NCCL before 2.21 takes GID 0 of %s, which is not routed: NCCL_IB_GID_INDEX=%d"
+            yield "warning", "gids", sentence % (device.name, routed[0])

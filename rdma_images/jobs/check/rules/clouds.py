@@ -93,21 +93,15 @@ def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
         return
     enabled, template = part.traits.get("efa-enabled"), part.traits.get("launch-template")
     if not template and (not enabled or enabled.text != "true"):
-        yield (
-            part.instance,
-            f"{node_name(part)} has {context.node.interfaces} EFA, and efaEnabled is not set",
-            "write efaEnabled: true",
-        )
+        problem = f"{node_name(part)} has {context.node.interfaces} EFA, and efaEnabled is not set"
+        yield part.instance, problem, "write efaEnabled: true"
     if enabled and enabled.text == "true" and context.node.first_card == "ena":
         problem = f"efaEnabled puts EFA on every card, and card 0 of {node_name(part)} takes none"
         yield enabled, problem, "give the node group a launch template, as `invoke cluster` writes it"
     zones = part.traits.get("zones")
     if zones and (zones.number or 0) != 1:
-        yield (
-            zones,
-            "EFA works within one zone, and the node group is not held to one",
-            "name one zone in availabilityZones",
-        )
+        problem = "EFA works within one zone, and the node group is not held to one"
+        yield zones, problem, "name one zone in availabilityZones"
     if not part.traits.get("private"):
         problem = "nodes with several network cards get no public address, and privateNetworking is not set"
         yield part.instance, problem, "write privateNetworking: true"

@@ -30,11 +30,8 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report more GPUs than the node has: no node fits, and the job waits for ever."""
     if context.node and part.gpus and (requested := part.gpus.number) and requested > context.node.gpus:
-        yield (
-            part.gpus,
-            f"{requested} GPUs, and {node_name(part)} has {context.node.gpus}",
-            f"ask for {context.node.gpus} at most",
-        )
+        problem = f"{requested} GPUs, and {node_name(part)} has {context.node.gpus}"
+        yield part.gpus, problem, f"ask for {context.node.gpus} at most"
 
 
 @rule(
@@ -71,17 +68,11 @@ def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
         requested, limit = part.requests.get(name), part.limits.get(name)
         if requested and limit and requested.text != limit.text:
-            yield (
-                limit,
-                f"{name}: {requested.text} in requests, {limit.text or 'nothing'} in limits",
-                "write the same in both",
-            )
+            problem = f"{name}: {requested.text} in requests, {limit.text or 'nothing'} in limits"
+            yield limit, problem, "write the same in both"
         if requested and not limit:
-            yield (
-                requested,
-                f"{name} is in requests only: Kubernetes refuses such a pod",
-                f"add {name}: {requested.text} to limits",
-            )
+            problem = f"{name} is in requests only: Kubernetes refuses such a pod"
+            yield requested, problem, f"add {name}: {requested.text} to limits"
 
 
 @rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
@@ -134,11 +125,9 @@ def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[RuleFindi
             context.tables.instances.find(part.instance.text)
         except RefusedError as error:
             problem, _, fix = str(error).partition("\n")
-            yield (
-                part.instance,
-                f"{problem}: its counts were not checked",
-                fix or "name an instance type with the fabric",
-            )
+            problem = f"{problem}: its counts were not checked"
+            fix = fix or "name an instance type with the fabric"
+            yield part.instance, problem, fix
 
 
 @rule(
@@ -156,11 +145,8 @@ def no_selector(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         and not is_service(part)
     ):
         fix = "add nodeSelector node.kubernetes.io/instance-type"
-        yield (
-            requested,
-            "no instance type is selected: pods may land on unlike nodes, and the counts were not checked",
-            fix,
-        )
+        problem = "no instance type is selected: pods may land on unlike nodes, and the counts were not checked"
+        yield requested, problem, fix
 
 
 def mebibytes(quantity: str) -> float | None:

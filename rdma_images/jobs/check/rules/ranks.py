@@ -84,11 +84,8 @@ def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         return
     min_nodes, max_nodes = int(match[1]), int(match[2] or match[1])
     if nodes < min_nodes:
-        yield (
-            part.start.nodes,
-            f"torchrun waits for {min_nodes} nodes, and the job has {nodes}",
-            f"write --nnodes={nodes}",
-        )
+        problem = f"torchrun waits for {min_nodes} nodes, and the job has {nodes}"
+        yield part.start.nodes, problem, f"write --nnodes={nodes}"
     elif nodes > max_nodes:
         problem = f"torchrun takes {max_nodes} node{'s' if max_nodes > 1 else ''}, and the job has {nodes}"
         yield part.start.nodes, problem, f"write --nnodes={nodes}"
@@ -187,11 +184,8 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
             and "nodes" not in launch.srun
             and nodes.number != part.job_nodes
         ):
-            yield (
-                nodes,
-                f"the program is for {nodes.number} nodes, and the job has {part.job_nodes}",
-                f"write {part.job_nodes}",
-            )
+            problem = f"the program is for {nodes.number} nodes, and the job has {part.job_nodes}"
+            yield nodes, problem, f"write {part.job_nodes}"
 
 
 @rule("ranks.total", "error", "huggingface/accelerate, commands/launch.py: num_processes is of all machines together")
@@ -268,19 +262,12 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         )
         nodes, total = max(1, node_count(part, launch)), tensor * pipeline
         if launch.program == "sglang" and total % nodes:
-            yield (
-                word,
-                f"{total} ranks do not divide by {nodes} nodes: SGLang refuses to start",
-                f"take a multiple of {nodes}",
-                "error",
-            )
+            problem = f"{total} ranks do not divide by {nodes} nodes: SGLang refuses to start"
+            yield word, problem, f"take a multiple of {nodes}", "error"
         elif gpus and total > gpus * nodes:
             where = f"{nodes} nodes have {gpus * nodes} GPUs" if nodes > 1 else f"the node has {gpus}"
-            yield (
-                word,
-                f"{total} GPUs for tensor and pipeline parallelism, and {where}",
-                "give it more GPUs, or nodes that it is told of",
-            )
+            problem = f"{total} GPUs for tensor and pipeline parallelism, and {where}"
+            yield word, problem, "give it more GPUs, or nodes that it is told of"
 
 
 def _servers_of_ray(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:

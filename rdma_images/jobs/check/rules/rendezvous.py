@@ -159,13 +159,13 @@ def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             )
             yield rank, problem, "count the nodes from 0"
         elif nodes > 1 and is_started_on_all and part.kind in ("slurm", "kubernetes"):
-            yield (
-                rank,
-                f"each of the {nodes} nodes is started with rank {rank.text}",
+            problem = f"each of the {nodes} nodes is started with rank {rank.text}"
+            fix = (
                 "write \\$SLURM_NODEID, in quotes for the shell of each node"
                 if part.kind == "slurm"
-                else "give each pod its own rank",
+                else "give each pod its own rank"
             )
+            yield rank, problem, fix
 
 
 @rule("rendezvous.first-node", "warning", "pytorch/pytorch, torch/distributed/run.py: the first node is one for all")
@@ -287,30 +287,17 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         if re.match(r"https?://", text):
             yield word, f"{text} is a URL, and no host name", "write the host's name or address alone"
         elif not is_endpoint and re.fullmatch(r"[\w.-]+:\d+", text):
-            yield (
-                word,
-                f"{text} has a port: the address and the port are two settings",
-                "write the port as the launcher's port",
-            )
+            problem = f"{text} has a port: the address and the port are two settings"
+            yield word, problem, "write the port as the launcher's port"
         elif nodes > 1 and NODE_LIST.fullmatch(text):
-            yield (
-                word,
-                f"{text} is a list of nodes, as node[01-02], and no name",
-                'write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            )
+            problem = f"{text} is a list of nodes, as node[01-02], and no name"
+            yield word, problem, 'write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
         elif ALL_ADDRESSES.fullmatch(text):
-            yield (
-                word,
-                "hostname -I prints all addresses of the node with a blank behind each",
-                "take one: $(hostname -I | awk '{print $1}')",
-                "warning",
-            )
+            problem = "hostname -I prints all addresses of the node with a blank behind each"
+            yield word, problem, "take one: $(hostname -I | awk '{print $1}')", "warning"
         elif NODE_ADDRESS.fullmatch(text) and _is_read_by_each(part, launch):
-            yield (
-                word,
-                f"{text} is each node's own name: no node meets the others",
-                "write the first node's name on all nodes",
-            )
+            problem = f"{text} is each node's own name: no node meets the others"
+            yield word, problem, "write the first node's name on all nodes"
         elif (
             nodes > 1
             and launch
@@ -318,11 +305,8 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             and LOOPBACK.fullmatch(word.text)
             and not _is_shared_host(part)
         ):
-            yield (
-                word,
-                f"{text} is each node itself: no node meets the others",
-                "write the first node's name or address",
-            )
+            problem = f"{text} is each node itself: no node meets the others"
+            yield word, problem, "write the first node's name or address"
 
 
 @rule(
@@ -407,11 +391,8 @@ def same_host_address(part: JobPart, context: CheckContext) -> Iterator[RuleFind
     for other in context.siblings:
         other_word = other.environment.get("VLLM_HOST_IP")
         if other_word and other.line < part.line and other_word.text == word.text and part.kind == "docker":
-            yield (
-                word,
-                f"VLLM_HOST_IP={word.text} is that of {other.title} in line {other.line}, too",
-                "write each node's own address",
-            )
+            problem = f"VLLM_HOST_IP={word.text} is that of {other.title} in line {other.line}, too"
+            yield word, problem, "write each node's own address"
     if word.text in ("127.0.0.1", "localhost", "0.0.0.0"):
         yield word, f"VLLM_HOST_IP={word.text} is no address that other nodes reach", "write the node's own address"
 

@@ -168,11 +168,8 @@ def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFin
     """Report a variable that nothing reads, and whose name is nearly one that is read."""
     for name, word in part.environment.items():
         if near := context.tables.variables.closest_name(name):
-            yield (
-                word,
-                f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core",
-                f"write {near} if that is meant, else remove it",
-            )
+            problem = f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core"
+            yield word, problem, f"write {near} if that is meant, else remove it"
 
 
 @rule("environment.value", "error", "NVIDIA/nccl, src/misc/param.cc, ncclLoadParam, and src/transport/net_ib")
@@ -210,11 +207,8 @@ def library_path(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report LD_LIBRARY_PATH: the job's wins over the image's own order of libraries."""
     word = part.environment.get("LD_LIBRARY_PATH")
     if word and word.text and part.image:
-        yield (
-            word,
-            "LD_LIBRARY_PATH comes before the image's own libraries: another NCCL or plugin may be loaded",
-            "remove it",
-        )
+        problem = "LD_LIBRARY_PATH comes before the image's own libraries: another NCCL or plugin may be loaded"
+        yield word, problem, "remove it"
 
 
 @rule(
