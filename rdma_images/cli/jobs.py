@@ -124,7 +124,7 @@ def job(
 
 
 def _secrets(options: list[str] | None) -> dict[str, str]:
-    """Return secrets as typed, NAME or NAME=SOURCE, by name. Raises RefusedError without repeating what is wrong."""
+    """Return secrets by name, as typed: NAME or NAME=SOURCE. Raises RefusedError."""
     from rdma_images.jobs.write import work
 
     pairs = (option.partition("=") for option in options or ())

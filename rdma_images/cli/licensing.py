@@ -74,7 +74,7 @@ def licenses(
 
 
 def _write_archive(path: Path, report: "Report", listed: "list[BillPart]") -> None:
-    """Write the licence texts of an image in the engine to `path`. Raises RdmaImagesError where there are none."""
+    """Write the licence texts of an image to `path`. Raises RdmaImagesError for none."""
     from rdma_images import engine
     from rdma_images.bill import license_texts
 

@@ -22,7 +22,7 @@ from rdma_images.core import paths
 
 
 def namespace() -> Collection:
-    """Return invoke's tasks: those of a checkout, or of an installation, which has `init` and no tests."""
+    """Return invoke's tasks: of a checkout, or of an installation, which has `init`."""
     output.replace_unencodable()
     parsing.install()
     tasks = Collection(

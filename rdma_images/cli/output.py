@@ -17,7 +17,7 @@ UNWRITTEN = "the output cannot be written: {why}\nredirect it to a place with fr
 
 
 def show(*values: Any, file: TextIO | None = None) -> None:
-    """Print text as it is, and rich tables in colour where `file` (standard output) is a terminal.
+    """Print text as it is, and rich tables in colour where `file` is a terminal.
 
     Raises RdmaImagesError where it cannot be written, BrokenPipeError where its reader has gone.
     """
@@ -54,7 +54,7 @@ def whole_answer() -> Iterator[None]:
 
 
 def replace_unencodable() -> None:
-    """Make standard output write "?" for a character that its encoding lacks, as ASCII lacks a help text's dots."""
+    """Make standard output write "?" for a character that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

@@ -42,7 +42,7 @@ class TypedArgument(Argument):
     """An option of a task; a value of another type ends the process with a sentence."""
 
     def set_value(self, value: Any, cast: bool = True) -> None:
-        """Set the value as typed. Raises Exit for nothing, and for a word where a whole number belongs."""
+        """Set the value as typed. Raises Exit for an empty one, and for one of another type."""
         option = f"--{self.names[0].replace('_', '-')}"
         if value == "" and self.kind in (str, list):
             raise Exit(f"{option}: its value is empty\ngive one, or leave the option out", code=exit_codes.USAGE)
@@ -82,7 +82,7 @@ def _typed_argument(argument: Argument) -> TypedArgument:
 
 
 class SuggestingParser(Parser):
-    """invoke's parser, whose errors name what was probably meant and end the process as used wrongly."""
+    """invoke's parser, with errors that name what was probably meant, and their exit code."""
 
     def parse_argv(self, argv: Sequence[str]) -> ParseResult:
         """Parse what was typed. Raises Exit for what is no task, no option, or lacks its value."""
@@ -147,14 +147,14 @@ def _misread(context: ParserContext) -> str | None:
 
 
 def _repeated(context: ParserContext, words: Sequence[str]) -> str | None:
-    """Return the option that takes one value and is among `words` twice; None for no such option."""
+    """Return the option for one value that `words` have twice; None for no such option."""
     names = [word.partition("=")[0] for word in words]
     once = (name for name, flag in context.flags.items() if flag.takes_value and flag.kind is not list)
     return next((name for name in once if names.count(name) > 1), None)
 
 
 def _typed_name(context: ParserContext) -> str | None:
-    """Return the name of a task as one types it: invoke calls the default task of a group `job.job`."""
+    """Return the name of a task as users type it: invoke has `job.job` for a default task."""
     return next(iter(context.aliases), context.name)
 
 
@@ -169,7 +169,7 @@ def _help(error: ParseError) -> str:
 
 
 def is_target(word: str) -> bool:
-    """Return whether the matrix has a line for a target of this name, also where the matrix is not right."""
+    """Return whether the matrix, right or wrong, has a line for a target of this name."""
     try:
         return re.search(rf"^ {{2,4}}{re.escape(word)}:", files.read_text(MATRIX), re.MULTILINE) is not None
     except RdmaImagesError:
@@ -215,7 +215,7 @@ def _answer(self: program.Program) -> None:
 
 
 def install() -> None:
-    """Have invoke's program use this parser, answer as tasks do, and list tasks under headings, however it started."""
+    """Have invoke's program use this parser, answer as tasks do, and list tasks by headings."""
     vars(program)["Parser"] = SuggestingParser
     functions = {"list_flat": list_tasks, "print_help": _print_help, "parse_cleanup": _answer}
     for name, function in functions.items():

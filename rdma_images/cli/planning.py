@@ -64,7 +64,7 @@ def plan(
 def _solve(
     loaded_project: project.Project, target: list[str] | None, all_targets: bool, set: list[str] | None, json: bool
 ) -> list[str]:
-    """Show which torch and base go with a target's packages; return the values that its row does not have."""
+    """Show the torch and base that fit a target's packages, and return those that differ."""
     from dataclasses import asdict
     from json import dumps
 
@@ -83,7 +83,7 @@ def _solve(
 
 
 def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
-    """Return what keeps planned images from being built: a missing template, packages, licences."""
+    """Return what keeps images from being built: missing templates, packages, licences."""
     from rdma_images.plan import template_check
 
     problems = []
@@ -103,7 +103,7 @@ def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
 
 
 def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
-    """Return what to know beside the table: bases that are pulled, missing locks, templates of the user's own."""
+    """Return notes on the table: pulled bases, missing locks, templates of the user's own."""
     from rdma_images.inputs import package_problems, preflight
 
     notes = [*preflight.pull_reasons(images, current.facts, current.mirrors)]

@@ -168,7 +168,7 @@ def _converter(lazy: str) -> "Converter | None":
 
 
 def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
-    """Return what publishing needs on this machine; the engine is looked for when something has to be sent."""
+    """Return what publishing needs here; the engine is looked for with the first image sent."""
     from functools import cache
 
     from rdma_images import engine

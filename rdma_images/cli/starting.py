@@ -42,7 +42,7 @@ def init(_: Context, folder: str = ".") -> None:
 
 
 def _requirement(root: Path) -> tuple[str, str]:
-    """Return what the workflow installs, which is what is installed here, and what to know of it.
+    """Return what the workflow installs, which is what is installed here, and a note on it.
 
     A tool from an index is its version; one from an address that address, at its commit (PEP 610); a wheel's file is
     copied into the folder, and what is on this machine alone is to be put there as a wheel.

@@ -93,7 +93,7 @@ def verb(
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Take an end by kill(1) and a lost terminal as Ctrl-C is taken, so that nothing is left behind."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that nothing is left behind."""
 
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
@@ -113,7 +113,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def with_measured_base(project: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
-    """Return the project with the image of --onto, after measuring all images that its targets are added to."""
+    """Return the project with the image of --onto, after measuring what targets are added to."""
     if not onto and not any(target.onto for target in project.matrix.targets.values()):
         return project
     from rdma_images.validate import measure_onto  # here, because measuring needs an engine

@@ -26,7 +26,7 @@ MAX_NODES = 10_000
 
 @dataclass(frozen=True)
 class Inference:
-    """The conclusions of some rounds. A node is in one of `good`, `slow`, `suspects`, or was not measured."""
+    """The conclusions of some rounds: each measured node is good, slow or a suspect."""
 
     reference: float  # GB/s of good pairs
     good: tuple[str, ...]  # in a pair that is as fast as others
@@ -52,7 +52,7 @@ def first_rounds(nodes: Sequence[str], rounds: int = 0) -> tuple[Round, ...]:
 
 
 def _round_robin(nodes: Sequence[str]) -> Iterator[Round]:
-    """Yield rounds in which each node meets every other once: the first stays, the others go round it."""
+    """Yield rounds in which each node meets every other one once."""
     ring: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     order = {node: n for n, node in enumerate(nodes)}
     for _ in range(len(ring) - 1):
@@ -66,7 +66,7 @@ def _pair(first: str, second: str, order: Mapping[str, int]) -> Pair:
 
 
 def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Inference:
-    """Return which nodes are slow by the bus bandwidths of pairs, in GB/s; 0 for a pair whose job failed.
+    """Return which nodes are slow by their pairs' bus bandwidths in GB/s; 0 is a failure.
 
     Without `expected`, the fastest pair is the reference: where all are alike, all are good.
     """
@@ -107,7 +107,7 @@ def _reference(values: Iterable[float]) -> float:
 
 
 def next_round(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Round:
-    """Return the pairs that decide on suspects and on nodes without a log, each with a good node it has not met.
+    """Return pairs of suspects and unmeasured nodes with good nodes they have not met.
 
     Without a good node, those without a log are paired with each other. Empty where nothing can be decided.
     """
@@ -196,7 +196,7 @@ def report_lines(report: PairReport, by_pair: Mapping[Pair, float]) -> Iterator[
 
 
 def read_nodes(path: Path) -> tuple[str, ...]:
-    """Return the nodes of a file: the first word of each line, as in hostfiles of MPI. Raises RefusedError."""
+    """Return the nodes of a hostfile: each line's first word. Raises RefusedError."""
     words = [line.split("#")[0].split() for line in files.read_text(path).splitlines()]
     node_names = [line[0] for line in words if line]
     repeated = next((node for n, node in enumerate(node_names) if node in node_names[:n]), None)
@@ -210,7 +210,7 @@ def read_nodes(path: Path) -> tuple[str, ...]:
 
 
 def read_pairs(path: Path, nodes: Sequence[str]) -> dict[Pair, float]:
-    """Return each pair's bus bandwidth at the largest size, in GB/s; 0 where its job measured nothing.
+    """Return each pair's bus bandwidth at the largest size, in GB/s; 0 for none.
 
     Args:
         path: A folder that has a run, logs or a result.json for each pair, named "one--two", or a file of lines

@@ -30,7 +30,7 @@ BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
 
 
 def parse_compression(text: str) -> Compression:
-    """Return the compression that `--compression` names. Raises RefusedError for an unknown one."""
+    """Return the compression that an option names. Raises RefusedError."""
     if text not in COMPRESSIONS:
         raise RefusedError(f"--compression {text}: unknown\n{suggestion(text, COMPRESSIONS)}")
     return "gzip" if text == "gzip" else "zstd"
@@ -61,7 +61,7 @@ class HelperTarget:
 
 
 def image_name(image_id: str) -> str:
-    """Return the short name of an image's target, which begins each line of its build: "efa-pytorch-1f0c2a"."""
+    """Return the short name of an image's target in the build's output."""
     target = re.split(r"-\d", image_id, maxsplit=1)[0]
     return f"{bake_name(target)}-{hashlib.sha256(image_id.encode()).hexdigest()[:6]}"
 
@@ -93,14 +93,14 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 
 
 def system_layers_file(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
-    """Return the bake file of the system layers of the images `ids` alone: all but the wheels and what needs them."""
+    """Return the bake file of the images' system layers alone, without wheels."""
     names = [image_name(image_id) for image_id in ids]
     system_targets = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **system_targets}}
 
 
 def source_stage(package: str) -> str:
-    """Return the name of the stage with a compiled package's wheel, for which a build context may stand in."""
+    """Return the name of the stage with a compiled package's wheel."""
     return f"source-{package}"
 
 
@@ -129,7 +129,7 @@ def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, s
 def run_file(
     bake: Mapping[str, Any], secrets: Mapping[str, Mapping[str, Path]], outputs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what one run adds to the bake file, by target: the files of its secrets, and the outputs."""
+    """Return what one run adds to the bake file, by target: secrets and outputs."""
     return {
         "target": {
             name: {"secret": [f"type=file,id={secret},src={path}" for secret, path in sorted(secrets[name].items())]}
@@ -165,7 +165,7 @@ def _compression(compression: Compression, keeps_layers: bool) -> str:
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bake file of an engine without a bridge, whose RUNs use the host's network; bake reads it first.
+    """Return the bake file of an engine without a bridge: RUNs use the host's network.
 
     In compose's format, the only one from which buildx 0.13 reads a target's network.
     """

@@ -49,7 +49,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], a
 
 
 class _Stages:
-    """The function `stages` of a target's template; holds the values that every stage template may use."""
+    """The function `stages` of a target's template, with the values of all stages."""
 
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str) -> None:
         self.context: dict[str, Any] = {
@@ -75,7 +75,7 @@ class _Stages:
         }
 
     def __call__(self, *names: str) -> str:
-        """Return the stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
+        """Return the stages, each FROM the one before, without empty ones; the last is `image`."""
         if self.context["onto"] is None and "wheels" not in names:
             raise RefusedError(
                 "the target's template has no stage wheels, which installs the Python packages\n"
@@ -135,7 +135,7 @@ def _header(image: Image) -> str:
 
 
 def _decided(component: Component) -> str:
-    """Return which component decided this one. Nothing for matrix and --set: both choices make the same image."""
+    """Return which component decided this one; nothing for a choice of the user's."""
     return "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
 
 

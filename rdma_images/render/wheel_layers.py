@@ -59,7 +59,7 @@ def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:
 
 
 def source_layers(lock: Lock) -> tuple[WheelLayer, ...]:
-    """Return what is built, and what lies beside matrix.yaml, as layers: files of the user's change most often."""
+    """Return what is built and what lies beside matrix.yaml, which changes most, as layers."""
     fixed = tuple(wheel for wheel in lock.sources if not wheel.origin or wheel.origin.startswith("git+"))
     changing = tuple(wheel for wheel in lock.sources if wheel not in fixed)
     layers = (WheelLayer("wheels-from-source", fixed), WheelLayer("local-packages", changing))
@@ -74,6 +74,6 @@ def _change_rate(layer: WheelLayer) -> int:
 
 
 def _python(wheel: Wheel) -> tuple[int, int] | None:
-    """Return Python's version in a wheel's tags: 3.13 of "cp313-cp313", 3.12 of "cp312-abi3", None of "py3-none"."""
+    """Return Python's version in a wheel's tags, as 3.13 of "cp313-cp313"; None for none."""
     matches = [re.fullmatch(r"[a-z]+(3)(\d+)", tag.interpreter) for tag in wheel.tags]
     return min(((int(match[1]), int(match[2])) for match in matches if match), default=None)

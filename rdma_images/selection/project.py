@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Project:
-    """The project's own files and the user's mirrors. Mirrors are read when they are first asked for."""
+    """The project's own files and the user's mirrors, which are read when asked for."""
 
     matrix: "Matrix"
     facts: "Facts"

@@ -10,7 +10,7 @@ from rdma_images.selection.project import Project
 
 
 def with_stand_in_bases(images: Sequence[Image], project: Project) -> tuple[Image, ...]:
-    """Return each image on its own base, or on that base's stand-in where only that can be had.
+    """Return each image on its base, or on its stand-in where only that can be had.
 
     A stand-in may have another Python, for which the wheels are then locked and installed; the image's labels name it.
     Everything else stays as it was planned. Asks the network for the bases alone.

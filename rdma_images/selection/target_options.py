@@ -17,7 +17,7 @@ class RefusedPlanError(RefusedError):
         super().__init__(f"{refused} of {all_} requested combinations {'are' if refused > 1 else 'is'} refused")
 
     def details(self) -> object:
-        """Return each refusal with its rules, reasons and sources, and the nearest combination that works."""
+        """Return refusals with rules, reasons, sources, and the nearest combination."""
         from rdma_images.plan import plan_table
 
         return plan_table.refusal_table(self.plan)
@@ -26,7 +26,7 @@ class RefusedPlanError(RefusedError):
 def parse_changes(
     pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value", may_be_empty: bool = False
 ) -> dict[str, str]:
-    """Return `--set axis=value …` as axis -> value. Raises RefusedError, which names the option and its form.
+    """Return `--set axis=value …` as axis -> value. Raises RefusedError for other forms.
 
     Raises RefusedError for another form, and for two values of one axis.
     """
@@ -49,7 +49,7 @@ def chosen_plan(
     pairs: Sequence[str] | None,
     rehearse: bool = False,
 ) -> Plan:
-    """Return the plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
+    """Return the plan of the chosen images; with `rehearse`, on bases that can be had."""
     from rdma_images.plan import planner  # here, for the same reason as in project.py
 
     plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_changes(pairs))

@@ -24,7 +24,7 @@ JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|tx
 
 
 def check_files(paths: Sequence[Path]) -> CheckedJobs:
-    """Return what is wrong with the jobs in files; a folder stands for the files under it that can hold one.
+    """Return what is wrong with the jobs in files, and in the files of folders.
 
     Raises:
         RefusedError: where no file has a job, and none is unreadable.
@@ -69,7 +69,7 @@ def _grouped(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
 
 
 def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:
-    """Yield the files of the paths, those of folders in depth, without hidden ones and the record of `invoke job`.
+    """Yield files, those of folders in depth, without hidden ones and `invoke job`'s record.
 
     A folder that cannot be read is added to `unreadable`.
     """

@@ -12,7 +12,7 @@ MAX_SHOWN = 5  # places of one finding, and files passed over, that people are s
 
 
 def findings_text(checked: CheckedJobs) -> Text:
-    """Return what was read, a line each; then each finding with its places, source and fix; then a summary."""
+    """Return what was read, the findings with their places, sources and fixes, and a summary."""
     output = Text(no_wrap=True, overflow="ignore")
     for part in checked.parts:
         output.append(f"read  {part}\n")

@@ -53,7 +53,7 @@ class LocatedText:
 
 @dataclass(frozen=True)
 class YamlNode:
-    """A value in a YAML document and its path. A path that leads nowhere is a node whose value is None."""
+    """A value in a YAML document and its path; None as the value of a path that leads nowhere."""
 
     document: ForeignDocument
     value: Any
@@ -86,7 +86,7 @@ class YamlNode:
 
     @property
     def line(self) -> int:
-        """Return the line of the value, from 1; where it is missing, of the nearest object around it."""
+        """Return the line of the value, from 1, or that of the nearest object around it."""
         return self.document.line(*self.path)
 
     @property
@@ -155,7 +155,7 @@ class RankStart:
 
 @dataclass(frozen=True)
 class JobPart:
-    """The part of a job on each node, or in each pod of one kind. What the job does not say is None or absent."""
+    """What a job is on each node, or in each pod of one kind; None where it does not say."""
 
     file: str
     line: int
@@ -181,12 +181,12 @@ class JobPart:
 
     @property
     def job_nodes(self) -> int | None:
-        """Return the nodes of the whole job, of which this may be some; None where that is not written."""
+        """Return the number of nodes of the whole job; None where that is not written."""
         word = self.traits.get("job-nodes") or self.nodes
         return word.number if word else None
 
     def amount(self, resource: str) -> LocatedText | None:
-        """Return how much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
+        """Return how much of a resource a pod gets: its request, or else its limit."""
         return self.requests.get(resource) or self.limits.get(resource)
 
 
@@ -212,7 +212,7 @@ class UncheckedFile:
 
 @dataclass(frozen=True)
 class CheckedJobs:
-    """The result of a check: the files and parts that were read, those that were not, and the findings."""
+    """The result of a check: what was read, what was not, and the findings."""
 
     files: int  # that were opened
     parts: tuple[JobPart, ...]

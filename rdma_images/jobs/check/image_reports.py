@@ -22,7 +22,7 @@ def libraries(reference: str) -> Collection[str] | None:
 
 
 def versions(reference: str) -> Mapping[str, str]:
-    """Return the versions of the image's components by name, as its report has them; empty without a report."""
+    """Return the versions of the image's components by its report; empty without one."""
     image_report = report(reference)
     return image_report.inspection.expected.components if image_report and image_report.inspection else {}
 

@@ -63,7 +63,7 @@ ALGORITHM_SETTINGS = ("NCCL_ALGO", "NCCL_PROTO")
 
 
 def visible_gpus() -> int:
-    """Return how many GPUs this process may use, without CUDA, which a process must not start before it forks."""
+    """Return how many GPUs this process may use, without CUDA: it is to fork later."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     files = len(glob.glob("/dev/nvidia[0-9]*"))
     return files if visible is None else len(visible_gpu_names(visible, files))
@@ -120,7 +120,7 @@ def check_result(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
 def check_network(
     options: argparse.Namespace, folder: str, networks: Networks, bus_bandwidth: float
 ) -> Iterator[Finding]:
-    """Yield a finding if NCCL takes another network between the nodes than the fabric, or a slow one."""
+    """Yield a finding if NCCL takes another network than the fabric, or a slow one."""
     rate = total_rate(read_devices(options.root.rstrip("/")), options.adapters)
     other_providers = sorted(name for name in networks.providers if not name.startswith("efa"))
     uses_sockets = "Socket" in networks.channels and bool(options.fabric or rate)
@@ -142,7 +142,7 @@ def check_network(
 
 
 def check_way_within_node(folder: str, can_reach_peer: bool) -> Iterator[Finding]:
-    """Yield a finding if a setting makes GPUs of a node send over its memory that could reach each other."""
+    """Yield a finding if a setting keeps GPUs of a node from each other's memory."""
     ways = {match["way"].partition("/")[0] for match in map(CHANNEL_WAY.search, nccl_log(folder, 0)) if match}
     settings = list_settings(WAY_SETTINGS)
     if "SHM" in ways and settings and can_reach_peer:
@@ -161,7 +161,7 @@ def list_settings(names: tuple[str, ...]) -> str:
 
 
 def run_all_reduce(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
-    """Yield the findings of the all-reduce; what NCCL and torch said of a failure is printed before it."""
+    """Yield the findings of the all-reduce, after printing NCCL's and torch's lines."""
     if importlib.util.find_spec("torch") is None:
         yield "note", NAME, "not run: the image has no torch for %s" % sys.executable
         return

@@ -54,7 +54,7 @@ def first_warning(log: list[str]) -> int:
 
 
 def print_failure(folder: str, local_rank: int) -> None:
-    """Print what a failed rank's NCCL and torch say: NCCL's lines from its first warning on, or its last five."""
+    """Print a failed rank's log: NCCL's from its first warning or the end, and torch's."""
     log = nccl_log(folder, local_rank)
     first = first_warning(log)
     first = first if first >= 0 else max(0, len(log) - 5)
@@ -63,7 +63,7 @@ def print_failure(folder: str, local_rank: int) -> None:
 
 
 def describe_failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> str:
-    """Return a sentence on why ranks failed: the cause of the first that ended, or where they all wait."""
+    """Return why ranks failed: the cause of the first one, or where they all wait."""
     local_rank, status = next(iter(failures.items()))
     rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
     log = nccl_log(folder, local_rank)
@@ -87,7 +87,7 @@ def nccl_text(line: str) -> str:
 
 
 def describe_waiting(options: argparse.Namespace, folder: str) -> str:
-    """Return where this node's ranks wait: for others, for an address that they do not reach, or after which line."""
+    """Return where this node's ranks wait, by the last that their logs say."""
     ranks = options.nodes * options.gpus
     for local_rank in range(options.gpus):
         rank = options.rank * options.gpus + local_rank

@@ -47,7 +47,7 @@ def rank_key(rank: int) -> str:
 
 
 def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
-    """Take part in the all-reduces as one rank, and write what was measured to `result.<local rank>` in `folder`."""
+    """Take part in the all-reduces as one rank, and write `result.<local rank>`."""
     os.environ["NCCL_DEBUG"] = "INFO"
     os.environ["NCCL_DEBUG_FILE"] = "%s/nccl.%d.log" % (folder, local_rank)
     os.environ.pop("NCCL_DEBUG_SUBSYS", None)
@@ -84,7 +84,7 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
 
 
 def wait_for_all_ranks(store: Any, ranks: int, is_beside_store: bool) -> None:
-    """Wait until every rank has measured: one that ends earlier would break the connections of the others."""
+    """Wait for every rank's measurement: an earlier end would break connections."""
     deadline = time.monotonic() + FINISH_SECONDS
     try:
         store.add("measured", 1)
@@ -97,7 +97,7 @@ def wait_for_all_ranks(store: Any, ranks: int, is_beside_store: bool) -> None:
 
 
 def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int:
-    """Start the process of one rank, whose output goes to `output.<local rank>` in `folder`, and return its id."""
+    """Start a rank's process, with its output in `output.<local rank>`; return its id."""
     sys.stdout.flush()
     process = os.fork()
     if process:
@@ -118,7 +118,7 @@ def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int
 
 
 def observe_ranks(options: argparse.Namespace, folder: str) -> None:
-    """Say where this node's ranks are when they should have ended, and exchange failures with the other nodes.
+    """Say where this node's ranks are when they are late, and exchange failures.
 
     On the first node, serve the store where all ranks meet: it goes on where rank 0 ends.
     Writes how a rank of another node failed to `remote-failure` in `folder`; on the first node also the ranks that have
@@ -184,7 +184,7 @@ def write_atomically(path: str, text: str) -> None:
 
 
 def start_observer(options: argparse.Namespace, folder: str) -> int:
-    """Start the process of `observe_ranks`, and return its id: it ends when killed, or some time after the limit."""
+    """Start the process of `observe_ranks`, which ends after the limit; return its id."""
     sys.stdout.flush()
     process = os.fork()
     if process:
@@ -208,7 +208,7 @@ def kill_process(process: int) -> None:
 
 
 def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") -> dict[int, str]:
-    """Wait for the ranks' processes to end, at most `limit` seconds; those that are left go on.
+    """Wait at most `limit` seconds for the ranks' processes; those left go on.
 
     A rank that fails, here or on another node (`remote-failure` in `folder`), leaves the others a few seconds.
 
@@ -242,7 +242,7 @@ def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") ->
 
 
 def share_failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> None:
-    """Have the observer send the other nodes how a rank of this one failed, before the first node's store ends.
+    """Have the observer send this node's failure to the others, before the store ends.
 
     Let a rank of another node speak first that this one has lost. On the first node, wait until all have read it.
     """

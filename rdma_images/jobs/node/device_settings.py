@@ -50,7 +50,7 @@ def selected_devices(devices: list[Device], variable: str, setting: str) -> list
 
 
 def check_names_of_devices(root: str, devices: list[Device], variable: str, setting: str) -> Iterator[Finding]:
-    """Yield names in the value `setting` of a variable that no adapter here has, and a half of a port."""
+    """Yield the names in a variable that no adapter here has, and a half of a port."""
     if not devices or not re.fullmatch(r"=?[\w:.,\- ]*", setting):  # of excluded ones none need be here
         return
     names = named_devices(devices, variable, setting)
@@ -73,7 +73,7 @@ def check_names_of_devices(root: str, devices: list[Device], variable: str, sett
 
 
 def check_settings(root: str, devices: list[Device], carriers: list[Device]) -> Iterator[Finding]:
-    """Yield what the libraries' variables say of devices, and of GIDs and classes of the carriers, that is not so."""
+    """Yield the libraries' variables that do not fit the devices, GIDs and classes here."""
     for device_variable, gid_variable, class_variable in DEVICE_SETTINGS:
         setting = os.environ.get(device_variable, "")
         yield from check_names_of_devices(root, devices, device_variable, setting)
@@ -83,7 +83,7 @@ def check_settings(root: str, devices: list[Device], carriers: list[Device]) -> 
 
 
 def check_prefix(devices: list[Device]) -> Iterator[Finding]:
-    """Yield a finding if NVSHMEM skips every adapter by its name (src/modules/transport/ibgda/ibgda.cpp)."""
+    """Yield a finding if NVSHMEM's IBGDA skips every adapter by its name."""
     prefix = os.environ.get("NVSHMEM_HCA_PREFIX", "mlx5")
     names = [device.name for device in devices if device.usable and device.driver.startswith("mlx5")]
     if names and any(name.startswith("NVSHMEM_") for name in os.environ) and not any(prefix in name for name in names):
@@ -108,7 +108,7 @@ def check_gid_index(devices: list[Device], variable: str, index: str) -> Iterato
 
 
 def check_traffic_class(devices: list[Device], variable: str, setting: str) -> Iterator[Finding]:
-    """Yield devices whose driver sets a traffic class for all connections, where a variable sets another one."""
+    """Yield devices with a fixed traffic class, where a variable sets another one."""
     for device in devices:
         if device.usable and setting.isdigit() and device.traffic_class.isdigit() and setting != device.traffic_class:
             sentence = "%s=%s, and %s is set to class %s for all connections (tc/1/traffic_class)"
@@ -117,6 +117,6 @@ def check_traffic_class(devices: list[Device], variable: str, setting: str) -> I
 
 
 def are_halves(first: Device, second: Device) -> bool:
-    """Return whether two devices are one port of a chip that has two places on PCI, as DGX Spark's ConnectX-7."""
+    """Return whether two devices are one port with two places on PCI, as in DGX Spark."""
     slots = [device.pci.rpartition(".") for device in (first, second)]
     return bool(first.chip) and first.chip == second.chip and slots[0][2] == slots[1][2] and slots[0] != slots[1]

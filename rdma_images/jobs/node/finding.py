@@ -20,7 +20,7 @@ def node_name() -> str:
 
 
 def print_findings(check: str, findings: Iterable[Finding]) -> bool:
-    """Print a line for each finding of a check as it comes, and return whether one was an error."""
+    """Print each finding of a check as it comes; return whether one was an error."""
     has_failed = False
     for severity, name, sentence in findings:
         has_failed |= severity == "error"
@@ -29,5 +29,5 @@ def print_findings(check: str, findings: Iterable[Finding]) -> bool:
 
 
 def print_finding(check: str, severity: str, name: str, sentence: str) -> None:
-    """Print the line of a finding: of a check, whose line begins with `check`, and on what it is about, `name`."""
+    """Print the line of a finding of the check `check` on the subject `name`."""
     print(check, node_name(), severity, name + ":", sentence, flush=True)

@@ -23,7 +23,7 @@ ATS_ENABLED = 0x8000  # in the ATS control register
 
 
 def has_open_driver(root: str) -> bool:
-    """Return whether NVIDIA's open kernel modules are loaded, which give GPUs' memory to other devices as dma-buf."""
+    """Return whether NVIDIA's open kernel modules are loaded, which have dma-buf."""
     return "Open Kernel Module" in first_line(root + "/proc/driver/nvidia/version")
 
 
@@ -83,7 +83,7 @@ def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterato
 
 
 def acs_bridges(root: str) -> list[str]:
-    """Return the PCI bridges whose ACS redirects peers' requests; none where registers cannot be read."""
+    """Return the PCI bridges whose ACS redirects requests; none if they cannot be read."""
     return [
         os.path.basename(path)
         for path in sorted(glob.glob(root + "/sys/bus/pci/devices/*"))
@@ -93,7 +93,7 @@ def acs_bridges(root: str) -> list[str]:
 
 
 def control_register(path: str, capability: int) -> int:
-    """Return the control register of ACS or ATS of a PCI device; 0 where it has none, or it cannot be read."""
+    """Return the control register of ACS or ATS of a PCI device; 0 for none."""
     try:
         with open(path + "/config", "rb") as file:
             space = file.read(4096)

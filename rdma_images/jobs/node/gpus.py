@@ -61,14 +61,14 @@ def check_nvlink() -> Iterator[Finding]:
 
 
 def has_nvlink(root: str, count: int) -> bool:
-    """Return whether all `count` GPUs of this node have NVLink, over which NCCL sends within it; False for one."""
+    """Return whether all `count` GPUs of this node, at least two, have NVLink."""
     answer = run_program("nvidia-smi", "nvlink", "--status") if count > 1 and not root else None
     sections = re.split(r"^GPU \d+:", answer[1], flags=re.MULTILINE)[1:] if answer and not answer[0] else []
     return len(sections) == count and all(re.search(r"Link \d+: [\d.]+ GB/s", section) for section in sections)
 
 
 def check_visible_gpus(variables: Mapping[str, str], count: int, present: int) -> Iterator[Finding]:
-    """Yield GPUs that CUDA_VISIBLE_DEVICES takes from this process, as Slurm does from each task.
+    """Yield GPUs that CUDA_VISIBLE_DEVICES takes from this process, as under Slurm.
 
     Args:
         variables: The environment.
@@ -93,7 +93,7 @@ def check_visible_gpus(variables: Mapping[str, str], count: int, present: int) -
 
 
 def visible_gpu_names(setting: str, present: int) -> list[str]:
-    """Return the GPUs of a CUDA_VISIBLE_DEVICES, up to the first word that names none of the `present` ones."""
+    """Return the GPUs of a CUDA_VISIBLE_DEVICES, up to the first that is not present."""
 
     def is_gpu(name: str) -> bool:
         return int(name) < present if name.isdecimal() else name.startswith(("GPU-", "MIG-"))
@@ -143,7 +143,7 @@ def gpu_states(text: str) -> Iterator[Finding]:
 
 
 def check_imex(root: str, states: str, nodes: int) -> Iterator[Finding]:
-    """Yield a finding if NVLink leads to other nodes, by what `nvidia-smi -q` prints, and no IMEX channel is here."""
+    """Yield a finding if NVLink leads to other nodes, and there is no IMEX channel."""
     clusters = set(re.findall(r"ClusterUUID\s+: ([\da-f-]+)", states)) - {"00000000-0000-0000-0000-000000000000"}
     is_ignored = os.environ.get("NCCL_MNNVL_ENABLE") == "0"
     if nodes > 1 and clusters and not is_ignored and not glob.glob(root + "/dev/nvidia-caps-imex-channels/channel*"):
@@ -200,7 +200,7 @@ def check_cuda(root: str, gpus: list[str]) -> Iterator[Finding]:
 
 
 def check_fabric_manager(root: str) -> Iterator[Finding]:
-    """Yield a finding if systemd says that the service of NVSwitch, which is here, does not run."""
+    """Yield a finding if NVSwitch is here, and its service does not run."""
     if not glob.glob(root + "/dev/nvidia-nvswitch[0-9]*"):
         return
     answer = run_program("systemctl", "is-active", "nvidia-fabricmanager")

@@ -55,7 +55,7 @@ def read_interfaces() -> list[Interface]:
 
 
 def network_identity() -> str:
-    """Return what is the same for processes that have the same interfaces: the host's start and network namespace.
+    """Return what processes with the same interfaces share: boot and network namespace.
 
     Returns:
         "" where a sandbox shows neither: the first namespace of each host has the same number.
@@ -68,7 +68,7 @@ def network_identity() -> str:
 
 
 def interface_network(interface: Interface) -> ipaddress.IPv4Network:
-    """Return the network of an interface's IPv4 address. Raises OSError where the interface is gone."""
+    """Return the network of an interface's IPv4 address. Raises OSError if it is gone."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         answer = fcntl.ioctl(probe.fileno(), 0x891B, struct.pack("256s", interface.name.encode()))  # SIOCGIFNETMASK
     mask = socket.inet_ntoa(answer[20:24])
@@ -76,7 +76,7 @@ def interface_network(interface: Interface) -> ipaddress.IPv4Network:
 
 
 def is_in_local_network(address: str) -> bool:
-    """Return whether an IPv4 address is in a network of one of this node's interfaces; also for what is no address."""
+    """Return whether an interface here is in an address' network; True for no IPv4 address."""
     try:
         return any(ipaddress.IPv4Address(address) in interface_network(row) for row in read_interfaces())
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def is_in_local_network(address: str) -> bool:
 
 
 def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None = None) -> list[Interface]:
-    """Return the interfaces of NCCL's sockets, as its src/misc/socket.cc chooses them: it starts over the first one.
+    """Return the interfaces of NCCL's sockets, by its own rule: it starts over the first.
 
     `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set. NCCL before 2.28 takes interfaces without a
     link, too, and those of libvirt as any other; of one that is not known the newest's rule is taken.
@@ -114,7 +114,7 @@ def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | Non
 
 
 def ipv6_interfaces(root: str) -> list[tuple[str, ipaddress.IPv6Address]]:
-    """Return the interfaces that have IPv6 addresses, as /proc/net/if_inet6 has them, without the loopback."""
+    """Return the interfaces with IPv6 addresses but the loopback, by /proc/net/if_inet6."""
     rows = [line.split() for line in read_file(root + "/proc/net/if_inet6").splitlines()]
     return [(row[5], ipaddress.IPv6Address(int(row[0], 16))) for row in rows if len(row) > 5 and row[5] != "lo"]
 
@@ -122,7 +122,7 @@ def ipv6_interfaces(root: str) -> list[tuple[str, ipaddress.IPv6Address]]:
 def check_ipv6(
     rows: list[Interface], ipv6_rows: list[tuple[str, ipaddress.IPv6Address]], setting: str, family: str
 ) -> Iterator[Finding]:
-    """Yield interfaces that NCCL's sockets use beside the first one for an IPv6 address alone, as veth of containers.
+    """Yield node-local interfaces that NCCL's sockets use for their IPv6 address.
 
     Args:
         rows: The node's interfaces with an IPv4 address.
@@ -151,7 +151,7 @@ def check_ipv6(
 
 
 def announced_address() -> str:
-    """Return what vLLM, SGLang and Ray announce: their variable's address, else the default route's.
+    """Return the address that vLLM, SGLang and Ray announce.
 
     Returns:
         "" for none.
@@ -168,7 +168,7 @@ def announced_address() -> str:
 
 
 def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
-    """Yield a finding if the kernel routes the network of the interface that NCCL starts over by another one."""
+    """Yield a finding if the kernel sends to NCCL's network over another interface."""
     rows = [row.split() for row in read_file(root + "/proc/net/route").splitlines()[1:]]
     routes = [(row[0], row[1], row[7], int(row[6])) for row in rows if len(row) > 7 and row[1] != "00000000"]
     for name, network, mask, _ in routes:
@@ -193,7 +193,7 @@ def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
 
 
 def check_gloo_names(setting: str) -> Iterator[Finding]:
-    """Yield names in a value of GLOO_SOCKET_IFNAME that no interface has: Gloo reads no ^, = and beginnings."""
+    """Yield names in GLOO_SOCKET_IFNAME that no interface has: Gloo reads no patterns."""
     present = [name for _, name in socket.if_nameindex()]
     missing = [name for name in setting.split(",") if name not in present]
     if setting and missing:
@@ -202,7 +202,7 @@ def check_gloo_names(setting: str) -> Iterator[Finding]:
 
 
 def check_own_address(chosen: Interface | None) -> Iterator[Finding]:
-    """Yield a finding if this node does not reach its own address, over which NCCL connects its ranks, too."""
+    """Yield a finding if this node does not reach its own address of NCCL's start."""
     if chosen is None:
         return
     try:
@@ -262,7 +262,7 @@ def is_local(address: str) -> bool:
 def check_shared_addresses(
     local_rows: Sequence[Sequence[Any]], name: str, peer_rows: Sequence[Sequence[Any]], address: str
 ) -> Iterator[Finding]:
-    """Yield interfaces that NCCL's sockets use beside the first one, and whose addresses a neighbour has, too.
+    """Yield interfaces of NCCL's sockets whose addresses a neighbour has, too.
 
     A rank that connects to such an address, as of Docker's bridges, reaches its own node.
 

@@ -92,7 +92,7 @@ def stale_files(root: str) -> list[str]:
 
 
 def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
-    """Yield a small limit of memory of the container, of open files, and of processes and threads."""
+    """Yield small limits of the container's memory and of a process' open files."""
     texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/memory.max", "/memory/memory.limit_in_bytes")]
     limits = [int(text) for text in texts if text.isdigit()]
     if limits and gpus and limits[0] < gpus * MIN_MEMORY_BYTES:
@@ -106,7 +106,7 @@ def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
 
 
 def check_threads(root: str, gpus: int) -> Iterator[Finding]:
-    """Yield limits of processes and threads that a rank for each GPU exceeds: the user's, and the container's."""
+    """Yield limits of processes and threads that a rank for each GPU exceeds."""
     limits = {}
     if os.getuid():  # the kernel limits no user 0
         limits["ulimit -u"] = resource.getrlimit(resource.RLIMIT_NPROC)[0]
@@ -119,7 +119,7 @@ def check_threads(root: str, gpus: int) -> Iterator[Finding]:
 
 
 def check_folders(root: str) -> Iterator[Finding]:
-    """Yield folders in which jobs keep caches and temporary files, and that are full or cannot be written."""
+    """Yield folders of caches and temporary files that are full or not writable."""
     folders = {os.environ["TMPDIR"]: "TMPDIR"} if os.environ.get("TMPDIR") else {"/tmp": TEMPORARY_FILES}
     folders.update((os.environ[name], name) for name in FOLDERS if os.environ.get(name))
     for folder, name in folders.items():

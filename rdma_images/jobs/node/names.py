@@ -22,7 +22,7 @@ NAME_SECONDS = 3.0  # seconds for a name to be resolved
 
 
 def call_resolver(function: Callable[[str], Any], name: str) -> str | None:
-    """Return what a function of the resolver returns for a name: "" for an error, None for no answer in time."""
+    """Call a function of the resolver: "" for its error, None for no answer in time."""
     answers: list[str] = []
 
     def run() -> None:
@@ -38,7 +38,7 @@ def call_resolver(function: Callable[[str], Any], name: str) -> str | None:
 
 
 def resolve(name: str) -> str | None:
-    """Return the IPv4 address of a name, "" where it has none; None where no answer came in time."""
+    """Return the IPv4 address of a name; "" for none, None for no answer in time."""
     return call_resolver(socket.gethostbyname, name)
 
 
@@ -53,7 +53,7 @@ def first_address(name: str) -> str | None:
 
 
 def check_full_name() -> Iterator[Finding]:
-    """Yield a full name of this node that has no address: torch/distributed/elastic gives it to the ranks."""
+    """Yield a full name of this node without an address: torchrun gives it to ranks."""
     name = call_resolver(socket.getfqdn, socket.gethostname())
     if name and name != socket.gethostname() and call_resolver(lambda text: socket.getaddrinfo(text, None), name) == "":
         sentence = (
@@ -114,7 +114,7 @@ def check_comm_id(rows: list[Interface], rank: int, setting: str) -> Iterator[Fi
 
 
 def check_port(rank: int, setting: str, nodes: int = 1, fixed: int = 0) -> Iterator[Finding]:
-    """Yield a port where no ranks can meet: one that is no port, or on which something listens on the first node.
+    """Yield a port where no ranks can meet: none, or one in use on the first node.
 
     Args:
         rank: This node's number in the job.

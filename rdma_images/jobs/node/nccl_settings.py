@@ -19,7 +19,7 @@ OTHER_VARIABLES = re.compile(r"NCCL_(VERSION|DEBUG\w*|HOSTID|CONF_FILE)")
 
 
 def nccl_files(root: str) -> list[str]:
-    """Return the files that NCCL reads (src/misc/param.cc), in their order: the first that sets a variable counts."""
+    """Return the files that NCCL reads, in the order in which they count."""
     file = os.environ.get("NCCL_CONF_FILE", "")
     if not file:
         try:
@@ -30,7 +30,7 @@ def nccl_files(root: str) -> list[str]:
 
 
 def set_variables_of_files(root: str) -> Iterator[Finding]:
-    """Set the variables that NCCL's files set and the environment does not, as NCCL does, and yield what they are."""
+    """Set the variables of NCCL's files that are not set, as NCCL does; yield them."""
     for path in nccl_files(root):
         texts = []
         for line in read_file(path).splitlines():

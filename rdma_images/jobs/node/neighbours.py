@@ -49,7 +49,7 @@ SHARED_SETTINGS = re.compile(
 
 
 def describe_connection_error(error: OSError, address: str) -> str:
-    """Return what the error of a connection to `address` says and, where nothing answered, what may be the reason.
+    """Return what a connection's error says, and its likely reason if nothing answered.
 
     A port on which nothing listens is refused at once: only what drops packets leaves a connection without an answer.
     """
@@ -67,7 +67,7 @@ def describe_connection_error(error: OSError, address: str) -> str:
 
 
 class UnreachedNodeError(OSError):
-    """The nodes do not meet, as one did not come or does not reach the first: NCCL could not start, either."""
+    """The nodes do not meet: one did not come, or does not reach the first."""
 
 
 class UnresolvedNameError(OSError):
@@ -75,7 +75,7 @@ class UnresolvedNameError(OSError):
 
 
 class Meeting:
-    """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes.
+    """The meeting of a job's nodes at the first one, which compares them.
 
     Within its `with` block this node can be reached by its neighbour, for which the end of the block waits.
     """
@@ -186,7 +186,7 @@ class Meeting:
         return answers[0]
 
     def describe_missing(self, present: set[int], waited: float) -> str:
-        """Return which nodes have not come in `waited` seconds; also that this is not the first, where it looks so."""
+        """Return which nodes did not come in `waited` seconds, and whether two are the first."""
         missing = sorted(set(range(self.nodes)) - present)[:8]
         sentence = "of %d nodes %s did not come in %d s" % (self.nodes, missing, waited)
         address = resolve(self.master)
@@ -232,7 +232,7 @@ class Meeting:
         return answer
 
     def answer_connections(self) -> None:
-        """Answer each connection when its message is whole, until nobody has come for a moment after the end.
+        """Answer each connection whose message is whole, until none has come for a while.
 
         Something that scans ports comes again and again, so that the end has a limit.
         """
@@ -252,7 +252,7 @@ class Meeting:
 
 
 def read_facts(connection: socket.socket) -> Facts | None:
-    """Return the facts that a node sends; None for a connection of something else, as of a port scanner."""
+    """Return the facts that a node sends; None for another connection, as of a scanner."""
     connection.settimeout(CONNECT_SECONDS)
     try:
         message = json.loads(connection.makefile().readline())
@@ -262,7 +262,7 @@ def read_facts(connection: socket.socket) -> Facts | None:
 
 
 def answer_nodes(nodes: list[Facts]) -> list[Facts]:
-    """Return the first node's answer to each node, by the facts of all in the order of their numbers."""
+    """Return the first node's answers to all nodes, by their facts in the same order."""
     differences = describe_differences(nodes)
     differences += [
         "the clock of %s is %.0f s off" % (facts["node"], facts["seconds ahead"])
@@ -285,7 +285,7 @@ def answer_nodes(nodes: list[Facts]) -> list[Facts]:
 
 
 def check_neighbour(name: str, address: Sequence[Any], announced: Sequence[Any] | None) -> Iterator[Finding]:
-    """Yield a finding if a node is not reached at an address, or gets no message of many packets there.
+    """Yield a finding if a node is not reached, or gets no message of many packets.
 
     Args:
         name: The node.

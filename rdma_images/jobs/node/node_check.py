@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 def local_findings(root: str, options: argparse.Namespace, nccl: Version | None) -> Iterator[Finding]:
-    """Yield the findings about this node alone; only one where it has neither a GPU nor an RDMA device."""
+    """Yield the findings about this node alone; one where it has no GPU and no adapter."""
     devices = read_devices(root)
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
     if not devices and not gpus:

@@ -25,7 +25,7 @@ def standard_modules() -> set[str]:
 
 
 def check_python_starts() -> Iterator[Finding]:
-    """Yield a finding if PYTHONPATH or PYTHONHOME keeps Python from starting, as the files of another version do.
+    """Yield a finding if PYTHONPATH or PYTHONHOME keeps Python from starting.
 
     The check itself runs without these variables (python3 -E).
     """
@@ -38,7 +38,7 @@ def check_python_starts() -> Iterator[Finding]:
 
 
 def check_hidden_modules() -> Iterator[Finding]:
-    """Yield the files that hide modules of Python's own: in PYTHONPATH, and in the folder that a program starts in."""
+    """Yield files in PYTHONPATH or the working directory that hide Python's own modules."""
     for folder in dict.fromkeys([*python_path(), os.getcwd()]):
         try:
             entries = set(os.listdir(folder))

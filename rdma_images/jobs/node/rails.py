@@ -37,7 +37,7 @@ def rails(devices: list[Device]) -> list[Rail]:
 
 
 def rail_listener(rail: Rail) -> socket.socket:
-    """Return a listener bound to the rail's own interface: connections over the node's other ones are refused."""
+    """Return a listener that takes connections over the rail's own interface alone."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail.interface.encode())
     listener.bind((rail.address, 0))
@@ -46,7 +46,7 @@ def rail_listener(rail: Rail) -> socket.socket:
 
 
 def reached_rails(local_rails: list[Rail], peer_rails: list[list[Any]]) -> set[tuple[int, int]]:
-    """Return the pairs of adapters, ours and the neighbour's by position, that connect over our own interface."""
+    """Return the pairs of our and the neighbour's adapters, by position, that connect."""
     waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_SECONDS
     for number, (_, interface, _) in enumerate(local_rails):
         for other, (_, address, port) in enumerate(peer_rails):
@@ -67,7 +67,7 @@ def reached_rails(local_rails: list[Rail], peer_rails: list[list[Any]]) -> set[t
 
 
 def check_rails(local_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -> Iterator[Finding]:
-    """Yield the adapters that do not reach those of the node `peer` in the same position, or its others."""
+    """Yield adapters that do not reach the peer's at their position, or its others."""
     if len(local_rails) != len(peer_rails):
         return
     try:

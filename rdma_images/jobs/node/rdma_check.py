@@ -79,7 +79,7 @@ def _start_log() -> str:
 
 
 def _watch(path: str, seconds: float) -> None:
-    """Read the log until NCCL has been at work for `seconds`; end the process where it must not go on."""
+    """Read NCCL's log for `seconds` from its start; end the process if it uses TCP."""
     log, offset, unfinished, start = Log(), 0, "", 0.0
     while not start or time.monotonic() < start + seconds:
         time.sleep(0.2)

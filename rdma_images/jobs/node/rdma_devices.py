@@ -31,7 +31,7 @@ OUTDATED = re.compile(r"please (?:upgrade|update)|too old|older (?:version|than)
 
 @dataclass(frozen=True)
 class Device:
-    """An RDMA device of /sys/class/infiniband, its first active port, and whether this container may use it."""
+    """An RDMA device, with its first active port, and whether this container may use it."""
 
     name: str
     driver: str
@@ -54,7 +54,7 @@ class Device:
 
     @classmethod
     def read(cls, root: str, path: str) -> Device:
-        """Return the device whose folder in /sys/class/infiniband is `path`; `root` is the one of all files."""
+        """Return the device of the folder `path` in /sys/class/infiniband below `root`."""
         port = active_port(path)
         verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
         interfaces = sorted({first_line(entry) for entry in glob.glob(port + "/gid_attrs/ndevs/*")} - {""})
@@ -91,20 +91,20 @@ class Device:
 
     @property
     def subnet(self) -> str:
-        """Return the subnet that a port of InfiniBand is in, as its subnet manager named it; "" for other ports."""
+        """Return the subnet of an InfiniBand port, as its manager named it; "" for others."""
         is_named = self.link_layer == "InfiniBand" and self.gids
         return "%016x" % (int(self.gids[0][1]) >> 64) if is_named else ""
 
     @property
     def partition_keys(self) -> dict[int, int]:
-        """Return the partition keys of a port of InfiniBand by their index, without empty ones; none of other ports."""
+        """Return an InfiniBand port's partition keys by their index, without empty ones."""
         paths = glob.glob(self.port + "/pkeys/*") if self.link_layer == "InfiniBand" else []
         keys = {int(os.path.basename(path)): int(first_line(path) or "0", 16) for path in paths}
         return {index: key for index, key in sorted(keys.items()) if key & PARTITION}
 
 
 def active_port(path: str) -> str:
-    """Return the folder of a device's first active port; of its first one where none is active."""
+    """Return the folder of a device's first active port, or else of its first one."""
     ports = sorted(glob.glob(path + "/ports/*"), key=lambda port: (len(port), port))
     active = [port for port in ports if "ACTIVE" in first_line(port + "/state")]
     return (active + ports + [path + "/ports/1"])[0]
@@ -146,7 +146,7 @@ def total_rate(devices: list[Device], count: int) -> float:
 
 
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
-    """Yield what is wrong with the devices of the fabric; a job of one node that names none needs none."""
+    """Yield what is wrong with the fabric's devices; one node may do without any."""
     carriers = fabric_devices(devices, fabric)
     usable = [device for device in carriers if device.usable]
     if nodes < 2 and not (fabric or count or usable):
@@ -203,7 +203,7 @@ def check_rates(devices: list[Device]) -> Iterator[Finding]:
 
 
 def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
-    """Yield ports of Ethernet that NCCL takes beside ports of InfiniBand, as it does where nothing names them.
+    """Yield Ethernet ports that NCCL takes beside ports of InfiniBand.
 
     A port of the one reaches none of the other (issue 302 of NVIDIA/nccl).
     """
@@ -223,7 +223,7 @@ def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
 
 
 def check_partition_keys(devices: list[Device], setting: str) -> Iterator[Finding]:
-    """Yield ports of InfiniBand whose partition key at NCCL's index does not reach others; of equal ones the first.
+    """Yield the first InfiniBand port that is no full member of NCCL's partition.
 
     `setting` is NCCL_IB_PKEY as it is set. NCCL takes the key at index 0 without it.
     """
@@ -245,7 +245,7 @@ def check_partition_keys(devices: list[Device], setting: str) -> Iterator[Findin
 
 
 def check_firmware(root: str) -> Iterator[Finding]:
-    """Yield adapters for which their driver asks for newer firmware in the kernel's log; of one driver's the first."""
+    """Yield adapters whose driver asks for newer firmware, the first of each driver."""
     shown = set()
     for _, message in kernel_messages(root):
         match = DRIVER_MESSAGE.match(message)
@@ -259,7 +259,7 @@ def check_firmware(root: str) -> Iterator[Finding]:
 
 
 def check_pci_links(devices: list[Device]) -> Iterator[Finding]:
-    """Yield adapters whose PCI Express link has fewer lanes or a lower speed than both of its ends can have."""
+    """Yield adapters whose PCI Express link is below what both of its ends can have."""
     for device in devices:
         slot = os.path.dirname(os.path.realpath(device.path + "/device"))
         for name, unit in (("width", "lanes"), ("speed", "GT/s")):
@@ -279,7 +279,7 @@ def check_pci_links(devices: list[Device]) -> Iterator[Finding]:
 
 
 def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
-    """Yield RoCE devices without a GID that is routed, or of which an old NCCL takes another one.
+    """Yield RoCE devices without a routed GID, or of which an old NCCL takes another.
 
     `index` is NCCL_IB_GID_INDEX as it is set.
     """

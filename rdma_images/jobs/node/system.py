@@ -36,7 +36,7 @@ def first_line(path: str) -> str:
 
 
 def kernel_messages(root: str) -> Iterator[tuple[float, str]]:
-    """Yield the messages of the kernel's log, each with its age in seconds; none where it cannot be read."""
+    """Yield the kernel log's messages with their age in seconds; none if unreadable."""
     try:
         descriptor = os.open(root + "/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:  # a container has none, and a user may not read it
@@ -84,7 +84,7 @@ def library_version(path: str) -> Version | None:
 
 
 def nccl_version() -> Version | None:
-    """Return the version of the NCCL that `import torch` loads, or the loader's; None where there is none."""
+    """Return the version of the NCCL that `import torch` or the loader loads, or None."""
     # One that is preloaded, as by LD_PRELOAD, comes before any other.
     beside_torch = [folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in import_folders()]
     versions = map(library_version, [*loaded_libraries("libnccl.so")[:1], *beside_torch, "libnccl.so.2"])
@@ -108,7 +108,7 @@ def loaded_libraries(beginning: str) -> list[str]:
 
 
 def describe_symbol_library(message: str) -> str:
-    """Return which library lacks the symbol of the loader's message "undefined symbol: …"; "" where none is known.
+    """Return which library lacks an undefined symbol; "" where none is known.
 
     The symbols of NVIDIA's libraries begin as their files' names: ncclCommSplit is libnccl's.
     """
@@ -131,7 +131,7 @@ def describe_symbol_library(message: str) -> str:
 
 
 def torch_version() -> str:
-    """Return the version of the torch that the job's Python imports, without importing it; "" where there is none."""
+    """Return the version of the job's torch, without importing it; "" for none."""
     distributions = importlib.metadata.distributions(name="torch", path=import_folders())
     return next((distribution.version for distribution in distributions), "")
 

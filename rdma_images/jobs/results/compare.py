@@ -22,7 +22,7 @@ class Comparison:
 
 
 def compare(first: Result, second: Result) -> Comparison:
-    """Return how the second result compares with the first. Raises RefusedError where no size is common to both."""
+    """Compare the second result with the first. Raises RefusedError for no common size."""
     lines = tuple(line for line in compare_sizes((second.runs[0], first.runs[0])) if line.other is not None)
     if not lines:
         raise RefusedError(

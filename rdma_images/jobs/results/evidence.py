@@ -33,7 +33,7 @@ TITLE = "job-results.json"
 
 
 def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
-    """Attach a result to `image`, "host/repository@sha256:…", signed by the signer of `publisher`, if any.
+    """Attach a result to the image "host/repository@sha256:…", signed by the publisher.
 
     Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement. Where
     `image` is an index, the image of the nodes' architecture gets the same, so that it is found from both.
@@ -124,7 +124,7 @@ def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
 
 
 def fetch_by_reference(text: str, trust: Trust | None = None) -> Result:
-    """Return the result that is attached to "host/repository@sha256:…", of several the one after "#".
+    """Return the result that is attached to "host/repository@sha256:…[#job]".
 
     Raises:
         RefusedError: There is none, or there are several and none is named.

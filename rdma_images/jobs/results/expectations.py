@@ -29,7 +29,7 @@ class Expectations:
 
 
 def job_expectations(job: Job | None, instance: str = "", nodes: int | None = None) -> Expectations:
-    """Return the expectations of a job, or of one without job.json that ran on `nodes` nodes of the instance type.
+    """Return the expectations of a job, or of one that has no job.json.
 
     Raises RefusedError for an unknown instance type.
     """
@@ -59,7 +59,7 @@ def job_expectations(job: Job | None, instance: str = "", nodes: int | None = No
 
 
 def _versions(image: str) -> dict[str, str]:
-    """Return the versions in the image of this reference, from its report; empty without a report here."""
+    """Return the versions in an image by its report; empty without a report here."""
     report = image_reports.report(image)
     if report is None or report.inspection is None:
         return {}

@@ -110,7 +110,7 @@ def _bare(instance: str) -> str:
 
 
 def best_busbw(row: Measurement | None) -> float | None:
-    """Return the bus bandwidth of a row, out of place where it has that: what tables of others show."""
+    """Return a row's bus bandwidth, out of place if it has that, as published tables do."""
     timing = (row.out_of_place or row.in_place) if row else None
     return timing.busbw if timing else None
 
@@ -144,7 +144,7 @@ def ranks_by_formula(row: Measurement) -> int | None:
 
 
 def slow_reasons(processes: Processes, wordings: NcclLogs, nccl: str | None) -> dict[str, tuple[str, ...]]:
-    """Return the known reasons for slow jobs that the logs show, in the table's order, with lines."""
+    """Return the known reasons for slowness that the logs show, with their lines."""
     reasons: dict[str, tuple[str, ...]] = {}
     for row in wordings.slow.values():
         prefix, brace, suffix = row.why.partition("{")
@@ -160,7 +160,7 @@ def slow_reasons(processes: Processes, wordings: NcclLogs, nccl: str | None) -> 
 
 
 def low_bandwidth_causes(run: RunResult, expectations: Expectations) -> dict[str, tuple[str, ...]]:
-    """Return the likely causes of a bus bandwidth below the expected, each with the lines that show it."""
+    """Return the likely causes of too low a bandwidth, with the lines that show them."""
     logged = {meaning: lines for meaning, lines in run.evidence.items() if lines}
     return {**dict(_node_causes(run)), **logged, **run.slow, **dict(_measured_causes(run, expectations))}
 

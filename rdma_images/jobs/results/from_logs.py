@@ -27,7 +27,7 @@ def job_result(
     base: Path | None = None,
     without_job: Expectations | None = None,
 ) -> Result:
-    """Return the result of the run that left `logs`, and of the same run over TCP that left `tcp`.
+    """Return the result of the run that left `logs`, and of the one over TCP.
 
     Args:
         job: The run's job.json; None for a job that was written elsewhere.
@@ -70,7 +70,7 @@ def read_run(folder: Path) -> Result:
 
 
 def _sentence(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> str:
-    """Return the result in one sentence: what is wrong first, else which fabric on how many adapters, and how fast."""
+    """Return the result in a sentence: what is wrong, else the fabric and the speed."""
     problems = [problem for run in runs for problem in run.problems if problem.severity != "warning"]
     if problems:
         worst = min(problems, key=lambda problem: problem.severity != "error")
@@ -110,7 +110,7 @@ def read_logs(
     instance: str = "",
     nodes: int | None = None,
 ) -> Result:
-    """Return the result of logs and folders of logs, of the folder of a run, or of an existing result.json.
+    """Return the result of logs, of a run's folder, or of an existing result.json.
 
     Args:
         tcp: The logs of the same job over TCP.
@@ -136,7 +136,7 @@ def read_logs(
 
 
 def read_result(path: Path) -> Result:
-    """Return the result at `path`: of a result.json, of a run's folder, or read from the logs there."""
+    """Return the result at `path`: a result.json, a run's folder, or logs."""
     if path.is_dir() and (path / run_folder.RESULT.name).is_file():
         return run_folder.load(path)
     is_result = path.suffix == ".json" and not nccl_tests_json.is_json_report(path)
@@ -144,7 +144,7 @@ def read_result(path: Path) -> Result:
 
 
 def find_logs(path: Path) -> tuple[Path, ...]:
-    """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RefusedError for none."""
+    """Return the logs at `path`, a log or a folder with some. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)
     no_logs = {*NO_LOGS, *folder.written_files(path)}

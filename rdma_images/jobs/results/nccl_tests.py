@@ -65,7 +65,7 @@ class SizesParser:
             self.failure = self.failure or SourcedValue(match[1], where)
 
     def device(self, rank: int, host: str, gpu: str, where: str) -> None:
-        """Record where a rank ran. Until 2.14 a GPU is named by its bus alone, which is not unique on every machine."""
+        """Record where a rank ran. A GPU's bus alone, until 2.14, is not always unique."""
         self.devices[rank] = SourcedValue(host, where)
         if gpu.count(":") == 2:
             ranks = self._gpus.setdefault((host, gpu), {})
@@ -107,7 +107,7 @@ def _columns(header: str) -> tuple[str, ...]:
 
 
 def _measurement(columns: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
-    """Return the row in the words; None where they are no row. The out-of-place half may be blank."""
+    """Return the row in the words, with or without its out-of-place half; None for none."""
     width = _half_width(columns)
     for names in (columns, (*columns[: -2 * width - _stamp(columns)], *columns[-width - _stamp(columns) :])):
         values = list(words[-len(names) :])
@@ -131,7 +131,7 @@ def _stamp(columns: Sequence[str]) -> int:
 
 
 def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
-    """Return the row of the words under these columns; None where a word does not fit its column."""
+    """Return the row of the words under these columns; None where one does not fit."""
     leading = {
         name: word
         for name, word in zip(names, words, strict=True)

@@ -69,7 +69,7 @@ def _table(document: dict[str, object], text: bytes, name: str) -> SizesParser:
 
 
 def _late_processes(results: object, name: str) -> list[SourcedValue]:
-    """Return processes that took longer than the others in the row of the largest size, where -I 1 wrote their times.
+    """Return the processes that took longest in the row of the largest size.
 
     "3 12%" is the process 3, and 12 % more than the median.
     """
@@ -120,7 +120,7 @@ def _timing(fields: dict[str, object]) -> Timing:
 
 
 def _row_lines(text: bytes, name: str) -> Iterator[str]:
-    """Yield where the rows begin, "file:line": each has one key `size`. Most files are one line."""
+    """Yield where the rows begin, "file:line", by their key `size`."""
     position, line, previous = text.find(b'"results"'), 1, 0
     while position >= 0 and (position := text.find(b'"size"', position)) >= 0:
         line += text.count(b"\n", previous, position)

@@ -15,7 +15,7 @@ MTU = {"1": 256, "2": 512, "3": 1024, "4": 2048, "5": 4096}  # ibv_mtu -> bytes,
 
 
 def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) -> tuple[NodeResult, ...]:
-    """Return the nodes by name. NCCL_HOSTID makes nodes of one host, so it is part of the name where it is set."""
+    """Return the nodes by name, with NCCL_HOSTID where it is set: it parts one host."""
     groups: dict[str, list[RankProcess]] = {}
     for process in processes.by_host_and_pid.values():
         name = f"{process.host} ({process.hostid})" if process.hostid else process.host
@@ -36,7 +36,7 @@ def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) 
 def _node(
     name: str, group: Sequence[RankProcess], ranks: Mapping[int, str], expectations: Expectations, wordings: NcclLogs
 ) -> NodeResult:
-    """Return what the processes of a node say; of values that differ, the worst. `ranks` are by their lines."""
+    """Return what a node's processes say, the worst of each value; `ranks` by their lines."""
     values = {
         key: _distinct_values(group, key) for key in ("nccl", "plugin", "libfabric", "provider", "adapters", "mtu")
     }
@@ -83,7 +83,7 @@ def _used_devices(group: Iterable[RankProcess], wordings: NcclLogs) -> dict[tupl
 
 
 def _gpudirect(group: Iterable[RankProcess]) -> SourcedValue | None:
-    """Return whether the channels over a network go from GPU to adapter: "yes", "no", or how many of them."""
+    """Return whether channels use GPUDirect: "yes", "no", or how many of them."""
     counts: Counter[bool] = Counter()
     lines: dict[bool, str] = {}
     for process in group:
@@ -156,7 +156,7 @@ def _few_adapters(adapters: SourcedValue, expectations: Expectations) -> tuple[s
 
 
 def _same_version(logged_version: str, expected: str) -> bool:
-    """Return whether a logged version is the image's: a log may leave out the end ("2.6" of 2.6.0amzn1.0)."""
+    """Return whether a logged version, maybe cut at its end, is the image's."""
     logged, planned = (RELEASE.match(version) for version in (logged_version, expected))
     if not logged or not planned:
         return logged_version == expected

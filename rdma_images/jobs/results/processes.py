@@ -70,7 +70,7 @@ class Processes:
         self._prefixes: dict[str, RankProcess | None] = {}
 
     def named_by(self, prefix: str) -> RankProcess | None:
-        """Return the process that wrote the line beginning with `prefix`; None where the prefix names none."""
+        """Return the process that the beginning of a line names; None for none."""
         if prefix in self._prefixes:
             return self._prefixes[prefix]
         if len(self._prefixes) > MAX_PROCESSES:  # each line has its own, with a time in it
@@ -83,7 +83,7 @@ class Processes:
         return process
 
     def job_ranks(self, process: RankProcess) -> dict[int, str]:
-        """Return the ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
+        """Return a process' ranks in the job's largest communicator, by their lines."""
         return process.communicators.get(self.ranks, {})
 
     def meanings(self, rows: Iterable[Wording], line: str, where: str) -> None:

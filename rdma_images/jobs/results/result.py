@@ -91,13 +91,13 @@ class RunResult:
 
     @property
     def largest(self) -> Measurement | None:
-        """Return the last row of the largest size, to compare with published runs; None where there is no row."""
+        """Return the last row of the largest size; None where there is no row."""
         return max(reversed(self.measurements), key=lambda measurement: measurement.size, default=None)
 
 
 @dataclass(frozen=True)
 class ReferenceBandwidth:
-    """The bandwidth that somebody published for such a job at one size, or that the network cards can carry."""
+    """The bandwidth that somebody published at one size, or that network cards carry."""
 
     title: str
     size: int | None  # bytes; None for the line rate

@@ -16,7 +16,7 @@ BAR = 24  # characters of the longest bar
 
 
 def result_table(result: Result) -> RenderableType:
-    """Return the sentence, then what is wrong, the nodes, the rows, and what they are compared with."""
+    """Return the result for people: sentence, problems, nodes, rows and references."""
     headline = Text(result.sentence, STYLES[result.exit_code])
     parts: list[RenderableType] = [headline]
     first_run = result.runs[0]
@@ -32,7 +32,7 @@ def result_table(result: Result) -> RenderableType:
 
 
 def summary_line(run: RunResult) -> str:
-    """Return one line on a run: the network, the adapters of its nodes, and the versions, each value once."""
+    """Return a run's network, adapters and versions in one line, each value once."""
     adapters = dict.fromkeys(
         f"{node.adapters.value}{f' of {node.expected}' if node.expected else ''}" for node in run.nodes if node.adapters
     )
@@ -104,7 +104,7 @@ def _expected(result: Result) -> Iterable[RenderableType]:
 
 
 def comparison_table(compared: compare.Comparison) -> RenderableType:
-    """Return two results side by side: the sentence, the sizes with a bar of the ratio, and what else differs."""
+    """Return two results side by side: sentence, sizes with bars, and differences."""
     sizes, differences = compare.tables(compared)
     top = max((line.ratio or 0 for line in compared.lines), default=1.0)
     bars = ["█" * round(BAR * (line.ratio or 0) / max(top, 1)) for line in compared.lines]

@@ -42,7 +42,7 @@ def write(result: Result, folder: Path) -> Path:
 
 
 def load(path: Path) -> Result:
-    """Return the result at `path`, a result.json or the folder of a run. Raises RefusedError where there is none."""
+    """Return the result at `path`, a file or a run's folder. Raises RefusedError for none."""
     path = path / RESULT.name if path.is_dir() else path
     result = RESULT.load(path)
     if result is None:

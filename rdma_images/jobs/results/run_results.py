@@ -137,7 +137,7 @@ def _check_coverage(
 def _check_communicator(
     job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: RunLogs, repeated: Sequence[int]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the communicator of all ranks: its size, its nodes, a rank on two of them."""
+    """Yield a wrong size or number of nodes of all ranks, or a rank on two nodes."""
     ranks, node_count = run_logs.processes.ranks, run_logs.processes.nodes
     if ranks and expectations.ranks and ranks != expectations.ranks:
         yield Problem(
@@ -186,7 +186,7 @@ def _check_rows(tables: Sequence[SizesParser]) -> Iterator[Problem]:
 
 
 def _check_processes(table: SizesParser) -> Iterator[Problem]:
-    """Yield what is wrong with the processes of nccl-tests: an end with a failure, a shared GPU, one that is late."""
+    """Yield failed or late processes of nccl-tests, and GPUs that two of them share."""
     if table.failure:
         yield Problem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
     for (host, gpu), ranks_read in table.shared.items():
@@ -201,7 +201,7 @@ def _check_processes(table: SizesParser) -> Iterator[Problem]:
 
 
 def _check_world_size(rows: Sequence[Measurement], expectations: Expectations, run_logs: RunLogs) -> Iterator[Problem]:
-    """Yield a problem where each process measured alone, as without MPI: by the formula of the bus bandwidth."""
+    """Yield a problem if each process measured alone, by the bus bandwidth's formula."""
     expected = expectations.ranks or run_logs.processes.ranks
     row = max(rows, key=lambda row: row.size, default=None)
     ranks = expected_bandwidth.ranks_by_formula(row) if row else None
@@ -229,7 +229,7 @@ def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def _measurements(tables: Sequence[SizesParser], collective: str) -> tuple[Measurement, ...]:
-    """Return all rows. A run may have left a row as text and as JSON: the one with more digits counts."""
+    """Return all rows; of one that is there as text and as JSON, the more precise."""
     best: dict[tuple[str, int, str, str, str, int], Measurement] = {}
     for table in tables:
         times: dict[tuple[str, int, str, str, str], int] = {}

@@ -26,7 +26,7 @@ class SizeComparison:
 
 
 def compare_sizes(runs: Sequence[RunResult]) -> tuple[SizeComparison, ...]:
-    """Return the first run's rows, each with the second run's for the same size; of equal rows the last counts."""
+    """Return the first run's rows, each with the second run's of the same size."""
     other_rows = rows_by_key(runs[1]) if len(runs) > 1 else {}
     compared = []
     for key, row in rows_by_key(runs[0]).items():
@@ -46,7 +46,7 @@ def rows_by_key(run: RunResult) -> dict[Key, Measurement]:
 
 
 def wrong_elements(row: Measurement) -> int | None:
-    """Return the number of wrong elements, in and out of place together; None where nothing was verified."""
+    """Return a row's wrong elements, both halves together; None if not verified."""
     counts = [timing.wrong for timing in (row.out_of_place, row.in_place) if timing and timing.wrong is not None]
     return sum(counts) if counts else None
 
@@ -57,7 +57,7 @@ def run_title(run: RunResult) -> str:
 
 
 def bar_length(busbw: float, top: float, width: int) -> int:
-    """Return the length of a bar on a logarithmic axis from 0.01 GB/s, the least that nccl-tests print, to `top`."""
+    """Return the length of a bar on a logarithmic axis from 0.01 GB/s to `top`."""
     if busbw <= 0.01 or top <= 0.01:
         return 0
     return round(width * math.log(busbw / 0.01) / math.log(top / 0.01))
@@ -132,7 +132,7 @@ def node_table(job_nodes: Sequence[NodeResult]) -> ResultTable:
 
 
 def size_table(result: Result) -> ResultTable:
-    """Return size, bus bandwidth of the runs, speed-up, wrong elements, and where the row was read."""
+    """Return the sizes: bus bandwidths, speed-up, wrong elements and sources."""
     with_tcp = result.run("tcp") is not None and len(result.runs) > 1
     heads = (
         "collective",

@@ -53,7 +53,7 @@ def start(
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[str]":
-    """Return a program started in a session of its own. Raises ProgramMissingError where it is not on the PATH."""
+    """Start a program in a session of its own. Raises ProgramMissingError if it is missing."""
     stdout = stdout_file.open("wb") if stdout_file else None
     try:
         return subprocess.Popen(
@@ -80,7 +80,7 @@ def start(
 
 
 def terminate_session(process: "subprocess.Popen[Any]") -> None:
-    """End a program that has a session of its own. What it started in it gets the same signals, until it has ended."""
+    """End a program and what it started, by signals to its session, until it has ended."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return

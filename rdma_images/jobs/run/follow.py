@@ -61,7 +61,7 @@ def stoppable() -> Iterator[StopRequest]:
 
 
 class LogWatch:
-    """Look into the logs of a job on so many nodes that runs; `ends`: a line after which no job goes on is its end."""
+    """Watch the logs of a job of so many nodes; with `ends`, a fatal line is its end."""
 
     def __init__(self, folder: Path, progress: Progress, ends: bool, nodes: int) -> None:
         self._ends = ends
@@ -76,7 +76,7 @@ class LogWatch:
 
     @property
     def check_failure(self) -> str:
-        """Return the nodes whose check failed, each with its first error, or why the all-reduce failed.
+        """Return the nodes whose check failed with an error of each, or the all-reduce's.
 
         Returns:
             "" for none.
@@ -109,7 +109,7 @@ def follow(
     logs: LogWatch | None = None,
     node: NodeOutput | None = None,
 ) -> JobOutcome:
-    """Watch the job until it ends or `limit` seconds are over, report every change of its state, and return its end.
+    """Watch a job to its end or for `limit` seconds, report its states, return the outcome.
 
     With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
     shown.
@@ -143,7 +143,7 @@ def follow(
 
 
 def read_state(runner: Runner) -> JobState:
-    """Return the state of a job. Raises CommandError, too, for an answer that its scheduler did not give whole."""
+    """Return the state of a job. Raises CommandError for an answer that is not whole."""
     try:
         return runner.state()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -41,7 +41,7 @@ WITH_EXCLUDE = ("kubectl", "slurm")  # their nodes have the names that the check
 
 
 class JobEndedError(RdmaImagesError):
-    """A job that brought no result. `exit_code` is that of a command ended by a signal, where it was one."""
+    """A job without a result; `exit_code` is that of the signal that ended the command."""
 
     def __init__(self, message: str, signal: int = 0, explanation: str = "") -> None:
         super().__init__(message)
@@ -188,7 +188,7 @@ class _JobRun:
 
 
 def _new_folder(job_folder: Path) -> Path:
-    """Return the folder of a new run, named by the current second; the next one where that has a run already."""
+    """Return the folder of a new run, named by the current second, once it is free."""
     while True:
         run_path = job_folder / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         if not run_path.exists():
@@ -204,7 +204,7 @@ def _submission(job: Job, run_method: RunMethod, source: Path, run_path: Path) -
 
 
 def _run_method(job: Job, project: Project) -> RunMethod:
-    """Return how the job's launcher is driven. Raises RefusedError for one that only its README knows, and a server."""
+    """Return how the job is driven. Raises RefusedError for a server or unknown launcher."""
     launcher = project.facts.launchers.launchers.get(job.launcher)
     if launcher is None or launcher.run is None:
         raise RefusedError(
@@ -219,7 +219,7 @@ def _run_method(job: Job, project: Project) -> RunMethod:
 
 
 def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
-    """Return the files of the same job over TCP. Raises RefusedError where the job's own files were edited."""
+    """Return the files of the same job over TCP. Raises RefusedError for edited files."""
     if job.tcp:
         raise RefusedError(f"{job.name} is itself over TCP\nrun the job over the fabric, with --compare tcp")
     for name, text in create.render_job_files(job, project).items():
@@ -233,7 +233,7 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
 
 
 def _without_terminal_errors(progress: Progress) -> Progress:
-    """Return `progress`, also usable where the terminal is gone: the job has to be removed all the same."""
+    """Return `progress`, also usable where the terminal is gone."""
 
     def quiet(line: str) -> None:
         with contextlib.suppress(OSError):

@@ -30,13 +30,13 @@ class Kubernetes:
         self._streams = Streams(submission.logs)
 
     def submit(self) -> None:
-        """Create the manifest's objects: an object of somebody else's with the same name is an error."""
+        """Create the manifest's objects. An existing object of the same name is an error."""
         self._kubectl(
             "create", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": self._objects()})
         )
 
     def state(self) -> JobState:
-        """Return what the job's conditions say; before that, its pods: what keeps one waiting, or took one away."""
+        """Return the state by the job's conditions, or by what its pods wait for or lost."""
         pods = self._pods()
         job = self._get(self._submission.run.object, self._name)
         for condition in job.get("status", {}).get("conditions", ()):
@@ -63,7 +63,7 @@ class Kubernetes:
         return JobState("running", f"{len(pods)} pods run")
 
     def collect(self) -> None:
-        """Write the log of each pod that has one; a pod whose kubelet does not answer does not stop the others.
+        """Write the log of each pod that has one, whichever of the others fail.
 
         A log that is gone or shorter by now is written as its pod printed it while it ran.
         """
@@ -109,7 +109,7 @@ class Kubernetes:
 
     @cached_property
     def _program(self) -> list[str]:
-        """Return kubectl with the context and namespace of the whole run: the user may switch to others meanwhile."""
+        """Return kubectl with the context and namespace of the whole run."""
         namespace = ["--namespace", self._submission.job.parameters["namespace"]]
         try:
             context = output(["kubectl", "config", "current-context"]).strip()
@@ -137,7 +137,7 @@ class Kubernetes:
         return pods
 
     def _describe_lost_pods(self, pods: list[Object]) -> str:
-        """Return the sentence on pods that ran and are gone, as a drained node's are, or that ended badly."""
+        """Return which pods ran and are gone, or failed, and why; "" for none."""
         if failures := [
             failure for pod in pods if pod["status"].get("phase") == "Failed" for failure in _endings([pod])
         ]:
@@ -155,7 +155,7 @@ class Kubernetes:
         )
 
     def _why(self, pod: Object) -> str:
-        """Return what keeps a pod from running: the scheduler's message, a container's reason, or its last warning."""
+        """Return why a pod does not run: the scheduler's, a container's or an event's reason."""
         name, status = pod["metadata"]["name"], pod["status"]
         reasons = [
             entry.get("message", "")
@@ -177,14 +177,14 @@ class Kubernetes:
 
 
 class Arena(Kubernetes):
-    """Run the job as Kubernetes does, with arena creating it under a name that this run alone has."""
+    """Run the job as Kubernetes does; arena creates it, under a name of this run alone."""
 
     def submit(self) -> None:
         """Run the script."""
         output(["env", f"RDMA_IMAGES_RUN={self._submission.name}", "bash", self._submission.file], limit=180)
 
     def delete(self) -> None:
-        """Delete by arena: it knows what belongs to the job. Where the job is not there, arena says so."""
+        """Delete the job by arena, which knows its parts and says if it is not there."""
         self._streams.stop()
         try:
             output(["arena", "delete", self._name, "-n", self._submission.job.parameters["namespace"]], limit=180)
@@ -198,7 +198,7 @@ class Arena(Kubernetes):
 
 
 def _ray_ending(status: Object) -> JobState | None:
-    """Return how a RayJob ended, which has no conditions; None for other jobs and while it goes on."""
+    """Return how a RayJob ended; None for other jobs, and while it goes on."""
     phase = status.get("jobDeploymentStatus")
     if phase == "Complete" and status.get("jobStatus") == "SUCCEEDED":
         return JobState("succeeded")

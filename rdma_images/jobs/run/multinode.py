@@ -32,7 +32,7 @@ SOURCE = "the job's own logs"
 def validate(
     job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.JobRunOptions, progress: Progress
 ) -> Report:
-    """Measure a job's nodes for `tiers` (device, gpu), run the job, and return the image's report.
+    """Measure a job's nodes for `tiers`, run the job, and return the image's report.
 
     Raises what running a job raises, and RdmaImagesError where no node was measured.
     """

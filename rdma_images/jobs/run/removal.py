@@ -18,7 +18,7 @@ PAUSE_SECONDS = 5.0  # before the next attempt
 
 
 def remove_submission(runner: Runner, progress: Progress) -> None:
-    """Remove what the runner submitted, again where that fails. Raises CommandError where it never worked."""
+    """Remove what the runner submitted, with retries. Raises CommandError at last."""
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:

@@ -36,12 +36,12 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """Return a name that no other run has, for launchers in which two jobs cannot have the same."""
+        """Return a name that no other run has, for launchers where names are unique."""
         return f"{self.job.name}-{self.tag}"
 
 
 class Runner(Protocol):
-    """Run one submission. Every method raises CommandError where a program fails or does not answer."""
+    """Run one submission. Methods raise CommandError if a program fails or is silent."""
 
     def submit(self) -> None:
         """Submit the job to its scheduler."""
@@ -53,7 +53,7 @@ class Runner(Protocol):
         """Write what each rank or pod printed into the submission's folder of logs."""
 
     def delete(self) -> None:
-        """Remove what was submitted and nothing else; return when it is gone. Callable before `submit`, too."""
+        """Remove only what was submitted; return when it is gone. Callable before `submit`."""
 
 
 class ProgramMissingError(RdmaImagesError):

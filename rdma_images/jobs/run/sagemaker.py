@@ -72,7 +72,7 @@ class SageMaker:
         return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._submission.name})
 
     def _lines(self, stream: str) -> Iterator[str]:
-        """Yield the messages of a stream, page after page; the API repeats the last page's token at the end."""
+        """Yield the messages of a stream, up to the page whose token repeats."""
         request = {"logGroupName": STREAMS, "logStreamName": stream, "startFromHead": True}
         token = ""
         while True:

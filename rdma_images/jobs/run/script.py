@@ -18,7 +18,7 @@ class Script:
     def __init__(
         self, submission: Submission, command: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]
     ) -> None:
-        """Take the `command` that starts the job, and the commands of `remove`, each for a part of what it leaves."""
+        """Take the command that starts the job, and the commands that remove what it leaves."""
         self._submission, self._command, self._remove = submission, command, remove
         self._log = submission.logs / "output.log"
         self._process: subprocess.Popen[str] | None = None

@@ -39,7 +39,7 @@ class Slurm:
         self._id = output([*command, self._submission.file]).strip().partition(";")[0]
 
     def state(self) -> JobState:
-        """Return Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
+        """Return Slurm's state of the job with its reason, and nodes that cannot be used."""
         try:
             described = output(["scontrol", "show", "job", "--oneliner", self._id])
         except CommandError as error:

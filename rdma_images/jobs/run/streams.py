@@ -69,7 +69,7 @@ class Streams:
 
 
 def _size(log: Path) -> int:
-    """Return how many bytes of log a file has: none where it is missing, or says that the log is gone."""
+    """Return a file's bytes of log: 0 if it is missing, or says that the log is gone."""
     if not log.exists():
         return 0
     with log.open("rb") as file:
@@ -77,7 +77,7 @@ def _size(log: Path) -> int:
 
 
 def _by_pod(stream: Path) -> list[Path]:
-    """Split a stream in which every line begins with the name of its pod into a log for each pod."""
+    """Split a stream of several pods' lines into a log for each pod."""
     folder = stream.with_name(f"{stream.name}.pods")
     folder.mkdir()
     with contextlib.ExitStack() as stack:

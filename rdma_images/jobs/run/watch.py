@@ -45,7 +45,7 @@ class JobWatch:
 
     @property
     def is_over(self) -> bool:
-        """Return whether a line that stops every job came, and the time in which others may say more is over."""
+        """Return whether a fatal line came, and others had their time to say more."""
         return time.monotonic() > self._stop_time + GRACE
 
     def feed(self, text: str) -> None:
@@ -78,7 +78,7 @@ class JobWatch:
 
 
 def watch_log(path: Path, limit: float, progress: Progress) -> Verdict:
-    """Return the verdict on a log that grows, a pipe or a file, when a line stops the job or `limit` seconds are over.
+    """Return the verdict on a log that grows, once a line stops the job or time is up.
 
     A pipe's end ends it, too. Raises RdmaImagesError where it cannot be read.
     """
@@ -87,7 +87,7 @@ def watch_log(path: Path, limit: float, progress: Progress) -> Verdict:
 
 
 def watch_command(words: Sequence[str], limit: float, progress: Progress) -> tuple[Verdict, int]:
-    """Run a command, pass on what it prints, and return the verdict and the command's exit code.
+    """Run a command, pass its output on, and return the verdict and its exit code.
 
     It is ended after a line that stops a job, and when `limit` seconds are over; its code is then 0.
 

@@ -57,7 +57,7 @@ class Cluster:
 
 
 def compose(request: ClusterRequest, project: Project) -> Cluster:
-    """Return the cluster of a request. Raises RefusedError for what cannot work or is not known."""
+    """Return the cluster of a request. Raises RefusedError for what cannot work."""
     launchers, facts = project.facts.launchers, project.facts
     if request.launcher not in launchers.clusters:
         raise RefusedError(
@@ -140,7 +140,7 @@ def write_cluster(request: ClusterRequest, project: Project, out: str = "") -> t
 
 
 def _recommended_interfaces(node: InstanceType) -> Iterator[Interface]:
-    """Yield EC2's recommendation: one address a node, and EFA without an address on each card that can have it."""
+    """Yield EC2's recommendation: one address a node, and EFA without one on each card."""
     yield Interface(0, 0, "interface")
     if node.first_card == "rdma":
         yield Interface(0, 1, "efa-only")

@@ -44,7 +44,7 @@ class _Parts:
 
 
 def compose(request: JobRequest, project: Project) -> Job:
-    """Return the job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
+    """Return the job of a request; write nothing. Raises RefusedError."""
     facts = project.facts
     request = _with_only_launch(request, facts)
     parts = _parts(request, project)
@@ -135,7 +135,7 @@ def _job(
 def _parameter_values(
     values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest, starter: Starter
 ) -> Iterator[JobValue]:
-    """Yield the launcher's parameters, each with its purpose and who chose its value; no default that is not used."""
+    """Yield the launcher's parameters, with their purposes; no default that is not used."""
     for name, value in values.items():
         if rows[name].starter not in (None, starter) and name not in request.parameters:
             continue
@@ -166,7 +166,7 @@ def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
 
 
 def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
-    """Return the request with its launcher's only launch where it has one alone, as KubeRay has Ray."""
+    """Return the request with its launcher's launch, where that has Ray alone."""
     launcher = facts.launchers.launchers.get(request.launcher)
     launches = [name for name in (launcher.fields if launcher else ()) if name.startswith("launch.")]
     if request.work.launch or launches != ["launch.ray"]:
@@ -185,7 +185,7 @@ def _field_support(parts: _Parts, name: str) -> str:
 
 
 def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:
-    """Raise RefusedError for all fields of the job that its launcher does not support, at once."""
+    """Raise RefusedError for all fields that the launcher does not support, at once."""
     table = facts.launchers
     lines = []
     for name in request.fields():
@@ -211,7 +211,7 @@ def _refuse_forms(work: Work, launcher: Launcher, facts: Facts) -> None:
 
 
 def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
-    """Raise RefusedError for a command or a variable with characters that no file of the job can carry."""
+    """Raise RefusedError for characters that no file of the job can carry."""
     command = "".join(request.command)
     for name, text in {"the command": command, **request.work.env}.items():
         if match := NO_TEXT.search(text):
@@ -234,7 +234,7 @@ def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
 
 
 def _refuse_shell_words(command: Sequence[str]) -> None:
-    """Raise RefusedError for a command that only a shell can run: no shell reads the words of a job."""
+    """Raise RefusedError for a command that only a shell can run."""
     words = [word for word in command if SHELL_OPERATOR.fullmatch(word)]
     words = [*(word for word in command[:1] if word in SHELL_COMMANDS), *words]
     if words:
@@ -281,7 +281,7 @@ def _first_line(path: Path) -> bytes:
 
 
 def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:
-    """Return the user's parameters, with the job's queue and account under the launcher's names for them."""
+    """Return the parameters, with queue and account under the launcher's names."""
     work_fields = {"queue": request.work.queue, "account": request.work.account}
     fields = {launcher.fields[name].parameter: value for name, value in work_fields.items() if value}
     for name, value in fields.items():
@@ -324,7 +324,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
 
 
 def _planned(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
-    """Return the planned image of the request's target; without a target one made from its node and its launch."""
+    """Return the image of the request's target, or one made of its node and launch."""
     if request.target:
         changes = [f"{axis}={value}" for axis, value in request.changes.items()]
         (planned,) = target_options.chosen_images(project, [request.target], False, changes)
@@ -390,7 +390,7 @@ def _mismatches(
 
 
 def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
-    """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
+    """Yield the variables of the job's network, instance type and launcher."""
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.is_needed(
@@ -425,7 +425,7 @@ def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
 
 
 def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
-    """Yield the variables that select TCP, and override those by which the image insists on its fabric."""
+    """Yield the variables that select TCP, against what the image insists on."""
     no_insistence = facts.running.insist["nothing"]
     reason = "this job measures TCP, to compare with"
     overrides = {runtime.NETWORK: no_insistence.network} | (
@@ -448,7 +448,7 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
 
 
 def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
-    """Yield the counts with their sources; for pods also the resources that they request beside GPUs."""
+    """Yield the counts with their sources; for pods also their other resources."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
     node_counts: Counts = job.counts
     yield JobValue("nodes", str(job.nodes), "as asked for", "--nodes")
@@ -472,7 +472,7 @@ def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
 
 
 def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
-    """Return what `docker run` gives the container: what the image asks for, with as many GPUs as the job has."""
+    """Return the image's options of `docker run`, with as many GPUs as the job has."""
     options = {
         setting.name: setting.docker for setting in planned.settings if setting.docker and "." not in setting.name
     }
@@ -482,7 +482,7 @@ def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
 
 
 def _name(request: JobRequest, parts: _Parts) -> str:
-    """Return the job's name: the request's, or one made of the target, the instance type and the nodes."""
+    """Return the job's name: the request's, or one of target, instance type and nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
     if not NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:

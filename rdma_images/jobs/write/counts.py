@@ -59,5 +59,5 @@ def resource(fabric: Fabric) -> str:
 
 
 def _interfaces(node: InstanceType, gpus: int) -> int:
-    """Return the GPUs' share of EFA interfaces; for eRDMA one slot: the cluster decides how many devices it is."""
+    """Return the GPUs' share of EFA interfaces; for eRDMA one slot of the cluster's."""
     return 1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus)

@@ -19,7 +19,7 @@ def render_job_files(job: Job, project: Project) -> dict[str, str]:
 
 
 def compose_any(request: JobRequest, project: Project) -> Job:
-    """Return the job of a request, of one part or of several. Raises RefusedError; nothing is written."""
+    """Return the job of a request, of one part or of several. Raises RefusedError."""
     return server.compose(request, project) if request.roles else compose.compose(request, project)
 
 

@@ -20,7 +20,7 @@ VARIABLE = "variable."
 
 
 def describe_images(images: Sequence[Image], facts: Facts) -> RenderableType:
-    """Return the images for people: what is in each, what it asks for and why, and the `docker run` that gives it."""
+    """Return images for people: components, settings with reasons, and `docker run`."""
     return Group(*(part for image in images for part in _parts(image, facts)))
 
 

@@ -17,7 +17,7 @@ JOB_FILE = JOB.name
 
 
 def job_folder(name: str, out: str) -> Path:
-    """Return where the files of a job go. Raises RefusedError for a folder with files that no job left there."""
+    """Return the folder of a job. Raises RefusedError if others' files are in it."""
     folder = Path(out) if out else paths.BUILD / "jobs" / name
     if folder.exists() and not folder.is_dir():
         raise RefusedError(f"--out {folder}: this is a file\nname a folder")
@@ -27,7 +27,7 @@ def job_folder(name: str, out: str) -> Path:
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write the files into a new folder that takes the place of `folder`; scripts are executable.
+    """Replace `folder` by a new one with these files; scripts are executable.
 
     Files that the earlier job did not write, such as its runs, move to the new folder. Raises RefusedError where one of
     them has the name of a file to write.
@@ -63,7 +63,7 @@ def _other_files(folder: Path) -> set[str]:
 
 
 def written_files(folder: Path) -> set[str]:
-    """Return the names of the files that a job or cluster wrote into the folder, by its job.json."""
+    """Return the names of the files that a job wrote into the folder, by its job.json."""
     try:
         return {JOB_FILE, *json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))["files"]}
     except (OSError, ValueError, KeyError, TypeError):
@@ -71,7 +71,7 @@ def written_files(folder: Path) -> set[str]:
 
 
 def load(path: Path) -> Job:
-    """Return the job of the job.json at `path`, a file or its folder. Raises RefusedError where there is none."""
+    """Return the job of a job.json, or of its folder. Raises RefusedError for none."""
     job_file = path if path.is_file() else path / JOB_FILE
     job = JOB.load(job_file)
     if job is None:

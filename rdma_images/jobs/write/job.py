@@ -105,7 +105,7 @@ class Job:
 
     @property
     def ssh_port(self) -> int:
-        """Return the port of sshd between ranks: only root may listen below 1024, and a host has its own on 22."""
+        """Return the port of sshd between ranks: 22 only for root, and not on a host."""
         return 2222 if self.user or self.launcher == "docker" else 22
 
     @property

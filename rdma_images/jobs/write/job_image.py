@@ -75,7 +75,7 @@ def _published(image: Image) -> list[str]:
 
 
 def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
-    """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests.
+    """Return what can start ranks in the image: torchrun with PyTorch, or mpirun.
 
     `launch` is the user's choice. torchrun stands for every program that is started once on each node. An image without
     a target has unknown contents: what is chosen is assumed, and `reported_environment` looks for mpirun's parts.
@@ -93,7 +93,7 @@ def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
 
 
 def mpirun(image: Image) -> str:
-    """Return the image's mpirun: the EFA installer's by its whole path, which finds its daemons on other nodes."""
+    """Return the image's mpirun; the EFA installer's needs its whole path on other nodes."""
     if not image.components:
         return "mpirun"  # the first on the PATH that the job hands on
     details = _nccl_tests(image)
@@ -101,7 +101,7 @@ def mpirun(image: Image) -> str:
 
 
 def reported_environment(reference: str) -> dict[str, str]:
-    """Return the variables of an image without a target, which the ranks that ssh starts do not have by themselves.
+    """Return the variables of an image without a target, which ssh does not hand on.
 
     Raises RefusedError where no report shows that the image has Open MPI and ssh, and runs as root.
     """

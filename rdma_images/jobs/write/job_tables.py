@@ -17,7 +17,7 @@ from rdma_images.selection.project import Project
 
 
 def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
-    """Return a job or cluster for people: each value, why, and where the files are; job.json also has the sources."""
+    """Return a job or cluster for people: each value, why, and the folder of its files."""
     table = Table("value", "", "why", box=None, pad_edge=False, header_style="bold")
     for value in values:
         if value.name != "image":
@@ -36,7 +36,7 @@ def job_json(folder: Path) -> str:
 
 
 def launchers_json(project: Project) -> list[dict[str, object]]:
-    """Return every launcher, and what makes clusters, with the targets that it can start and what it asks for."""
+    """Return all launchers and makers of clusters, with their targets and parameters."""
     planned = target_options.chosen_plan(project, None, False, None).images
     rows: list[dict[str, object]] = [
         {

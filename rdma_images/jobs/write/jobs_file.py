@@ -30,7 +30,7 @@ Parsed = TypeVar("Parsed")
 
 
 def _as_value_error(parse: Callable[[], Parsed]) -> Parsed:
-    """Return what `parse` returns. Raises ValueError, which pydantic shows with the line, in place of RefusedError."""
+    """Return what `parse` returns. Raises ValueError, for pydantic, for RefusedError."""
     try:
         return parse()
     except RefusedError as error:
@@ -98,7 +98,7 @@ def _roles(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]:
 
 
 class JobEntry(yaml_file.Strict):
-    """A job. What its launcher cannot do is refused by name; `job.launchers --fields` shows who can do what."""
+    """A job; its launcher refuses by name what it cannot do (`job.launchers --fields`)."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
     image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")
@@ -175,7 +175,7 @@ class JobsFile(yaml_file.Document):
 
 
 def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
-    """Return the job with what was typed: lists and mappings grow, anything else is replaced, empty values are none.
+    """Return the job with what was typed: lists and mappings grow, others are replaced.
 
     Raises RefusedError for what is not of its form.
     """
@@ -196,7 +196,7 @@ def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
 
 
 def _sentence(problem: Any) -> str:
-    """Return one error of pydantic about an option. Does not repeat the value: it may be a secret."""
+    """Return pydantic's error about an option, without the value: it may be a secret."""
     field = str(problem["loc"][0])
     name = OPTIONS.get(field, field.replace("_", "-"))
     if expected := yaml_file.expectation(problem):
@@ -260,7 +260,7 @@ def _work(entry: JobEntry) -> Work:
 
 
 def load(name: str) -> JobEntry:
-    """Return a job of jobs.yaml by its name, whatever is wrong with others. Raises RefusedError with file and line."""
+    """Return a job of jobs.yaml, whatever is wrong with others. Raises RefusedError."""
     path = paths.PROJECT / FILE
     if not files.exists(path):
         raise RefusedError(f"--job {name}: there is no {path}\nwrite one, or give the job as options")

@@ -115,7 +115,7 @@ def _launch_variables(work: Work, launch: Launch) -> Iterator[Override]:
 
 
 def _secrets(work: Work) -> Iterator[Override]:
-    """Yield the variables whose value is a secret, by its form or by their names, without the value."""
+    """Yield variables whose values are secrets by form or name, without the values."""
     for name, value in work.env.items():
         if leftovers.is_secret(name, value) or leftovers.named_as_secret(name, value):
             why = f"the files of the job would show its value, which may be a secret; --secret {name} reads it later"
@@ -153,7 +153,7 @@ def _variables(
 def _applies(
     row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]
 ) -> bool:
-    """Return whether a row of facts/environment.yaml is certain of a job whose nodes and network are known."""
+    """Return whether a row of facts/environment.yaml surely applies to a job."""
     return (
         row.name == name
         and row.effect == "harmful"

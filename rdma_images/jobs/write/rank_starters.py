@@ -15,7 +15,7 @@ AS_MODULE = ("-m", "--module", "--module_mode")
 
 
 def refuse(command: Sequence[str], starters: Mapping[str, RankStarter]) -> None:
-    """Refuse a command that starts ranks itself: every rank of the job would start as many again.
+    """Refuse a command that starts ranks itself: each rank would start as many again.
 
     Raises:
         RefusedError: The command starts ranks. The message has what a rank is to run, and the lost options.

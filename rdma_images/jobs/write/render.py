@@ -66,7 +66,7 @@ def render_templates(launcher: str, context: Mapping[str, object]) -> dict[str, 
 
 
 def literal_in_pods(job: Job) -> Job:
-    """Return the job with the words of its commands and variables written so that a pod leaves them as they are.
+    """Return the job with words and variables that a pod leaves as they are.
 
     Kubernetes replaces `$$` by `$`, and `$(NAME)` by a variable, in a container's command and variables
     (kubernetes/kubernetes, third_party/forked/golang/expansion).
@@ -80,12 +80,12 @@ def literal_in_pods(job: Job) -> Job:
 
 
 def quoted(text: str) -> str:
-    """Return a text in the double quotes of JSON and of YAML, which knows no pairs of surrogates."""
+    """Return a text in double quotes, for JSON and for YAML, which has no surrogates."""
     return NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def render_preflight(fabric: str, gpus: int) -> str:
-    """Return the script that checks the nodes of any job, as the jobs written here are checked.
+    """Return the script that checks the nodes of any job as those of jobs here.
 
     Args:
         fabric: What must be there: efa, erdma or ib; "" for whatever a node has.
@@ -126,7 +126,7 @@ def packed_program(module: ModuleType) -> str:
 
 
 def _add_sources(name: str, sources: dict[str, str]) -> None:
-    """Add a module of jobs/node to `sources`, without its docstrings and after the modules that it imports."""
+    """Add a module of jobs/node, without docstrings, after those that it imports."""
     tree = ast.parse(Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8"))
     imported = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
     for module in imported:

@@ -12,7 +12,7 @@ NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
 
 
 def compose(request: JobRequest, project: Project) -> Job:
-    """Return the job of a request with roles. Raises RefusedError for what cannot work or is not known."""
+    """Return the job of a request with roles. Raises RefusedError for what cannot work."""
     if request.nodes != 1 or request.gpus or request.command or "replicas" in request.parameters:
         raise RefusedError(
             "the job has roles, each with its own nodes, gpus, replicas and command\nremove those beside the roles"
@@ -56,7 +56,7 @@ def _variable(role: Job) -> str:
 
 
 def _urls(role: Job) -> Iterator[str]:
-    """Yield the address of each server of a role: its first node's, in the headless Service of its LeaderWorkerSet."""
+    """Yield the address of each server of a role, by its first pod's name."""
     for number in range(int(role.parameters["replicas"])):
         yield (f"http://{role.name}-{number}.{role.name}.{role.parameters['namespace']}.svc:{role.parameters['port']}")
 

@@ -75,7 +75,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings of a job beside its image, nodes and command. The defaults are those of a measurement."""
+    """The user's settings of a job; the defaults are those of a measurement."""
 
     mounts: tuple[Mount, ...] = ()
     code: Code | None = None
@@ -105,11 +105,11 @@ class Work:
 
     @property
     def is_recovered(self) -> bool:
-        """Return whether an attempt that fails, or whose nodes are taken away, is followed by another."""
+        """Return whether another attempt follows one that fails or is taken away."""
         return self.spot or self.restarts > 0
 
     def values(self) -> Iterator[tuple[str, str]]:
-        """Yield each value that launchers take in a form of their own, after its field in facts/launchers.yaml."""
+        """Yield each value of a launcher's own form, with its field in facts/launchers.yaml."""
         yield from (("node-selector", f"{name}={value}") for name, value in self.node_selector.items())
         yield from (("tolerations", text) for text in self.tolerations)
         yield from (("pull-secrets", name) for name in self.pull_secrets)
@@ -126,7 +126,7 @@ class Work:
 
 
 def parse_mount(text: str) -> Mount:
-    """Return the mount that "SOURCE:TO[:ro|:rw]" describes. Raises RefusedError for another form."""
+    """Return the mount of "SOURCE:TO[:ro|:rw]". Raises RefusedError for another form."""
     body = text.removesuffix(":ro").removesuffix(":rw")
     source, _, target = body.rpartition(":")
     target = target.rstrip("/")
@@ -137,7 +137,7 @@ def parse_mount(text: str) -> Mount:
 
 
 def parse_code(text: str) -> tuple[str, str]:
-    """Return folder and path in the container of "FOLDER[:PATH]". Raises RefusedError for another form."""
+    """Return folder and container path of "FOLDER[:PATH]". Raises RefusedError."""
     folder, _, path = text.partition(":")
     if not folder or (path and (not CONTAINER_PATH.fullmatch(path) or ".." in path.split("/"))):
         raise RefusedError(
@@ -147,7 +147,7 @@ def parse_code(text: str) -> tuple[str, str]:
 
 
 def check_secret(name: str, source: str) -> str:
-    """Return the source of a secret. Raises RefusedError, without repeating it, for what may be the value itself."""
+    """Return a secret's source. Raises RefusedError, without it, for what may be a value."""
     if not any(pattern.fullmatch(source) for pattern in SECRETS.values()):
         raise RefusedError(
             f"secret {name}: a secret is never written here, only where the job finds it\n"
@@ -221,7 +221,7 @@ def check_links(work: Work, is_copied: bool) -> None:
 
 
 def code_entries(root: Path) -> Iterator[Path]:
-    """Yield what is in a folder of code, by its path there: files and links, without hidden ones and Python's own.
+    """Yield the files and links in a folder of code by their paths, but hidden ones.
 
     Raises:
         RefusedError: The folder has more than anybody's code.

@@ -64,7 +64,7 @@ def _settings(flags: Sequence[LocatedText]) -> dict[str, LocatedText]:
 
 
 def _words(rows: Sequence[str], line: int) -> Iterator[LocatedText]:
-    """Yield the words of a command line that may go on over several lines, each with the line that it stands in."""
+    """Yield the words of a command line over one or more rows, each with its line."""
     for offset, row in enumerate(rows):
         is_continued = row.rstrip().endswith("\\")
         try:

@@ -51,7 +51,7 @@ Value = str | tuple["ShellWord", ...] | None  # of a variable: a text, an array'
 
 @dataclass(frozen=True)
 class ShellWord:
-    """A word without its quotes, and its line. `quote` is the one that is around all of it, "" for none."""
+    """A word without its quotes, its line, and the quote that was around all of it."""
 
     text: str
     line: int
@@ -60,7 +60,7 @@ class ShellWord:
 
 @dataclass(frozen=True)
 class Command:
-    """A simple command, or one with a heredoc behind it; `is_certain`: every run executes it on some node."""
+    """A simple command, with its heredoc last; `is_certain`: every run executes it somewhere."""
 
     words: tuple[ShellWord, ...]
     is_certain: bool
@@ -74,7 +74,7 @@ class Command:
 
 @dataclass(frozen=True)
 class ShellText:
-    """The commands of a text with the variables in place that the text itself sets, and what is broken in it."""
+    """The commands of a text, with the variables that it sets in place, and its faults."""
 
     commands: tuple[Command, ...]
     faults: tuple[ShellFault, ...]
@@ -134,13 +134,13 @@ def parse_commands(text: str, first_line: int = 1, initial_values: Mapping[str, 
 
 
 class NestedReader:
-    """Parse the texts that a text gives to other shells, at most MAX_TEXT_LENGTH characters of them together."""
+    """Parse the texts that a text gives to other shells, up to a length of all together."""
 
     def __init__(self) -> None:
         self._remaining_length = MAX_TEXT_LENGTH
 
     def read(self, text: str, first_line: int, initial_values: Mapping[str, Value]) -> ShellText:
-        """Return the commands of a text, as `parse_commands` does; none where too much was read before."""
+        """Return the commands of a text; none where too much was read before."""
         self._remaining_length -= len(text)
         return parse_commands(text if self._remaining_length >= 0 else "", first_line, initial_values)
 
@@ -161,7 +161,7 @@ class _Lexer:
     open_quote: LocatedText | None = None  # the one that bash does not find closed, either
 
     def commands(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
-        """Yield the words of each command, and whether it is certain to run; ends where a quote is not closed."""
+        """Yield each command's words, and whether it is certain; end at a quote that stays open."""
         while self.position < len(self.text):
             character = self.text[self.position]
             if self.patterns and self.patterns[-1] and not character.isspace():
@@ -195,7 +195,7 @@ class _Lexer:
         yield from self._finish_command()
 
     def _separator(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
-        """Pass over what stands between commands, and yield the command before it; arithmetic is passed over whole."""
+        """Pass over what stands between commands, and yield the command before it."""
         if self.in_test:
             self.position += 1
             return
@@ -213,7 +213,7 @@ class _Lexer:
         self.position = stop or self.position + 1
 
     def _newline(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
-        """Pass over the end of a line and the heredocs that follow it, and yield the command that it ends."""
+        """Pass over a line's end and the heredocs behind it, and yield the command before it."""
         if not self.in_test:
             has_ended = bool(self.words)
             yield from self._finish_command()
@@ -268,7 +268,7 @@ class _Lexer:
             yield tuple(words), is_certain
 
     def _is_certain(self) -> bool:
-        """Return whether every run executes what comes here: what is within a condition has that one, too."""
+        """Return whether every run executes what comes next, and the conditions around it."""
         return (not self.conditions or self.conditions[-1]) and not self.is_guarded
 
     def _word(self) -> bool:
@@ -379,7 +379,7 @@ def _assigned_value(match: re.Match[str], word: ShellWord, values: Mapping[str, 
 
 
 def expand(text: str, values: Mapping[str, Value]) -> str:
-    """Return a text with the variables in place whose value is known; others stay as they are written."""
+    """Return a text with known variables in place; the others stay as they are written."""
 
     def value(match: re.Match[str]) -> str:
         substitute = values.get(match["braced"] or match["plain"])
@@ -396,7 +396,7 @@ def expand_defaults(text: str) -> str:
 
 
 def option_values(text: ShellText, name: str) -> Iterator[LocatedText]:
-    """Yield an option's values in the commands that surely run, with the defaults of variables."""
+    """Yield an option's values in commands that are certain, with variables' defaults."""
     for command in text.commands:
         for word, following in pairwise((*command.words, ShellWord("", 0)) if command.is_certain else ()):
             option, equals, value = word.text.partition("=")
@@ -432,7 +432,7 @@ def _expand_words(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> 
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words that a shell makes of a variable's value; the output of a program is in one of them."""
+    """Return the words that a shell makes of a variable's value; `$(…)` is in one of them."""
     if "$(" not in text and "`" not in text:
         return text.split()
     return [word.text for words, _ in _Lexer(text.replace("\n", " "), 1).commands() for word in words]

@@ -10,7 +10,7 @@ from rdma_images.jobs.check.parsers import docker, shell
 
 
 def parts(document: ForeignDocument) -> Iterator[JobPart]:
-    """Yield a part for each service with GPUs or RDMA devices; none for a document of another kind."""
+    """Yield a part for each service with GPUs or RDMA devices; none for other documents."""
     services = YamlNode(document, document.data).lookup("services")
     hosts = sum(_merged(definition).get("network_mode") == "host" for definition in services.mapping.values())
     for name, definition in services.mapping.items():

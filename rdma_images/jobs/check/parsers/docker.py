@@ -63,7 +63,7 @@ def parts(text: str, file: str) -> Iterator[JobPart]:
 
 
 def _gpus(value: str) -> str:
-    """Return how many GPUs `--gpus` asks for, by their number or as a list; "" where it does not say."""
+    """Return how many GPUs `--gpus` asks for, as a number or a list; "" if it does not say."""
     if devices := GPU_DEVICES.search(value):
         return str(sum("=" not in name for name in devices["names"].split(",")))
     count = GPUS.search(value)

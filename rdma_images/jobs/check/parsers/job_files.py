@@ -31,11 +31,11 @@ DOCUMENT = re.compile(r"^---.*$", re.MULTILINE)
 
 
 class TemplateError(Exception):
-    """A file from which a program makes jobs, or which defines kinds of them: no job is in it. Says which."""
+    """A file that makes or defines jobs, and has none: a template, or a CRD. Says which."""
 
 
 def parts(path: Path) -> Iterator[JobPart]:
-    """Yield the parts of jobs in a file; those that name no instance type have that of the job.json beside them.
+    """Yield the parts of jobs in a file, with the instance type of the job.json beside it.
 
     Raises:
         RefusedError: for YAML or JSON that is broken.
@@ -48,7 +48,7 @@ def parts(path: Path) -> Iterator[JobPart]:
 
 
 def _recorded_instance(path: Path) -> str:
-    """Return the instance type of the job that wrote the file, by the job.json beside it; "" where no job did."""
+    """Return the instance type of the job that wrote the file; "" where no job did."""
     try:
         job = json.loads(files.read_text(path.parent / RECORD))
         return str(job["instance"]) if path.name in job["files"] else ""
@@ -95,7 +95,7 @@ def _standard_input() -> str:
 
 
 def _manifests(text: str, name: str) -> Iterator[JobPart]:
-    """Yield the parts of the YAML documents of a text. Definitions of resources are long, deep, and no job."""
+    """Yield the parts of the YAML documents of a text, but of definitions of resources."""
     sections = _documents(text)
     definitions = [DEFINITION.search(section) is not None for section in sections]
     if any(definitions) and all(definitions[:-1]) and not CONTENT.search(sections[-1]):
@@ -121,7 +121,7 @@ def _manifests(text: str, name: str) -> Iterator[JobPart]:
 
 
 def _documents(text: str) -> list[str]:
-    """Return the sections of a text that each have a YAML document, and what is left at its end."""
+    """Return the sections of a text that have a YAML document each, and the rest of it."""
     starts = [0, *(match.start() for match in DOCUMENT.finditer(text)), len(text)]
     sections = [text[start:stop] for start, stop in pairwise(starts)]
     joined: list[str] = []
@@ -140,7 +140,7 @@ def _plain_word(match: re.Match[str]) -> str:
 
 
 def _json_parts(text: str, name: str) -> Iterator[JobPart]:
-    """Yield the parts of a JSON document: a request of SageMaker's, or an object of Kubernetes'."""
+    """Yield the parts of a JSON document: a SageMaker request, or a Kubernetes object."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -167,7 +167,7 @@ def _disk_folder(pod: YamlNode, mounts: YamlNode) -> LocatedText | None:
 
 
 def _pod_names(top: YamlNode, pod: YamlNode) -> LocatedText | None:
-    """Return the names by which other pods find the first pod of each group of an object, a blank between them.
+    """Return the names of the first pod of each group of an object, with blanks between.
 
     None where the object has one pod, gives its pods no names, or does not show them.
     """
@@ -282,7 +282,7 @@ def _early_variables(top: YamlNode) -> Iterator[ShellFault]:
 
 
 def _skypilot_image(image_id: str, network: Network | None) -> str:
-    """Return the image of a task's container; "" for a machine's, as ami-0a and skypilot:gpu-ubuntu-2204."""
+    """Return the image of a task's container; "" for that of a machine, as ami-0a."""
     prefix, _, name = image_id.partition(":")
     if prefix == "docker":
         return name
@@ -394,7 +394,7 @@ def _pytorch_nodes(top: YamlNode) -> LocatedText | None:
 
 
 def _ray_nodes(top: YamlNode, pod: YamlNode) -> LocatedText | None:
-    """Return the nodes with GPUs of the Ray cluster that a pod belongs to; None for another job."""
+    """Return the nodes with GPUs of a pod's Ray cluster; None for another job."""
     position = next((n for n, step in enumerate(pod.path) if step in ("headGroupSpec", "workerGroupSpecs")), None)
     if not str(top.lookup("kind").value).startswith("Ray") or position is None:
         return None
@@ -404,7 +404,7 @@ def _ray_nodes(top: YamlNode, pod: YamlNode) -> LocatedText | None:
 
 
 def _total(groups: list[YamlNode], node: YamlNode) -> LocatedText | None:
-    """Return the replicas of groups together, in the line of `node`; None where one of them is no number."""
+    """Return the replicas of all groups, in the line of `node`; None if one has no number."""
     counts = [LocatedText(str(group.lookup("replicas").value or "1"), 1).number for group in groups]
     known_counts = [count for count in counts if count is not None]
     return node.with_text(str(sum(known_counts))) if counts and len(known_counts) == len(counts) else None
@@ -419,7 +419,7 @@ def _host_devices(pod: YamlNode) -> Iterator[tuple[Trait, LocatedText]]:
 
 
 def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[Trait, LocatedText]]:
-    """Yield the operator's limit of retries, and the pods' restart policy at any depth above the container."""
+    """Yield the operator's limit of retries, and the restart policy nearest to the pod."""
     for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:
             yield "tries", limit.word
@@ -434,7 +434,7 @@ def _environment(container: YamlNode) -> Mapping[str, LocatedText]:
 
 
 def _command(container: YamlNode) -> shell.ShellSettings:
-    """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
+    """Return what a container's command sets: words, or a shell's lines among them."""
     texts: list[shell.ShellSettings] = []
     words: list[LocatedText] = []
     for node in (*container.lookup("command").items, *container.lookup("args").items):
@@ -453,7 +453,7 @@ def _command(container: YamlNode) -> shell.ShellSettings:
 
 
 def _multi_line_command(words: list[LocatedText]) -> str:
-    """Return words as a shell's command that goes on over lines, so that each word stands in its line."""
+    """Return words as one command of a shell, with each word in its own line."""
     text = ""
     for before, word in pairwise([*words[:1], *words]):
         text += " " + "\\\n" * (word.line - before.line) + word.text

@@ -124,7 +124,7 @@ def rank_start(shell_text: commands.ShellText, text: str, folder: Path | None = 
 
 
 def _only_value(starts: Iterable[Launch], *names: str, has_defaults: bool = True) -> LocatedText | None:
-    """Return the value of an option that all launches agree on, a variable's default for the variable; else None."""
+    """Return an option's value, or its variable's default, if all launches have the same."""
     words = [launch.options[name] for launch in starts for name in names if name in launch.options]
     if has_defaults:
         words = [LocatedText(commands.expand_defaults(word.text), word.line) for word in words]
@@ -132,7 +132,7 @@ def _only_value(starts: Iterable[Launch], *names: str, has_defaults: bool = True
 
 
 def _lone_launchers(starts: Iterable[Launch]) -> Iterator[LocatedText]:
-    """Yield the launchers that learn of no other node by their own options; variables may hold them."""
+    """Yield the launchers whose own options, or variables in them, name no other node."""
     for launch in starts:
         names = OTHER_NODES_OPTIONS.get(launch.program)
         if names and launch.script and not (names & launch.options.keys() or launch.forwarder or launch.has_variables):
@@ -140,7 +140,7 @@ def _lone_launchers(starts: Iterable[Launch]) -> Iterator[LocatedText]:
 
 
 def launches(text: commands.ShellText, folder: Path | None = None) -> tuple[Launch, ...]:
-    """Return the launches among a text's commands, those in quotes for another shell and in a folder's scripts, too."""
+    """Return the launches of a text's commands, of nested texts, and of a folder's scripts."""
     starts: list[Launch] = []
     exported: dict[str, LocatedText] = {}
     nested = commands.NestedReader()
@@ -166,7 +166,7 @@ def launches(text: commands.ShellText, folder: Path | None = None) -> tuple[Laun
 
 
 def _reads_commands(words: Sequence[ShellWord]) -> bool:
-    """Return whether a command reads others from its standard input: a shell without a script, ssh or sbatch."""
+    """Return whether a command reads others from standard input: a shell, ssh or sbatch."""
     names = [_base_name(word) for word in words if not word.text.startswith("-")]
     reads = bool(names) and (names[0] in READS_COMMANDS or SHELL.fullmatch(names[-1]) is not None)
     return reads and not any(SHELL_OPTION.fullmatch(word.text) for word in words)
@@ -220,7 +220,7 @@ def _written_file(words: Sequence[ShellWord]) -> str:
 def _heredoc_launches(
     words: tuple[ShellWord, ...], body: ShellWord, command: Command, context: _Context
 ) -> Iterator[Launch]:
-    """Yield the launches of a heredoc that a command reads, or starts from the file that has it."""
+    """Yield the launches of a heredoc that a command reads, or starts as a file."""
     if not words or _base_name(words[0]) in (*commands.PRINTING_COMMANDS, "chmod", "rm", "cp", "scp"):
         return
     on_nodes = body.quote == "'" or _base_name(words[0]) == "srun"
@@ -228,7 +228,7 @@ def _heredoc_launches(
 
 
 def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
-    """Yield the variables in single quotes for another shell that it does not have, or that a backslash keeps."""
+    """Yield the variables in a quoted script that its shell does not have."""
     words = [word for command in text.commands for word in command.words if command.words[0].text in EXPORTS]
     exported = {word.text.partition("=")[0] for word in words}
     if any([word.text for word in command.words[:2]] in ALL_EXPORTED for command in text.commands):
@@ -250,7 +250,7 @@ def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
 
 
 def _quoted_scripts(words: tuple[ShellWord, ...]) -> Iterator[ShellWord]:
-    """Yield the texts for another shell in which the shell around puts nothing in place: in quotes, or a heredoc."""
+    """Yield the texts for another shell that the shell around leaves as they are."""
     if words[0].text == commands.HEREDOC_MARK:
         yield from words[-1:] if words[-1].quote == "'" and _reads_commands(words[1:-1]) else ()
         return
@@ -268,7 +268,7 @@ def _quoted_scripts(words: tuple[ShellWord, ...]) -> Iterator[ShellWord]:
 def nested_commands(
     text: commands.ShellText, nested: commands.NestedReader | None = None, depth: int = 0
 ) -> Iterator[Command]:
-    """Yield each command of a text, and behind it those nested in its words, as in `bash -c …`."""
+    """Yield each command of a text, and after it those in its words, as in `bash -c …`."""
     nested = nested or commands.NestedReader()
     for command in text.commands:
         yield command
@@ -336,7 +336,7 @@ def _base_name(word: ShellWord) -> str:
 
 
 def _wrapper_context(words: tuple[ShellWord, ...], context: _Context) -> _Context:
-    """Return the context of what a wrapper starts: srun's options, or the variables that docker or ssh forwards."""
+    """Return the context of what a wrapper starts: srun's options, forwarded variables."""
     head = _base_name(words[0])
     if head == "srun":
         return replace(context, srun=option_parser.parse("srun", words[1:]).options)
@@ -349,7 +349,7 @@ def _wrapper_context(words: tuple[ShellWord, ...], context: _Context) -> _Contex
 
 
 def _wrapped_launches(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
-    """Yield the launches of the command behind a wrapper's own options, and of texts that another shell reads."""
+    """Yield the launches behind a wrapper's options, and of the texts of other shells."""
     head = _base_name(words[0])
     if head in CONTAINERS and len(words) > 1 and words[1].text in NO_CONTAINER:
         return
@@ -372,7 +372,7 @@ def _wrapped_launches(words: tuple[ShellWord, ...], command: Command, context: _
 
 
 def _nested_launches(word: ShellWord, command: Command, context: _Context, *, on_nodes: bool) -> Iterator[Launch]:
-    """Yield the launches of a text that another shell reads; in single quotes only that shell knows its variables."""
+    """Yield the launches of another shell's text, with variables where they are known."""
     if match := commands.HEREDOC_VALUE.fullmatch(word.text):
         word = commands.ShellWord(match["body"], word.line + 1, match["quote"])
         on_nodes = on_nodes or word.quote != ""
@@ -394,7 +394,7 @@ def _python_launches(words: tuple[ShellWord, ...], context: _Context) -> list[La
 
 
 def _task_program(words: tuple[ShellWord, ...], context: _Context) -> list[Launch]:
-    """Return another program that srun itself starts, where its name says that it is one rank of several."""
+    """Return a program that srun starts and whose name is that of one rank, as a launch."""
     position = 1 + option_parser.parse("srun", words[1:]).position
     if position >= len(words) or not TASK_PROGRAM.fullmatch(_base_name(words[position])):
         return []
@@ -444,7 +444,7 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
 
 
 def _may_have_options(words: tuple[ShellWord, ...], position: int) -> bool:
-    """Return whether the word at a position is a variable that may hold more options, and not the program."""
+    """Return whether a word is a variable that may hold options, and not the program."""
     return position < len(words) and words[position].text.startswith("$") and not words[position].quote
 
 
@@ -465,7 +465,7 @@ def _options(words: tuple[ShellWord, ...]) -> dict[str, LocatedText]:
 
 
 def _forwarded_by_mpirun(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
-    """Return the variables that Open MPI sends to other nodes with -x; None for another MPI's options."""
+    """Return the variables that mpirun sends with -x; None for another MPI's options."""
     texts = [word.text for word in words]
     if any(text.startswith(("-genv", "-env", "-ppn")) for text in texts) or "mca_base_env_list" in texts:
         return None

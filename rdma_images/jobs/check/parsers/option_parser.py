@@ -52,7 +52,7 @@ LONG_WITH_ONE_DASH = ("mpirun", "horovodrun")
 
 @dataclass
 class ParsedOptions:
-    """All options by name, with _ for -, and the position of the first word that is none of theirs."""
+    """Options by name, with _ for -, and the position of the first word behind them."""
 
     occurrences: list[tuple[str, LocatedText]] = field(default_factory=list)
     position: int = 0

@@ -53,7 +53,7 @@ def is_script(text: str) -> bool:
 
 
 def begins_with_directive(text: str) -> bool:
-    """Return whether a directive stands before the first command, as in a program that is given to sbatch."""
+    """Return whether a directive stands before the first command."""
     directive, command = DIRECTIVE.search(text), FIRST_COMMAND.search(text)
     return directive is not None and (command is None or directive.start() < command.start())
 
@@ -69,7 +69,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
 
 
 def launch_parts(text: str, name: str) -> Iterator[JobPart]:
-    """Yield the part of a shell's script that starts ranks or servers, and that no scheduler reads."""
+    """Yield the part of a shell's script that starts ranks or servers without a scheduler."""
     script_settings = shell.read_settings(text)
     start = script_settings.start
     if name.endswith(".txt") and not text.startswith("#!"):  # which may be prose, with apostrophes
@@ -198,7 +198,7 @@ def _late_directive(text: str) -> re.Match[str] | None:
 
 
 def _early_rank(text: str) -> re.Match[str] | None:
-    """Return a rank of a node that the shell of the sbatch script puts in place, before srun starts anything."""
+    """Return a node's rank that the script's own shell puts in place, before srun starts."""
     if "<<" in text:  # which may quote it
         return None
     literal = LITERAL.sub(lambda match: match[0] if match[0].startswith('"') else " " * len(match[0]), text)
@@ -206,7 +206,7 @@ def _early_rank(text: str) -> re.Match[str] | None:
 
 
 def _lone_program(code: str, options: Mapping[str, LocatedText]) -> LocatedText | None:
-    """Return the first Python program of a script in which nothing can start ranks on other nodes."""
+    """Return the first Python program of a script that starts nothing on other nodes."""
     program = PYTHON.search(code)
     if not options or not program or STARTS_OTHERS.search(ACTIVATION.sub("", code)):
         return None

@@ -15,7 +15,7 @@ SRUN_EXPORTS = re.compile(r"--export=(?P<pairs>\S+=\S+)")
 
 @dataclass(frozen=True)
 class ShellSettings:
-    """The settings of a shell's text, without variables that are unset, or that some condition may set or leave out."""
+    """The settings of a shell's text that are certain, and not unset later."""
 
     variables: Mapping[str, LocatedText]
     images: tuple[LocatedText, ...]
@@ -60,7 +60,7 @@ def read_settings(
 
 
 def line_starts(text: str) -> list[int]:
-    """Return where each line of a text begins; `bisect` finds the line of a position in it, from 1."""
+    """Return where each line of a text begins, for `bisect` to find a position's line."""
     return [0, *(match.end() for match in re.finditer("\n", text))]
 
 
@@ -70,7 +70,7 @@ def block_start(line: int, text: str) -> int:
 
 
 def _variables(command: commands.Command) -> Iterator[tuple[str, LocatedText]]:
-    """Yield the variables that a command sets for what runs after it, or in it; of an uncertain one, all."""
+    """Yield the variables that a command sets for itself or for what runs after it."""
     words = command.words
     start = next((n for n, word in enumerate(words) if not commands.ASSIGNMENT.fullmatch(word.text)), len(words))
     settings = list(words[: start if start < len(words) or not command.is_certain else 0])

@@ -60,7 +60,7 @@ def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
 
 
 def _shared(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
-    """Return what the parts of a file tell of each other: one that does not show its fabric has that of the others."""
+    """Return what a file's parts say of each other, as the fabric that only one shows."""
     fabrics = [_fabric(part, tables) for part in parts]
     mounts = (part.traits["mounts"].text.split(":") for part in parts if "mounts" in part.traits)
     return CheckContext(

@@ -19,7 +19,7 @@ def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
 def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
+    """Report public addresses of SkyPilot's machines on AWS: one interface alone gets one."""
     tier = part.traits.get("network_tier")
     if not _is_on_aws(part) or not (tier and tier.text.lower() == "best"):
         return
@@ -35,7 +35,7 @@ def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFindi
 
 @rule("skypilot.efa", "error", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
 def machines_without_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report SkyPilot's machines on AWS of another network tier than the best, which get no EFA interface."""
+    """Report SkyPilot's machines on AWS whose network tier brings no EFA interface."""
     tier, cloud = part.traits.get("network_tier"), part.traits.get("infra") or part.traits.get("cloud")
     if not _is_on_aws(part) or not cloud or (tier and (tier.text.lower() == "best" or is_placeholder(tier.text))):
         return
@@ -52,7 +52,7 @@ def _is_on_aws(part: JobPart) -> bool:
 
 
 def _interfaces(part: JobPart, context: CheckContext) -> int:
-    """Return the EFA interfaces of a machine: its instance type's, or the fewest of all types with these GPUs.
+    """Return a machine's EFA interfaces: its type's, or the fewest of types with its GPUs.
 
     0 if unknown.
     """
@@ -76,7 +76,7 @@ def _interfaces(part: JobPart, context: CheckContext) -> int:
 
 @rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
 def without_vpc(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report several hosts with EFA and no VPC: their security group does not let the adapters communicate."""
+    """Report several hosts with EFA and no VPC: no security group lets them communicate."""
     nodes = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
     if nodes and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.traits:
         yield nodes, f"{nodes.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"

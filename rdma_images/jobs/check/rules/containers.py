@@ -23,7 +23,7 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
     "Docker, docker run, --shm-size: 64 MiB; NVIDIA's NCCL user guide, Troubleshooting, Shared memory",
 )
 def small_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a container with several GPUs and the default /dev/shm of 64 MiB, or a folder on a disk in its place."""
+    """Report several GPUs with the default /dev/shm of 64 MiB, or with one on a disk."""
     gpus = (part.gpus.number if part.gpus else None) or (_ranks_on_node(part) if part.kind == "docker" else None)
     if "disk-shm" in part.traits and (gpus or 0) > 1:
         problem = "/dev/shm is a folder on the node's disk: what ranks share goes through a file system"
@@ -37,7 +37,7 @@ def small_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
 
 
 def _ranks_on_node(part: JobPart) -> int | None:
-    """Return the most ranks that a command of a container starts on its node, as far as its options say."""
+    """Return the most ranks that a container's command starts, by its options."""
     names = ("tensor_parallel_size", "tp", "tp_size", "nproc_per_node", "num_gpus")
     words = [launch.options[name] for launch in part.start.launches for name in names if name in launch.options]
     if size := part.traits.get("tensor-parallel"):
@@ -47,7 +47,7 @@ def _ranks_on_node(part: JobPart) -> int | None:
 
 @rule("pod.rdma", "warning", "Mellanox/k8s-rdma-shared-dev-plugin, README: pods ask for its resource, and add IPC_LOCK")
 def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report pods for InfiniBand or RoCE without a device of it, or without memory that they may lock."""
+    """Report pods for InfiniBand or RoCE without a device, or that may not lock memory."""
     if part.kind != "kubernetes" or not part.gpus or {"privileged", "claims"} & part.traits.keys():
         return
     resources = {name: word for name, word in {**part.requests, **part.limits}.items() if RDMA_RESOURCE.search(name)}
@@ -75,7 +75,7 @@ def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "k8snetworkplumbingwg/sriov-network-device-plugin, README: the pod's annotation names the network of its function",
 )
 def functions_without_network(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report pods that ask for a function of SR-IOV, and for no network that brings its interface."""
+    """Report pods with a function of SR-IOV, and without its network's annotation."""
     resource = next((word for name, word in part.limits.items() if VIRTUAL_FUNCTION.search(name)), None)
     host_network = part.traits.get("host-network")
     if part.kind == "kubernetes" and resource and "networks" not in part.traits and not host_network:
@@ -89,7 +89,7 @@ def functions_without_network(part: JobPart, _: CheckContext) -> Iterator[RuleFi
     "kubernetes.io, DNS for Services and Pods: hostNetwork needs dnsPolicy ClusterFirstWithHostNet",
 )
 def names_on_hosts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report pods in the host's network that do not resolve the names by which an operator's nodes meet."""
+    """Report pods in the host's network that do not resolve each other's names."""
     word, policy = part.traits.get("host-network"), part.traits.get("dns-policy")
     has_names = part.title.startswith(OF_OPERATORS) or "pod-names" in part.traits
     if part.kind != "kubernetes" or not has_names or not word or word.text != "true":
@@ -112,7 +112,7 @@ def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("docker.network", "warning", "Docker, Bridge network driver; deepinsight/insightface issue 1444")
 def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a container for several nodes in docker's own network, whose addresses the other nodes cannot reach."""
+    """Report a container for several nodes in docker's own network, which none reaches."""
     nodes = part.start.nodes.number if part.start.nodes else None
     joins_ray = any(launch.program == "ray" and "address" in launch.options for launch in part.start.launches)
     if ((nodes or 0) > 1 or joins_ray) and (word := part.traits.get("default-network")):
@@ -124,7 +124,7 @@ def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
 def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report the host's /dev/shm: files of one job fill it for the next, and Pod Security refuses it."""
+    """Report the host's /dev/shm: one job's files fill it, and Pod Security refuses it."""
     if word := part.traits.get("host-shm"):
         problem = (
             "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
@@ -148,7 +148,7 @@ def host_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     "Docker's docker run: a container has none of the host's devices and 64 KiB to 8 MiB to lock",
 )
 def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report a container for a fabric, or for several nodes, that lacks its devices, or may not lock memory."""
+    """Report a container for a fabric that lacks its devices, or may not lock memory."""
     nodes = part.start.nodes.number if part.start.nodes and not _chooses_tcp(part) else None
     is_on_several = (nodes or 0) > 1 and len(context.siblings) == 1  # several containers may be the nodes of one host
     is_for_fabric = context.fabric is not None or _asks_for_verbs(part)
@@ -181,7 +181,7 @@ def _asks_for_verbs(part: JobPart) -> bool:
 
 @rule("device-plugin.version", "warning", "aws/sagemaker-hyperpod-cli pull request 282")
 def stale_device_plugin(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
+    """Report a device plugin that counts p6-b200's NVLink controllers as EFA."""
     if part.image and (match := PLUGIN.search(part.image.text)) and not versions.at_least(match["version"], "0.5.10"):
         problem = f"version {match['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
         yield part.image, problem, "take 0.5.10 or later"

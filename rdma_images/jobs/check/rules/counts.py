@@ -40,7 +40,7 @@ def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]
     "EC2's DescribeInstanceTypes, as in facts/instances.yaml; skypilot issue 8391, aicr issue 2275",
 )
 def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report fewer EFA than the GPUs' share of the node, so that some lie idle, or more than any node has."""
+    """Report fewer EFA than the GPUs' share of the node, or more than any node has."""
     if part.kind not in ("kubernetes", "skypilot") or not (context.node and context.node.fabric == "efa" and part.gpus):
         return
     gpus, requested = part.gpus.number, part.amount(EFA)
@@ -64,7 +64,7 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
 
 @rule("resources.equal", "error", "kubernetes.io, Device Plugins and Manage HugePages: limits have to equal requests")
 def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report GPUs, adapters or huge pages whose requests and limits differ: the API server refuses the pod."""
+    """Report GPUs, adapters or huge pages whose requests and limits differ."""
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
         requested, limit = part.requests.get(name), part.limits.get(name)
         if requested and limit and requested.text != limit.text:
@@ -88,7 +88,7 @@ def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[RuleFin
 
 @rule("memory.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
 def too_much_memory(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report more memory than the node, or any known node if the job names none, can give: no node fits."""
+    """Report more memory than the node has, or any known node if the job names none."""
     requested = part.amount("memory")
     if not requested or (size := mebibytes(requested.text)) is None:
         return
@@ -105,7 +105,7 @@ def too_much_memory(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
     "kubeflow/trainer v2.2.1, pkg/runtime/core/trainingruntime.go:182",
 )
 def erased_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report resourcesPerNode without adapters: up to Trainer 2.2 it replaces the runtime's, EFA included."""
+    """Report resourcesPerNode without adapters: Trainer up to 2.2 erases the runtime's."""
     needs_fabric = (
         context.node or context.runtime_adapters or context.uses_fabric
     )  # else nothing shows that the job has a fabric
@@ -119,7 +119,7 @@ def erased_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("instance.unknown", "warning", "facts/instances.yaml")
 def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report an instance type that is unknown, or has neither EFA nor eRDMA: its counts are not checked."""
+    """Report an instance type that no fact knows: its counts are not checked."""
     if part.instance and context.node is None and not is_placeholder(part.instance.text) and part.gpus:
         try:
             context.tables.instances.find(part.instance.text)
@@ -134,7 +134,7 @@ def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[RuleFindi
     "node.selector", "warning", "awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/kubernetes/nccl-tests.yaml"
 )
 def no_selector(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report adapters without a node selector: pods may land on unlike nodes, and no count is checked."""
+    """Report adapters without a node selector: pods may land on unlike nodes."""
     requested = part.amount(EFA) or part.amount(ERDMA)
     if (
         requested
@@ -150,7 +150,7 @@ def no_selector(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 
 def mebibytes(quantity: str) -> float | None:
-    """Return a quantity of Kubernetes in MiB, infinite for one beyond all numbers; None for what is none."""
+    """Return a quantity of Kubernetes in MiB, also infinite; None for what is none."""
     match = QUANTITY.fullmatch(quantity)
     return float(match[1]) * UNITS[match[2] or ""] if match else None
 

@@ -46,7 +46,7 @@ def counts_that_are_words(part: JobPart, _: CheckContext) -> Iterator[RuleFindin
 
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
 def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report more ranks than GPUs on a node, of which NCCL refuses two on one GPU, and fewer, which leave GPUs idle."""
+    """Report more ranks than GPUs on a node, which NCCL refuses, and fewer."""
     ranks, gpus = part.start.ranks and part.start.ranks.number, part.gpus and part.gpus.number
     if not (part.start.ranks and part.gpus and ranks and gpus) or ranks == gpus:
         return
@@ -62,7 +62,7 @@ def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
 def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report more of mpirun's ranks than workers' slots, which it refuses, and fewer, which leave slots empty."""
+    """Report more of mpirun's ranks than workers' slots, which it refuses, and fewer."""
     slots = part.traits.get("mpi-slots")
     ranks, total = part.start.mpi_ranks and part.start.mpi_ranks.number, slots and slots.number
     if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
@@ -77,7 +77,7 @@ def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
 
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
 def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a torchrun with more nodes than the job, whose ranks wait for ever, or fewer, which refuses nodes."""
+    """Report a torchrun that waits for more nodes than the job has, or takes fewer."""
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.start.nodes.text) if part.start.nodes else None
     nodes = part.job_nodes
     if not (match and part.start.nodes and nodes):
@@ -139,7 +139,7 @@ def invisible_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("ranks.tasks", "error", "SchedMD, srun(1): srun starts the command once for each task")
 def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a launcher that srun starts once for each GPU: each of them starts the ranks of all GPUs."""
+    """Report a launcher of all a node's ranks that srun starts once for each GPU."""
     for launch in part.start.launches:
         tasks = tasks_per_node(part, launch)
         ranks = number(launch.options, "nproc_per_node", "num_gpus", "num_processes")
@@ -160,7 +160,7 @@ def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFindi
     "Lightning-AI/pytorch-lightning, src/lightning/fabric/plugins/environments/slurm.py, validate_settings",
 )
 def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report Lightning's or NeMo's numbers of devices and nodes, which Slurm's tasks and nodes have to equal."""
+    """Report devices and nodes of Lightning or NeMo that are not Slurm's tasks and nodes."""
     for launch in part.start.launches:
         if launch.program != "python" or part.kind != "slurm":
             continue
@@ -190,7 +190,7 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
 
 @rule("ranks.total", "error", "huggingface/accelerate, commands/launch.py: num_processes is of all machines together")
 def processes_of_accelerate(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a number of accelerate's processes, of all machines, that does not fit them and their GPUs."""
+    """Report a number of accelerate's processes that does not fit its machines and GPUs."""
     for launch in part.start.launches:
         word, machines = launch.options.get("num_processes"), node_count(part, launch)
         if launch.program != "accelerate" or not word or not word.number or machines < 2:
@@ -204,7 +204,7 @@ def processes_of_accelerate(part: JobPart, _: CheckContext) -> Iterator[RuleFind
 
 
 def _trainer(part: JobPart, launch: Launch) -> dict[str, LocatedText]:
-    """Return the numbers that a program beside the script gives Lightning's Trainer; none without that file."""
+    """Return the numbers that a program beside the script gives Lightning's Trainer."""
     path = Path(part.file).parent / launch.script if launch.script.endswith(".py") else None
     if path is None or not path.is_file():
         return {}
@@ -235,7 +235,7 @@ def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "vllm-project/vllm, vllm/config/parallel.py; sgl-project/sglang, python/sglang/srt/server_args.py",
 )
 def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report more GPUs for a server's parallelism than its node has, or a number that the nodes do not divide."""
+    """Report a server's parallelism that its nodes' GPUs, or the nodes, do not fit."""
     launches = part.start.launches
     has_ray = any(launch.program == "ray" for launch in launches)
     for launch in launches:
@@ -271,7 +271,7 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 
 def _servers_of_ray(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
-    """Yield more GPUs for a vLLM's parallelism than the pods of its group have, for which Ray waits for ever."""
+    """Yield more GPUs for a vLLM's parallelism than the pods of its group have."""
     word = next((launch.options[name] for name in TENSOR_PARALLEL if name in launch.options), None)
     tensor, pipeline = (number(launch.options, *names, default=1) for names in (TENSOR_PARALLEL, PIPELINE_PARALLEL))
     gpus, pods = part.gpus.number if part.gpus else None, part.job_nodes
@@ -283,7 +283,7 @@ def _servers_of_ray(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
 
 
 def _has_backend(launch: Launch) -> bool:
-    """Return whether a vLLM may use other nodes: those of Ray's cluster, or by its own data parallelism."""
+    """Return whether a vLLM may use other nodes, by Ray or its own data parallelism."""
     return any(name.startswith(("distributed_executor", "data_parallel", "headless")) for name in launch.options)
 
 
@@ -293,7 +293,7 @@ def _has_backend(launch: Launch) -> bool:
     "SchedMD, srun(1), --gpus-per-task and --gpu-bind; NVIDIA/nccl issues 1066 and 1948, NVIDIA/pyxis issue 73",
 )
 def tasks_with_one_gpu(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report tasks of a node that each see one GPU alone: LOCAL_RANK is no device then, and NCCL maps no other one."""
+    """Report tasks of a node that see one GPU each: LOCAL_RANK is no device of theirs."""
     directives = part.options if part.kind == "slurm" else {}
     for launch in part.start.launches if part.kind in ("slurm", "script") else ():
         options = {**directives, **(launch.srun or {})}
@@ -317,7 +317,7 @@ def tasks_with_one_gpu(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "SchedMD, sbatch(1): the script runs once; Lightning-AI/pytorch-lightning, fabric/plugins/environments/slurm.py",
 )
 def tasks_that_nothing_starts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report tasks of one node that a script with Lightning never starts: it takes SLURM_NTASKS for its ranks."""
+    """Report tasks that a script with Lightning never starts, and that Lightning waits for."""
     word, program = part.options.get("ntasks_per_node") or part.options.get("ntasks"), part.start.lone_launcher
     if part.title != "sbatch script" or "lightning" not in part.traits or (part.job_nodes or 1) > 1:
         return

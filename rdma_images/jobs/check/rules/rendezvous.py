@@ -37,12 +37,12 @@ def node_count(part: JobPart, launch: Launch) -> int:
 
 
 def is_on_each_node(part: JobPart, launch: Launch) -> bool:
-    """Return whether each node's own shell reads the command: what it puts in place may differ."""
+    """Return whether each node's own shell reads the command, with its own variables."""
     return launch.on_nodes or (part.kind == "kubernetes" and (part.job_nodes or 0) > 1)
 
 
 def srun_nodes(part: JobPart, launch: Launch) -> int | None:
-    """Return the nodes on which srun starts a command; None where srun does not start it, or does not say."""
+    """Return the nodes on which srun starts a command; None where it does not say."""
     if launch.srun is None or "nodelist" in launch.srun or "relative" in launch.srun:
         return None
     word = launch.srun.get("nodes")
@@ -93,7 +93,7 @@ def isolated_torchruns(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "ray-project/ray, python/ray/scripts/scripts.py, start",
 )
 def isolated_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report servers of several nodes that are not told which node they are, or where the first one is."""
+    """Report servers of several nodes that do not know their rank, or the first node."""
     for launch in part.start.launches:
         options, nodes = launch.options, node_count(part, launch)
         word = LocatedText(launch.program, launch.line)
@@ -227,7 +227,7 @@ def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "free one; huggingface/accelerate, issue 3175",
 )
 def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a fixed port of jobs that take a part of a node, of which another may run there at the same time."""
+    """Report a fixed port of jobs that share a node, where another may use it."""
     gpus = part.gpus.number if part.gpus else None
     is_array = "array" in part.options
     if part.title != "sbatch script" or "exclusive" in part.options or (part.job_nodes or 1) > 1 or not gpus:
@@ -262,7 +262,7 @@ def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
 
 
 def _is_read_by_each(part: JobPart, launch: Launch | None) -> bool:
-    """Return whether several nodes each read the value themselves, of a launch or of a pod's variable."""
+    """Return whether several nodes each read the value of a launch, or of a pod, themselves."""
     is_each = is_on_each_node(part, launch) if launch else part.kind == "kubernetes"
     return is_each and _nodes(part, launch) > 1
 
@@ -315,7 +315,7 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "kubernetes.io, DNS for Services and Pods: HOSTNAME.SUBDOMAIN; kubernetes-sigs/jobset, docs, Concepts",
 )
 def unknown_pod_names(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report an address of the first node that begins as a pod's of this object, and is no name of one."""
+    """Report an address that begins as the first pod's name, and is not its name."""
     pod_names = part.traits["pod-names"].text.split() if "pod-names" in part.traits else []
     for word, _launch in _addresses(part) if pod_names else ():
         host, *labels = word.text.removeprefix("tcp://").partition(":")[0].split(".")
@@ -331,7 +331,7 @@ def _is_shared_host(part: JobPart) -> bool:
 
 
 def _addresses(part: JobPart) -> Iterator[tuple[LocatedText, Launch | None]]:
-    """Yield the addresses of the first node, with the launch that has them; the variable's has none."""
+    """Yield the first node's addresses and their launches; None for the variable's."""
     if word := part.environment.get("MASTER_ADDR"):
         yield word, None
     for launch in part.start.launches:
@@ -346,7 +346,7 @@ def _addresses(part: JobPart) -> Iterator[tuple[LocatedText, Launch | None]]:
     "pytorch/pytorch, torch/distributed/run.py: the nodes of a job differ in their rank alone",
 )
 def conflicting_nodes(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report containers of one file that are the nodes of one job, with one rank or other counts."""
+    """Report containers that are nodes of one job, with the same rank or other counts."""
     for launch in part.start.launches:
         names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
         rank = launch.options.get(names[1]) if names else None
@@ -399,7 +399,7 @@ def same_host_address(part: JobPart, context: CheckContext) -> Iterator[RuleFind
 
 @rule("restarts.store", "warning", "pytorch/pytorch issue 135712, and torch 2.11 measured: 3 of 12 restarts connected")
 def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a torchrun that restarts ranks with the store of the attempt before, which holds old addresses."""
+    """Report restarts of torchrun that keep the store of the attempt before."""
     variable = part.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
     restarts = part.start.restarts
     if restarts and re.fullmatch("[1-9][0-9]*", restarts.text) and not (variable and variable.text == "1"):
@@ -426,7 +426,7 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
 def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a node's rank that the sbatch script's own shell expands: each node then has the rank of the first."""
+    """Report a node's rank that the sbatch script's own shell puts in place for all nodes."""
     backends = (launch.options.get("rdzv_backend") for launch in part.start.launches)
     if any(backend and backend.text != "static" for backend in backends):
         return  # which chooses ranks by itself
@@ -437,7 +437,7 @@ def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 
 def _exported_rank(part: JobPart) -> LocatedText | None:
-    """Return a rank that an sbatch script exports by its own Slurm variables before srun starts a program."""
+    """Return a rank that an sbatch script exports by its own variables, before srun."""
     started = [launch for launch in part.start.launches if launch.srun is not None and not launch.on_nodes]
     if part.title != "sbatch script" or not started:
         return None
@@ -453,7 +453,7 @@ def _exported_rank(part: JobPart) -> LocatedText | None:
     "Lightning-AI/pytorch-lightning, issue 8707",
 )
 def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a job on several nodes whose launcher names no other node, or whose program nothing starts on them."""
+    """Report a launcher that names no other node, or a program that no other node starts."""
     if part.start.lone_launcher and (part.job_nodes or 0) > 1:
         word = part.start.lone_launcher
         fix = "--num_machines, --num_processes, --machine_rank and --main_process_ip, or --config_file"

@@ -66,7 +66,7 @@ def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "bash(1): a variable that is not set is empty; SchedMD, sbatch(1); skypilot-org/skypilot issues 2546 and 6920",
 )
 def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a variable that is not set where it is read, as one with a typing error in its name."""
+    """Report a variable that is not set where it is read, as by a typing error."""
     for fault in part.start.unexpanded:
         yield fault.word, fault.message, fault.fix, fault.severity
     if part.kind not in ("slurm", "script", "docker"):

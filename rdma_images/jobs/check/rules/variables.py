@@ -32,7 +32,7 @@ DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
     "open-mpi/ompi, mpirun(1), -x; SchedMD, srun(1), --export; Docker, docker run, --env",
 )
 def lost_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report variables that are set for the launcher and do not reach the ranks on other nodes."""
+    """Report variables that are set for the launcher and do not reach the ranks."""
     for launch in part.start.launches:
         exported = {name: word for name, word in launch.exported.items() if READ_BY_RANKS.fullmatch(name)}
         if launch.program == "mpirun" and part.title == "MPIJob Launcher":
@@ -51,7 +51,7 @@ def lost_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 
 def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[str] | None]:
-    """Return what passes variables to the ranks of a launch, as a clause, and which; None for all of them."""
+    """Return what forwards variables to a launch's ranks, and which; None for all."""
     export = launch.srun.get("export") if launch.srun is not None else None
     if export and "$" not in export.text:
         names = export.text.split(",")
@@ -106,7 +106,7 @@ def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[RuleF
     "openucx/ucx, src/ucp/core/ucp_context.c, UCX_TLS: no other transport is taken than those named; ai-dynamo/nixl",
 )
 def transports_without_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a list of UCX's transports in which none moves GPUs' memory, where NIXL moves a cache that is there."""
+    """Report UCX's transports if none moves GPUs' memory, in which NIXL has the cache."""
     word = part.environment.get("UCX_TLS")
     if not word or is_placeholder(word.text) or not re.fullmatch(r"[\w,]+", word.text):
         return
@@ -242,7 +242,7 @@ def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[RuleFinding
 
 
 def plugin_files(word: str, prefix: str) -> list[str]:
-    """Return the files that NCCL opens for a word of its variable: the word itself, and a name made of it."""
+    """Return the files that NCCL opens for a word of its variable."""
     is_composed = "/" not in word and not (word.startswith("lib") and word.endswith(".so"))
     return [word, f"{prefix}-{word}.so"] if is_composed else [word]
 
@@ -269,7 +269,7 @@ def _may_contain(name: str, mounts: Collection[str], libraries: Collection[str])
     "NVIDIA/pyxis, README: what the image sets wins over what is exported, unless --container-env names it",
 )
 def lost_exports(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report exports that lose to the image's own values: a run over TCP then measures the fabric twice."""
+    """Report exports that lose to the image's own values in a run over TCP."""
     if part.kind != "slurm" or not part.image:
         return
     exported = part.traits["container-env"].text.split(",") if "container-env" in part.traits else []
@@ -291,7 +291,7 @@ def chosen_sockets(part: JobPart, context: CheckContext) -> Iterator[RuleFinding
 
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
 def tcp_leg(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a run over TCP that only unsets what the image sets: the image's network stays in force."""
+    """Report a run over TCP that unsets what the image sets, and does not replace it."""
     run = part.traits.get("run")
     if part.kind == "skypilot" and run and "USE_EFA" in part.environment and "NCCL_NET=Socket" not in run.text:
         problem = (
