@@ -64,8 +64,8 @@ def missing_needs(
             if not {*programs.compilers, *elsewhere} & CXX_COMPILERS:
                 yield "c++", "no C++ compiler (c++ or CXX)"
         elif need == "ninja" and need not in programs.compilers:
-            other = next((path for path in programs.elsewhere if base_name(path) == "ninja"), "")
-            yield "ninja", f"no ninja on PATH, but {other}" if other else "no ninja"
+            ninja = next((path for path in programs.elsewhere if base_name(path) == "ninja"), "")
+            yield "ninja", f"no ninja on PATH, but {ninja}" if ninja else "no ninja"
         elif need == "nvcc" and not programs.nvcc:
             yield "nvcc", _without_nvcc(programs, environment)
         elif need == "nvcc" and not programs.cicc:
@@ -81,10 +81,10 @@ def missing_needs(
 
 def _without_nvcc(programs: Programs, environment: Mapping[str, str]) -> str:
     """Return where nvcc was looked for, and where it is instead."""
-    other = next((path for path in programs.elsewhere if base_name(path) == "nvcc"), "")
-    named = next((name for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)), "")
-    if named:
-        return f"no bin/nvcc in {named}={environment[named]}"
-    if other:
-        return f"no nvcc by CUDA_HOME or PATH, but {other}"
+    nvcc = next((path for path in programs.elsewhere if base_name(path) == "nvcc"), "")
+    variable = next((name for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)), "")
+    if variable:
+        return f"no bin/nvcc in {variable}={environment[variable]}"
+    if nvcc:
+        return f"no nvcc by CUDA_HOME or PATH, but {nvcc}"
     return f"no {programs.cuda_home}/bin/nvcc" if programs.cuda_home else "no nvcc"

@@ -4,8 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-import pytest
-
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
@@ -23,6 +21,7 @@ from validators.conditions import BrokenFile, broken, broken_named
 
 LIBFABRIC, LIBEFA, LIBNCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 GLIBC = "libc.so.6"
+NO_LIBRARY = "a file by that name is no library: see libraries.intact"  # why a check of it is skipped
 CUDA_LIBRARY = re.compile(
     r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
 )
@@ -149,7 +148,7 @@ def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str
     loadable = {_kind(path) for path, fault in faults.items() if not fault}
     version = "".join(torch.split(".")[:2])
     return {
-        path: "" if _kind(path) in loadable or ((named := TORCH_NUMBER.search(path)) and named[1] != version) else fault
+        path: "" if _kind(path) in loadable or ((match := TORCH_NUMBER.search(path)) and match[1] != version) else fault
         for path, fault in faults.items()
     }
 
@@ -174,7 +173,7 @@ def no_library(inspection: Inspection, missing: list[str]) -> str:
     return f"it finds no {describe_missing_libraries(inspection, missing)}"
 
 
-def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
+def broken_candidates(inspection: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
     """Return the files called `name` that are no libraries, and taken for one, by path."""
     answer = libraries.resolved.get(name)
     if name == LIBNCCL:
@@ -182,17 +181,12 @@ def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[st
         file = nccl.path if nccl else ""
     else:
         file = answer.file if answer else ""
-    return (
-        {} if file and not broken(inspection, file) else broken_named(inspection, name) | _broken_file(inspection, file)
-    )
+    fault = broken(inspection, file) if file else None
+    if file and not fault:
+        return {}
+    return broken_named(inspection, name) | ({file: fault} if fault else {})
 
 
-def _broken_file(inspection: Inspection, path: str) -> dict[str, BrokenFile]:
-    fault = broken(inspection, path) if path else None
-    return {path: fault} if fault else {}
-
-
-def skip_if_broken(inspection: Inspection, libraries: Libraries, *names: str) -> None:
-    """Skip a validator of a library whose file is not a library: libraries.intact reports it."""
-    if any(culprits(inspection, libraries, name) for name in names):
-        pytest.skip("a file by that name is no library: see libraries.intact")
+def has_broken_file(inspection: Inspection, libraries: Libraries, *names: str) -> bool:
+    """Return whether the file of one of these names is no library, which libraries.intact reports."""
+    return any(broken_candidates(inspection, libraries, name) for name in names)

@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import pytest
-
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.core.versions import sort_key
@@ -26,23 +24,24 @@ RDMA_CORE_RELEASE = re.compile(
     r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$"
 )  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
 GDRCOPY_RELEASE = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
+NO_NCCL = "the image has no NCCL, and is for neither fabric"  # why a check of variables is skipped
 UNMEASURED_MARK = "not asked"  # what the probe says of a library for which its time was over
 OVERRIDDEN_READERS = ("nccl", "libfabric")  # whose files set only what the environment does not
 
 
 @functools.cache
-def table() -> Environment:
+def environment_facts() -> Environment:
     """Return facts/environment.yaml."""
     return facts_file.read(Environment)
 
 
 @functools.cache
-def variables() -> Variables:
+def variable_facts() -> Variables:
     """Return facts/variables.yaml."""
     return facts_file.read(Variables)
 
 
-def with_others(names: Sequence[str]) -> str:
+def shorten_names(names: Sequence[str]) -> str:
     """Return one or two names, or the first and how many others there are."""
     return " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
 
@@ -65,6 +64,12 @@ class VariableFinding(NamedTuple):
         return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {why}"
 
 
+def concerns_nccl(inspection: Inspection) -> bool:
+    """Return whether the image is for a fabric, or has an NCCL, for which variables matter."""
+    tree = inspection.measured.tree
+    return inspection.expected.fabric is not None or bool(tree and tree.libraries.nccl)
+
+
 def find_variables(
     inspection: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]
 ) -> list[VariableFinding]:
@@ -72,22 +77,18 @@ def find_variables(
 
     What goes wrong in some places alone is with what is slow: both are warnings.
     """
-    if not _uses_network(inspection):
-        pytest.skip("the image has no NCCL, and is for neither fabric")
-    environment, versions = table(), component_versions(inspection)
+    environment, versions = environment_facts(), component_versions(inspection)
     network = inspection.measured.network
-    plugin_started = bool(
-        network and any(run.log for run in network.plugins)
-    )  # what refuses a value has said so: chain.holds
+    # What refuses a value has said so: see chain.holds.
+    plugin_started = bool(network and any(run.log for run in network.plugins))
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
     rows = [row for row in rows if not (row.refused and plugin_started)]
     rows = [row for row in rows if row.name != IB_DISABLE or not sharp_plugin(inspection)]  # see environment.misspelt
     ending: list[VariableFinding] = []  # of warnings, first what can end a job
     costing: list[VariableFinding] = []
     for origin, values in where.items():
-        readable_values = {
-            name: value for name, value in values.items() if not value.endswith("\r")
-        }  # see settings.readable
+        # settings.readable tells of the others.
+        readable_values = {name: value for name, value in values.items() if not value.endswith("\r")}
         applying = [row for row in rows if row.applies_to(readable_values, inspection.expected.fabric, versions)]
         of_fabric = {row.name for row in applying if row.fabric}
         for row in (row for row in applying if row.fabric or row.name not in of_fabric):  # one cause is one line
@@ -97,25 +98,19 @@ def find_variables(
     return ending + costing
 
 
-def _uses_network(inspection: Inspection) -> bool:
-    """Return whether the image is for a fabric, or has an NCCL."""
-    tree = inspection.measured.tree
-    return inspection.expected.fabric is not None or bool(tree and tree.libraries.nccl)
-
-
 def harmful_variables(inspection: Inspection) -> dict[str, str]:
     """Return the variables, as NAME=value, that are reported as harmful: by each the check that does."""
-    if not _uses_network(inspection):
+    if not concerns_nccl(inspection):
         return {}
-    by_check = {"settings.harmful": in_files(inspection), "environment.harmful": environments(inspection)}
+    by_check = {"settings.harmful": file_variables(inspection), "environment.harmful": environments(inspection)}
     return {
         f"{finding.name}={finding.value}": check
-        for check, where in by_check.items()
-        for finding in find_variables(inspection, "harmful", where)
+        for check, values in by_check.items()
+        for finding in find_variables(inspection, "harmful", values)
     }
 
 
-def avoiding(inspection: Inspection) -> set[str]:
+def preventive_settings(inspection: Inspection) -> set[str]:
     """Return the variables, as NAME=value, that prevent a known fault of an installed package."""
     versions = dict(inspection.measured.packages.installed if inspection.measured.packages else ())
     package_faults = facts_file.read(Packages).faults
@@ -137,7 +132,7 @@ def _because(row: Variable, versions: Mapping[str, str]) -> str:
     return f"{row.why} ({row.component} {versions[str(row.component)]})" if _newer(row, versions) else row.why
 
 
-class SettingFaults(NamedTuple):
+class KnownFaults(NamedTuple):
     """The known faults of versions, as a finding words them, and what to do."""
 
     actual: str
@@ -158,7 +153,7 @@ class SettingFaults(NamedTuple):
         )
 
 
-def faults(inspection: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
+def known_faults(inspection: Inspection, versions: Mapping[str, str], *components: str) -> KnownFaults:
     """Return the known faults of these components' versions.
 
     Those for which a plan is refused are first.
@@ -175,8 +170,8 @@ def faults(inspection: Inspection, versions: Mapping[str, str], *components: str
         subject = row.subject({name: versions[name] for name in (row.component, *row.beside)})
         by_source.setdefault((subject, table_.cite(row)), []).append(row.why)
     sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
-    return SettingFaults(
-        "; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows)
+    return KnownFaults(
+        "; ".join(sentences), join_fixes(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows)
     )
 
 
@@ -186,7 +181,7 @@ def _lacks(inspection: Inspection, library: str) -> bool:
     return answer is not None and not answer.file and not answer.error.startswith(UNMEASURED_MARK)
 
 
-def newest(fixes: Iterable[str]) -> str:
+def join_fixes(fixes: Iterable[str]) -> str:
     """Return all fixes; of those that ask for a version of one component, the newest."""
     all_fixes = list(fixes)
     installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
@@ -214,7 +209,7 @@ def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
     return {"": inspection.subject.environment, ENTRY_POINT_ORIGIN: image_environment}
 
 
-def in_files(inspection: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
+def file_variables(inspection: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
     """Return the variables that files of the image set, by file and line.
 
     Without those that the environment sets first.

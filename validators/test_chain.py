@@ -13,11 +13,12 @@ from rdma_images.validate.pytest_plugin import Requirement, skip_for_fabric
 from validators.in_use import (
     LIBEFA,
     LIBFABRIC,
+    NO_LIBRARY,
     closure,
+    has_broken_file,
     provider_files,
     resolved_plugin,
     roots,
-    skip_if_broken,
     tried_plugin_names,
 )
 from validators.settings import harmful_variables
@@ -80,7 +81,8 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
         pytest.skip("the fabric's provider is not there: see verbs.provider")
     nccl = nccl_in_use(inspection)
     names = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
-    skip_if_broken(inspection, libraries, *names, LIBFABRIC, LIBEFA, VERBS)
+    if has_broken_file(inspection, libraries, *names, LIBFABRIC, LIBEFA, VERBS):
+        pytest.skip(NO_LIBRARY)
     file = resolved_plugin(inspection, libraries, nccl.path) if nccl else None
     if link.name == "plugin" and not file:
         pytest.skip("NCCL finds no network plugin: see plugin.found")

@@ -1,7 +1,8 @@
 """Validators of the image's files: what takes space, and what must not be in it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
@@ -35,8 +36,7 @@ DRIVER_SOURCE = (
 # auditwheel puts eight digits into the name of what it copies into a wheel.
 CUDNN_LIBRARY = re.compile(r"/libcudnn\w*\.so\.[\d.]+$")
 DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
-BY_NAME = re.compile(rf" \({leftovers.BY_NAME}(?:, layer \d+)?\)$")
-HOST_KEY = re.compile(r"/etc/ssh/ssh_host_\w+_key ")
+HOST_KEY = re.compile(r"/etc/ssh/ssh_host_\w+_key")
 HOST_KEY_SOURCE = (
     "Debian's openssh-server, debian/openssh-server.postinst: installing it makes the keys; sshd_config(5), HostKey"
 )
@@ -59,25 +59,39 @@ class Budgets(Strict):
     bytes_to_pull: dict[str, int]
 
 
-def leftovers_of_kind(inspection: Inspection, kind: str) -> list[str]:
-    """Return the leftovers of a kind in any layer.
+class Leftover(NamedTuple):
+    """A file that has no business in an image; `layer` is 0 where it was found in the whole file system."""
 
-    Where there are no layers to read, in the file system that they make.
-    """
+    kind: str
+    path: str
+    why: str
+    layer: int
+
+    def __str__(self) -> str:
+        """Return the path, and why and where it was found."""
+        return f"{self.path} ({self.why}{f', layer {self.layer}' if self.layer else ''})"
+
+
+@pytest.fixture
+def found_leftovers(inspection: Inspection) -> list[Leftover]:
+    """Return the leftovers in any layer; without layers, in the file system that they make."""
     layers, tree = inspection.measured.layers, inspection.measured.tree
     if layers is None and (tree is None or "layers" in inspection.measured.lost):
         unmeasured(inspection, "layers")
-    by_path: Mapping[str, str] = getattr(tree.files.leftovers, kind) if tree and layers is None else {}
-    lines = [f"{path} ({why})" for path, why in by_path.items()]
-    for number, layer in enumerate(layers or (), 1):
-        lines += [f"{path} ({why}, layer {number})" for path, why in getattr(layer.leftovers, kind).items()]
-    return lines
+    sources = [(0, tree.files.leftovers)] if tree and layers is None else []
+    sources += [(number, layer.leftovers) for number, layer in enumerate(layers or (), 1)]
+    return [
+        Leftover(kind, path, why, number)
+        for number, source in sources
+        for kind, reasons in source
+        for path, why in reasons.items()
+    ]
 
 
-def shorten_list(entries: list[str]) -> str:
+def shorten_list(entries: Sequence[object]) -> str:
     """Return the first few, and how many more."""
     more = f" and {len(entries) - MAX_SHOWN} more" if len(entries) > MAX_SHOWN else ""
-    return ", ".join(entries[:MAX_SHOWN]) + more
+    return ", ".join(map(str, entries[:MAX_SHOWN])) + more
 
 
 def megabytes(size: int) -> str:
@@ -86,12 +100,12 @@ def megabytes(size: int) -> str:
 
 
 @pytest.mark.validator("layers.secrets", source=LAYER_SOURCE)
-def test_secrets(inspection: Inspection, require: Requirement) -> None:
+def test_secrets(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No secret lies in any layer, as the content of its files shows."""
     secrets = [
-        entry
-        for entry in leftovers_of_kind(inspection, "secret")
-        if not HOST_KEY.match(entry) and not BY_NAME.search(entry)
+        leftover
+        for leftover in found_leftovers
+        if leftover.kind == "secret" and leftover.why != leftovers.BY_NAME and not HOST_KEY.fullmatch(leftover.path)
     ]
     require(
         not secrets,
@@ -102,9 +116,9 @@ def test_secrets(inspection: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.secret-names", source=LAYER_SOURCE, severity="warning")
-def test_secret_names(inspection: Inspection, require: Requirement) -> None:
+def test_secret_names(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No layer has a file in which programs keep logins, also where its content is of no known form."""
-    files = [BY_NAME.sub("", entry) for entry in leftovers_of_kind(inspection, "secret") if BY_NAME.search(entry)]
+    files = [entry.path for entry in found_leftovers if entry.kind == "secret" and entry.why == leftovers.BY_NAME]
     require(
         not files,
         expected="none",
@@ -116,23 +130,21 @@ def test_secret_names(inspection: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.host-keys", source=HOST_KEY_SOURCE, severity="warning")
-def test_host_keys(inspection: Inspection, require: Requirement) -> None:
+def test_host_keys(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No layer holds the keys of an SSH server, by which every container is the same host."""
-    keys = [entry for entry in leftovers_of_kind(inspection, "secret") if HOST_KEY.match(entry)]
+    keys = [entry.path for entry in found_leftovers if entry.kind == "secret" and HOST_KEY.fullmatch(entry.path)]
     require(
         not keys,
         expected="none",
-        actual=f"{shorten_list([entry.partition(' ')[0] for entry in keys])}: all containers have the same SSH host key"
-        if keys
-        else "none",
+        actual=f"{shorten_list(keys)}: all containers have the same SSH host key" if keys else "none",
         fix="remove them in the layer that installs openssh-server, and run `ssh-keygen -A` when the container starts",
     )
 
 
 @pytest.mark.validator("layers.caches", source=LAYER_SOURCE, severity="note")
-def test_caches(inspection: Inspection, require: Requirement) -> None:
+def test_caches(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
-    caches = leftovers_of_kind(inspection, "cache")
+    caches = [leftover for leftover in found_leftovers if leftover.kind == "cache"]
     require(
         not caches,
         expected="none",
@@ -142,9 +154,9 @@ def test_caches(inspection: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.temporary", source=LAYER_SOURCE, severity="note")
-def test_temporary(inspection: Inspection, require: Requirement) -> None:
+def test_temporary(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No temporary file lies in any layer."""
-    temporary = leftovers_of_kind(inspection, "temporary")
+    temporary = [leftover for leftover in found_leftovers if leftover.kind == "temporary"]
     require(
         not temporary,
         expected="none",
@@ -190,13 +202,13 @@ def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> l
         faults += [explain_refusal(fault) for fault in answer.faults if "version `" in fault]
         for name, file in answer.libraries.items():
             linked_file = files.libraries.get(resolve_links(files, f"{folder}/{name}"))
-            other = files.libraries.get(file)
+            taken_file = files.libraries.get(file)
             if (
                 linked_file
-                and other
+                and taken_file
                 and CUDNN_LIBRARY.search(file)
                 and file.rpartition("/")[0] != folder
-                and linked_file.size != other.size
+                and linked_file.size != taken_file.size
             ):
                 way = "LD_LIBRARY_PATH" if file.rpartition("/")[0] in search_path else "the loader"
                 faults.append(f"{path} takes {file}, to which {way} leads, and not its own {name}: releases do not mix")
@@ -330,9 +342,9 @@ def test_account(inspection: Inspection, files: Files, require: Requirement) -> 
         pytest.skip("the image runs as root")
     environment, name = inspection.subject.environment, inspection.subject.user
     home = environment.get("HOME", "")
-    named = user.named or environment.get("USER") or environment.get("LOGNAME")
+    has_name = user.named or environment.get("USER") or environment.get("LOGNAME")
     no_name = f"the image runs as {name}, who has no name in /etc/passwd: torch, ssh and Open MPI may end"
-    faults = {} if named else {no_name: f"useradd --uid {user.number} with a name"}
+    faults = {} if has_name else {no_name: f"useradd --uid {user.number} with a name"}
     if home and not user.may_write.get(home, True):
         faults[f"the image runs as {name}, who may not write to HOME={home}"] = "set HOME to the user's own folder"
     told = {"HOME"} if home else set()  # above, where the image sets it

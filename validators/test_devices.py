@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices, RdmaDevice
@@ -11,15 +12,17 @@ from rdma_images.validate.pytest_plugin import Requirement
 
 VERBS = re.compile(r"uverbs\d+")
 OPEN_KERNEL_MODULE = "Open Kernel Module"
+NO_DEVICE = {fabric: f"this machine has no {fabric} device" for fabric in FABRIC_TITLES}
 JUMBO_MTU, PLAIN_MTU = 8500, 1400  # bytes: with and without jumbo frames
 
 
 def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
-    """Return the RDMA devices of a fabric; skips where there are none."""
-    devices_of_fabric = {
-        name: d for name, d in devices.rdma.items() if d.driver == fabric or (fabric == "erdma" and "erdma" in name)
+    """Return the RDMA devices of a fabric by name."""
+    return {
+        name: device
+        for name, device in devices.rdma.items()
+        if device.driver == fabric or (fabric == "erdma" and "erdma" in name)
     }
-    return devices_of_fabric or pytest.skip(f"this machine has no {fabric} device")
 
 
 @pytest.mark.validator("device.nodes", source="facts/instances.yaml", tier="device", fabric="any")
@@ -44,7 +47,7 @@ def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
 @pytest.mark.validator("device.efa-domains", source="fi_info(1)", tier="device", fabric="efa")
 def test_efa_domains(devices: Devices, require: Requirement) -> None:
     """libfabric has a domain with reliable datagrams for every EFA."""
-    present = fabric_devices(devices, "efa")
+    present = fabric_devices(devices, "efa") or pytest.skip(NO_DEVICE["efa"])
     require(
         len(devices.efa_domains) == len(present),
         expected=f"{len(present)}, one for each of {', '.join(present)}",
@@ -56,7 +59,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
 @pytest.mark.validator("device.erdma-port", source="ibv_devinfo(1)", tier="device", fabric="erdma")
 def test_erdma_port(devices: Devices, require: Requirement) -> None:
     """Every eRDMA port is active, and ibv_devinfo sees it so."""
-    present = fabric_devices(devices, "erdma")
+    present = fabric_devices(devices, "erdma") or pytest.skip(NO_DEVICE["erdma"])
     shown = devices.tools["ibv_devinfo"].out
     down = [
         n for n, d in present.items() if "ACTIVE" not in d.state or not re.search(rf"hca_id:\s*{re.escape(n)}\b", shown)
@@ -89,7 +92,8 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
 )
 def test_huge_pages(devices: Devices, require: Requirement) -> None:
     """Huge pages are set aside and some are free."""
-    fabric_devices(devices, "efa")
+    if not fabric_devices(devices, "efa"):
+        pytest.skip(NO_DEVICE["efa"])
     pages = devices.huge_pages
     require(
         pages.free > 0,
@@ -102,7 +106,8 @@ def test_huge_pages(devices: Devices, require: Requirement) -> None:
 @pytest.mark.validator("device.compat-mode", source="Alibaba Cloud ACK documentation", tier="device", fabric="erdma")
 def test_compat_mode(devices: Devices, require: Requirement) -> None:
     """The eRDMA driver is in its RoCE compatible mode, which NCCL needs."""
-    fabric_devices(devices, "erdma")
+    if not fabric_devices(devices, "erdma"):
+        pytest.skip(NO_DEVICE["erdma"])
     require(
         devices.compat_mode == "Y",
         expected="Y in /sys/module/erdma/parameters/compat_mode",
@@ -120,7 +125,7 @@ def test_compat_mode(devices: Devices, require: Requirement) -> None:
 )
 def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
     """What GPUDirect RDMA needs of the kernel is there."""
-    present = fabric_devices(devices, fabric)
+    present = fabric_devices(devices, fabric) or pytest.skip(NO_DEVICE[fabric])
     if "nvidia" not in devices.modules and not devices.nvidia_module:
         pytest.skip("this machine has no NVIDIA driver")
     ways = [f"{name}: {device.p2p}" for name, device in present.items() if device.p2p and device.p2p != "NA"]
@@ -137,12 +142,13 @@ def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
 @pytest.mark.validator("device.mtu", source="Alibaba Cloud: eRDMA on GPU instances, MTU", tier="device", fabric="erdma")
 def test_mtu(devices: Devices, require: Requirement) -> None:
     """The MTU of every eRDMA interface is one that keeps data whole."""
-    present = {name: d.mtu for name, d in fabric_devices(devices, "erdma").items() if d.mtu}
-    if not present:
+    present = fabric_devices(devices, "erdma") or pytest.skip(NO_DEVICE["erdma"])
+    mtus = {name: device.mtu for name, device in present.items() if device.mtu}
+    if not mtus:
         pytest.skip("the interfaces of the eRDMA devices are not visible here: use the host's network")
     require(
-        all(mtu in (JUMBO_MTU, PLAIN_MTU) for mtu in present.values()),
+        all(mtu in (JUMBO_MTU, PLAIN_MTU) for mtu in mtus.values()),
         expected=f"{JUMBO_MTU} with jumbo frames (which NCCL's LL128 needs), {PLAIN_MTU} without",
-        actual=", ".join(f"{name}: {mtu}" for name, mtu in present.items()),
+        actual=", ".join(f"{name}: {mtu}" for name, mtu in mtus.items()),
         fix=f"ip link set <interface> mtu {JUMBO_MTU} where the instance has jumbo frames, else {PLAIN_MTU}",
     )

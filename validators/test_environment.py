@@ -24,16 +24,18 @@ from rdma_images.validate.probes.tools import MPIRUN
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import (
     ENTRY_POINT_ORIGIN,
+    NO_NCCL,
     VariableFinding,
-    avoiding,
     component_versions,
+    concerns_nccl,
+    environment_facts,
     environments,
+    file_variables,
     find_variables,
     harmful_variables,
-    in_files,
-    table,
-    variables,
-    with_others,
+    preventive_settings,
+    shorten_names,
+    variable_facts,
 )
 
 VARIABLE_SOURCE = "facts/environment.yaml, each variable with its source"
@@ -71,7 +73,7 @@ SCRATCH_FOLDERS = ("/tmp/", "/var/tmp/")  # where what sets a variable at a star
 RUNTIME_FOLDERS = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
 
 
-def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
+def refusing_settings(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     """Return what makes NCCL refuse another network than the fabric's.
 
     Args:
@@ -88,11 +90,11 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
 
 def refusing_variables(inspection: Inspection, fabric: str) -> list[str]:
     """Return what makes NCCL refuse another network than the image's fabric, as NAME=value."""
-    networks, provider = insisted(fabric, component_versions(inspection).get(PLUGIN))
+    networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
     return [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
 
 
-def names(findings: list[VariableFinding]) -> str:
+def variable_names(findings: list[VariableFinding]) -> str:
     """Return the names of the variables, each once."""
     return ", ".join(dict.fromkeys(finding.name for finding in findings))
 
@@ -110,14 +112,14 @@ def removal_fix(findings: list[VariableFinding]) -> str:
         ENTRY_POINT_ORIGIN: "out of what its entry point sets (seen where there is no device or GPU)",
     }
     by_origin = {origin: [finding for finding in findings if finding.where == origin] for origin in phrases}
-    fixes = [f"leave {names(group)} {phrases[origin]}" for origin, group in by_origin.items() if group]
+    fixes = [f"leave {variable_names(group)} {phrases[origin]}" for origin, group in by_origin.items() if group]
     newer = {
-        finding.newer: [other for other in findings if other.newer == finding.newer]
+        finding.newer: [candidate for candidate in findings if candidate.newer == finding.newer]
         for finding in findings
         if finding.newer
     }
     fixes += [
-        f"or install {version}{f' for {names(resolved)}' if len(resolved) < len(findings) else ''}"
+        f"or install {version}{f' for {variable_names(resolved)}' if len(resolved) < len(findings) else ''}"
         for version, resolved in newer.items()
     ]
     return "; ".join(fixes)
@@ -126,6 +128,8 @@ def removal_fix(findings: list[VariableFinding]) -> str:
 @pytest.mark.validator("environment.harmful", source=VARIABLE_SOURCE)
 def test_harmful(inspection: Inspection, require: Requirement) -> None:
     """No variable takes the fabric or the GPUs away."""
+    if not concerns_nccl(inspection):
+        pytest.skip(NO_NCCL)
     findings = find_variables(inspection, "harmful", environments(inspection))
     fabric, promise = inspection.expected.fabric, ""
     if fabric and inspection.subject.label("fallback") == "refuse" and {NETWORK, PROVIDER} & {f.name for f in findings}:
@@ -141,6 +145,8 @@ def test_harmful(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.slow", source=VARIABLE_SOURCE, severity="warning")
 def test_slow(inspection: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower, or keeps a job from it in some places."""
+    if not concerns_nccl(inspection):
+        pytest.skip(NO_NCCL)
     absent = inspection.measured.settings.absent if inspection.measured.settings else ()
     findings = [
         finding
@@ -158,7 +164,9 @@ def test_slow(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.obsolete", source=VARIABLE_SOURCE, severity="note")
 def test_obsolete(inspection: Inspection, require: Requirement) -> None:
     """No variable is left over from older versions."""
-    needed = avoiding(inspection)
+    if not concerns_nccl(inspection):
+        pytest.skip(NO_NCCL)
+    needed = preventive_settings(inspection)
     findings = [
         finding
         for finding in find_variables(inspection, "obsolete", environments(inspection))
@@ -175,11 +183,11 @@ def test_obsolete(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.needed", source=VARIABLE_SOURCE, severity="warning", fabric="any")
 def test_needed(inspection: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
-    environment, versions = table(), component_versions(inspection)
+    environment, versions = environment_facts(), component_versions(inspection)
     variable_sets = [
         *environments(inspection).values(),
-        *in_files(inspection).values(),
-        *in_files(inspection, launchers=True).values(),
+        *file_variables(inspection).values(),
+        *file_variables(inspection, launchers=True).values(),
     ]
     set_names = {name for names_and_values in variable_sets for name in names_and_values}
     rows = [
@@ -207,10 +215,10 @@ def test_needed(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.misspelt", source=NAME_SOURCE, severity="warning")
 def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
-    variable_table, started_with = variables(), started_environment(inspection)
+    variable_table, started_with = variable_facts(), started_environment(inspection)
     values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
-    meant |= _meant_for_libraries(inspection, values)
+    meant |= _unread_by_libraries(inspection, values)
     quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED_VALUE.fullmatch(value)]
     lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
@@ -228,7 +236,7 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-def _meant_for_libraries(inspection: Inspection, names: Iterable[str]) -> dict[str, str]:
+def _unread_by_libraries(inspection: Inspection, names: Iterable[str]) -> dict[str, str]:
     """Return the variables that no library reads, with the similar one that is read."""
     tree = inspection.measured.tree
     return {
@@ -244,7 +252,7 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     fabric, label = inspection.expected.fabric, inspection.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
-    networks, provider = insisted(fabric, component_versions(inspection).get(PLUGIN))
+    networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
     environment, reports = started_environment(inspection), harmful_variables(inspection)
     current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     if reported := [text for name, value in current.items() if (text := f"{name}={value}") in reports]:
@@ -278,20 +286,20 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.loader", source=SEARCH_SOURCE, severity="warning")
 def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
-    other = {
+    replaced = {
         name: (answer, without)
         for name, without in settings.without_path.items()
         if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
         if not same_nccl(libraries, answer.file, without)
-        if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
+        if not (_is_ofi_plugin(libraries, answer.file) and _is_ofi_plugin(libraries, without))
     }
-    first = [
-        path for path in _preloaded(inspection) if _replaces_fabric_library(inspection, settings, path, set(other))
+    preloaded_files = [
+        path for path in _preloaded(inspection) if _replaces_fabric_library(inspection, settings, path, set(replaced))
     ]
     by_file = {
         setting.value: setting.file
         for setting in settings.assigned
-        if setting.reader == "loader" and _replaces_fabric_library(inspection, settings, setting.value, set(other))
+        if setting.reader == "loader" and _replaces_fabric_library(inspection, settings, setting.value, set(replaced))
     }
     tree, paths_without = inspection.measured.tree, settings.without_path.items()
     needed = any(
@@ -300,17 +308,19 @@ def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings
     secure = tree.files.set_user_id if tree and needed else []
     lines = [
         f"LD_LIBRARY_PATH puts {answer.file} before {without}: every process takes it for {name}"
-        for name, (answer, without) in other.items()
+        for name, (answer, without) in replaced.items()
     ]
-    preloaded = [f"LD_PRELOAD={path}" for path in first] + [f"{file} names {path}" for path, file in by_file.items()]
-    lines += [f"{line}: every program gets it, whatever the loader would find" for line in preloaded]
+    preloads = [f"LD_PRELOAD={path}" for path in preloaded_files] + [
+        f"{file} names {path}" for path, file in by_file.items()
+    ]
+    lines += [f"{line}: every program gets it, whatever the loader would find" for line in preloads]
     lines += [
         f"{path} has a set-user-ID bit, and misses the fabric's libraries: the loader gives it no LD_LIBRARY_PATH"
         for path in secure
     ]
-    folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
+    folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in replaced.values())
     fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
-    fixes += [f"take {', '.join(first)} out of LD_PRELOAD"] if first else []
+    fixes += [f"take {', '.join(preloaded_files)} out of LD_PRELOAD"] if preloaded_files else []
     fixes += [f"take {', '.join(by_file)} out of {', '.join(set(by_file.values()))}"] if by_file else []
     fixes += (
         [f"chmod ug-s {' '.join(secure)}, or name the folders in /etc/ld.so.conf.d in place of it"] if secure else []
@@ -323,16 +333,16 @@ def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings
     )
 
 
-def _replaces_fabric_library(inspection: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
+def _replaces_fabric_library(inspection: Inspection, settings: Settings, path: str, replaced: Collection[str]) -> bool:
     """Return whether a preloaded library takes the place of one of the fabric's.
 
     environment.files tells of one that is not there.
     """
     is_fabrics = path not in settings.absent and bool(FABRIC_LIBRARY.match(base_name(path)))
-    return is_fabrics and not _is_resolved_anyway(inspection, path, other)
+    return is_fabrics and not _is_resolved_anyway(inspection, path, replaced)
 
 
-def _ofi(libraries: Libraries, path: str) -> bool:
+def _is_ofi_plugin(libraries: Libraries, path: str) -> bool:
     """Return whether the file is an aws-ofi-nccl.
 
     One may take the place of another, and plugin.newest tells an older one.
@@ -345,28 +355,28 @@ def test_files(inspection: Inspection, settings: Settings, require: Requirement)
     """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED_FOLDERS)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH_FOLDERS)]
-    named = [
+    assignments = [
         (f"{origin}: " if origin else "", name, values.get(name, ""), unwritten if origin else missing)
         for origin, values in environments(inspection).items()
         for name in (*FILE_VARIABLES, "LD_PRELOAD")
     ]
-    named += [(f"{item.file}:{item.line}: ", item.name, item.value, unwritten) for item in settings.assigned]
-    lines = [
-        f"{origin}{name}={path} is not there: {MISSING_EFFECTS.get(name, 'NCCL goes on without it')}"
-        for origin, name, value, paths in named
+    assignments += [(f"{item.file}:{item.line}: ", item.name, item.value, unwritten) for item in settings.assigned]
+    faults = [
+        (name, f"{origin}{name}={path} is not there: {MISSING_EFFECTS.get(name, 'NCCL goes on without it')}")
+        for origin, name, value, paths in assignments
         if name in (*FILE_VARIABLES, "LD_PRELOAD")
         for path in paths
         if path in re.split(r"[:\s]+", value)
     ]
-    lines.sort(key=lambda line: not any(f"{name}=" in line for name in ENDING_EFFECTS))
+    faults.sort(key=lambda fault: fault[0] not in ENDING_EFFECTS)
     fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
     lacking = _preloaded_in_vain(inspection, settings)
-    ends = bool(lacking) or any(f"{name}=" in line for name in ENDING_EFFECTS for line in lines)
+    ends = bool(lacking) or any(name in ENDING_EFFECTS for name, _ in faults)
     require(
-        not lines and not lacking,
+        not faults and not lacking,
         expected="every file that a variable names, and every library that a preloaded one needs",
-        actual="; ".join([*lines, *lacking]) or "no variable names a file that is not there",
-        fix="; ".join([*([fix] if lines else []), *([PRELOAD_FIX] if lacking else [])]),
+        actual="; ".join([*(line for _, line in faults), *lacking]) or "no variable names a file that is not there",
+        fix="; ".join([*([fix] if faults else []), *([PRELOAD_FIX] if lacking else [])]),
         severity=None if ends else "warning",
     )
 
@@ -380,17 +390,12 @@ def _preloaded_in_vain(inspection: Inspection, settings: Settings) -> list[str]:
         if setting.reader == "loader"
     }
     tree = inspection.measured.tree
-    lacks = {word: _lacking(tree.libraries, word) for word in origins} if tree else {}
-    return [
-        f"{origins[word]} needs {', '.join(missing)}, not there: no program starts"
-        for word, missing in lacks.items()
-        if missing
-    ]
-
-
-def _lacking(libraries: Libraries, name: str) -> list[str]:
-    """Return what the library that the loader takes for `name` needs and nothing answers to."""
-    return missing_in(libraries, libraries.resolved[name].file) if name in libraries.resolved else []
+    lines = []
+    for word, origin in origins.items():
+        answer = tree.libraries.resolved.get(word) if tree else None
+        if tree and answer and (missing := missing_in(tree.libraries, answer.file)):
+            lines.append(f"{origin} needs {', '.join(missing)}, not there: no program starts")
+    return lines
 
 
 @pytest.mark.validator("environment.path", source=SEARCH_SOURCE, severity="warning")
@@ -401,20 +406,20 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
     ).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED_FOLDERS, *RUNTIME_FOLDERS))]
-    in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there: what was to be in it is not found"
+    in_vain = f"LD_LIBRARY_PATH names {shorten_names(missing)}, not there: what was to be in it is not found"
     folders_fault = {in_vain: f"{FOLDER_FIX}: {', '.join(missing)}"} if missing else {}
     unread = [folder for folder in settings.loader_folders if folder in settings.absent and not _is_usual(folder)]
     for folder in unread:
         in_vain_too = f"{settings.loader_folders[folder]} names {folder}, not there: what was to be in it is not found"
         folders_fault[in_vain_too] = f"name the folder that has the libraries in {settings.loader_folders[folder]}"
-    advice = {*folders_fault} if folders_fault and not _breaks(inspection) else set()
+    advice = {*folders_fault} if folders_fault and not _misses_fabric(inspection) else set()
     faults = {} if advice else {**folders_fault}
     stubs = [
         folder for folder in dict.fromkeys(entries) if STUB_FOLDER.search(folder) and folder not in settings.absent
     ]
     if stubs:
         faults[f"LD_LIBRARY_PATH has {stubs[0]}: what opens libcuda.so gets a stub, and CUDA does not start"] = STUB_FIX
-    faults |= dict.fromkeys(_passed_over(settings, inspection.measured.packages), PYTHON_FIX)
+    faults |= dict.fromkeys(_late_pythons(settings, inspection.measured.packages), PYTHON_FIX)
     prefix = inspection.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI_FOLDER.search, inspection.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
@@ -467,7 +472,7 @@ def _is_usual(folder: str) -> bool:
     return folder.startswith((*MOUNTED_FOLDERS, *RUNTIME_FOLDERS, "/usr/local/lib", "/usr/lib", "/lib", "/usr/libx32"))
 
 
-def _breaks(inspection: Inspection) -> bool:
+def _misses_fabric(inspection: Inspection) -> bool:
     """Return whether NCCL does not reach the image's fabric.
 
     What it lacks may be in a folder that is not there.
@@ -477,7 +482,7 @@ def _breaks(inspection: Inspection) -> bool:
     return chain is not None and chain.outcome in ("tcp", "end")
 
 
-def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[str]:
+def _late_pythons(settings: Settings, packages: MeasuredPackages | None) -> list[str]:
     """Return the Pythons that PATH has after one with fewer packages or no torch."""
     wheels = packages.wheels if packages else {}
     first = {name: python for python in reversed(settings.pythons) for name in python.names}
@@ -486,8 +491,8 @@ def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[
     have_torch = [candidate for candidate in used if _has_torch(candidate, wheels)]
     lines = []
     for candidate in late:
-        built_on = [other for other in used if other.folders and set(other.folders) < set(candidate.folders)]
-        more = [folder for folder in candidate.folders if not any(folder in other.folders for other in used)]
+        built_on = [earlier for earlier in used if earlier.folders and set(earlier.folders) < set(candidate.folders)]
+        more = [folder for folder in candidate.folders if not any(folder in earlier.folders for earlier in used)]
         more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLER_PACKAGES]
         if not have_torch or (built_on and more):
             before = (built_on or used)[0]
@@ -539,8 +544,8 @@ def _preloaded(inspection: Inspection) -> list[str]:
     return re.split(r"[:\s]+", started_environment(inspection).get("LD_PRELOAD", ""))
 
 
-def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str]) -> bool:
-    """Return whether LD_LIBRARY_PATH leads to this file by a name not in `other`.
+def _is_resolved_anyway(inspection: Inspection, path: str, replaced: Collection[str]) -> bool:
+    """Return whether LD_LIBRARY_PATH leads to this file by a name not in `replaced`.
 
     What the loader answered does not show it: where it is real, it answers with what was preloaded.
     """
@@ -550,21 +555,21 @@ def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str
         return False
     file, library_files = resolve_links(tree.files, path), tree.files.libraries
     resolved_names = [
-        name for name, answer in tree.libraries.resolved.items() if answer.file == file and name not in other
+        name for name, answer in tree.libraries.resolved.items() if answer.file == file and name not in replaced
     ]
-    first = [
+    first_paths = [
         next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in library_files), "") for name in resolved_names
     ]
-    return any(resolve_links(tree.files, path_) == file for path_ in first if path_)
+    return any(resolve_links(tree.files, path_) == file for path_ in first_paths if path_)
 
 
 @pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
 def test_secret(inspection: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
     values = {**inspection.subject.environment, **inspection.subject.labels}
-    named = [name for name, value in values.items() if leftovers.is_secret(name, value)]
+    names = [name for name, value in values.items() if leftovers.is_secret(name, value)]
     steps = [kind for step in inspection.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
-    lines = [*named, *(f"a step of the history ({kind})" for kind in steps)]
+    lines = [*names, *(f"a step of the history ({kind})" for kind in steps)]
     require(
         not lines,
         expected="none",
@@ -579,8 +584,8 @@ def test_secret(inspection: Inspection, require: Requirement) -> None:
 def test_secret_names(inspection: Inspection, require: Requirement) -> None:
     """No variable or label that is called as secrets are has a value, also where that is of no known form."""
     values = {**inspection.subject.environment, **inspection.subject.labels}
-    named = [name for name, value in values.items() if leftovers.named_as_secret(name, value)]
-    unknown = [name for name in named if not leftovers.is_secret(name, values[name])]
+    names = [name for name, value in values.items() if leftovers.named_as_secret(name, value)]
+    unknown = [name for name in names if not leftovers.is_secret(name, values[name])]
     require(
         not unknown,
         expected="none",

@@ -17,29 +17,29 @@ REFUSAL_FIXES = {
 }
 
 
-def select_run(gpus: MeasuredGpus, name: str, min_gpus: int = 1) -> AllReduceRun:
-    """Return an all-reduce by name; skips where there were fewer GPUs than `min_gpus`."""
-    if gpus.count < min_gpus:
-        pytest.skip(f"this all-reduce needs {min_gpus} GPU{'s' * (min_gpus > 1)}: there are {gpus.count}")
-    return gpus.runs[name]
+def too_few_gpus(gpus: MeasuredGpus, needed: int = 1) -> str:
+    """Return why an all-reduce that needs so many GPUs was not run; "" where there are enough."""
+    if gpus.count >= needed:
+        return ""
+    return f"this all-reduce needs {needed} GPU{'s' * (needed > 1)}: there are {gpus.count}"
 
 
-def verdict_on(run: AllReduceRun) -> verdict.Verdict:
+def judge_run(run: AllReduceRun) -> verdict.Verdict:
     """Return the verdict on the log of an all-reduce."""
     return verdict.judge_lines(run.log.splitlines(), verdict.load_wordings())
 
 
-def wrong_in(run: AllReduceRun) -> int:
+def wrong_elements(run: AllReduceRun) -> int:
     """Return the wrong elements of all sizes and processes."""
     return sum(row.wrong for rows in run.rows for row in rows)
 
 
-def complete(run: AllReduceRun) -> bool:
+def is_complete(run: AllReduceRun) -> bool:
     """Return whether every process ended well and reported every size."""
     return bool(run.rows) and len(run.rows) == len(run.codes) and all(code == 0 for code in run.codes)
 
 
-def speeds(run: AllReduceRun) -> str:
+def bandwidths(run: AllReduceRun) -> str:
     """Return the bus bandwidth by size."""
     return ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else "no data"
 
@@ -60,11 +60,13 @@ def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.all-reduce", source=ALL_REDUCE_SOURCE, tier="gpu")
 def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
-    run = select_run(gpus, "default", min_gpus=2)
+    if reason := too_few_gpus(gpus, 2):
+        pytest.skip(reason)
+    run = gpus.runs["default"]
     require(
-        complete(run) and not wrong_in(run),
+        is_complete(run) and not wrong_elements(run),
         expected=f"0 wrong elements on all {gpus.count} GPUs",
-        actual=f"{wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}, by {run.program}",
+        actual=f"{wrong_elements(run)} wrong elements; {bandwidths(run)}; exit codes {run.codes}, by {run.program}",
         fix="look at NCCL's log in the report's facts, and at `dmesg` and `nvidia-smi -q` for errors of the GPUs",
     )
 
@@ -72,7 +74,9 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.peers", source=LOG_SOURCE, tier="gpu", severity="warning")
 def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
-    log_verdict = verdict_on(select_run(gpus, "default", min_gpus=2))
+    if reason := too_few_gpus(gpus, 2):
+        pytest.skip(reason)
+    log_verdict = judge_run(gpus.runs["default"])
     require(
         log_verdict.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",
@@ -86,7 +90,9 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
         pytest.skip(f"the machine has no device of {FABRIC_TITLES[fabric]}: see gpu.plugin and gpu.refusal")
-    log_verdict = verdict_on(select_run(gpus, "two-nodes"))
+    if reason := too_few_gpus(gpus):
+        pytest.skip(reason)
+    log_verdict = judge_run(gpus.runs["two-nodes"])
     require(
         log_verdict.network == VERDICTS[fabric],
         expected=f"channels over {FABRIC_TITLES[fabric]}",
@@ -100,15 +106,18 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
     if not gpus.network.plugin:
         pytest.skip("the loader finds no plugin for libfabric: see plugin.found")
-    run = select_run(gpus, "two-nodes")
-    if gpus.network.device and verdict_on(run).network != VERDICTS["efa"]:
+    if reason := too_few_gpus(gpus):
+        pytest.skip(reason)
+    run = gpus.runs["two-nodes"]
+    if gpus.network.device and judge_run(run).network != VERDICTS["efa"]:
         pytest.skip("the channels do not use EFA: see gpu.network")
     work = plugin_log.plugin_steps(run.log, verdict.load_wordings())
-    over = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
+    without_efa = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
-        work.is_complete and complete(run) and not wrong_in(run),
+        work.is_complete and is_complete(run) and not wrong_elements(run),
         expected="loaded, started, connected to another node over libfabric, 0 wrong elements",
-        actual=f"{work.sentence}; {wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}{over}",
+        actual=f"{work.sentence}; {wrong_elements(run)} wrong elements; {bandwidths(run)}; "
+        f"exit codes {run.codes}{without_efa}",
         fix="look at NCCL's log in the report's facts: it shows which of these steps failed; the checks plugin.* and "
         "libfabric.* of the static tier say what to do",
     )
@@ -121,11 +130,13 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
         pytest.skip("the image allows a fallback: its NCCL_NET names no network")
     if gpus.network.device:
         pytest.skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")
-    run = select_run(gpus, "refusal")
-    log_verdict = verdict_on(run)
+    if reason := too_few_gpus(gpus):
+        pytest.skip(reason)
+    run = gpus.runs["refusal"]
+    log_verdict = judge_run(run)
     require(
         log_verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
         expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
-        actual=f"exit codes {run.codes}; {speeds(run)}; {log_verdict.sentence}",
+        actual=f"exit codes {run.codes}; {bandwidths(run)}; {log_verdict.sentence}",
         fix=REFUSAL_FIXES[fabric],
     )

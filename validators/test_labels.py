@@ -118,7 +118,9 @@ def test_libfabric(inspection: Inspection, require: Requirement) -> None:
 def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = labelled_version(inspection, "rdma-core", brought_by="efa-installer")
-    version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
+    version = package_version(packages, re.compile("libibverbs1?")) or pytest.skip(
+        "no package manager knows of libibverbs"
+    )
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
     require_label(require, label, version, "rdma-core", suffix=r"\D")
 
@@ -137,7 +139,7 @@ def test_aws_ofi_nccl(
     label = labelled_version(inspection, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
     stated = libraries.plugins[path].version if path in libraries.plugins else ""
-    version = stated or (packaged(packages, OFI_PACKAGE) if path.startswith("/opt/amazon/") else "")
+    version = stated or (package_version(packages, OFI_PACKAGE) if path.startswith("/opt/amazon/") else "")
     require_label(
         require, label, version or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl"
     )
@@ -176,10 +178,10 @@ def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: 
     versions = {name: inspection.subject.label(f"component.{name}") for name in REPLACEABLE_SOURCES}
     possible = {f"{name}-{version}" for name, version in versions.items() if version}
     possible |= {"erdma-apt-key"} if versions["erdma-apt"] else set()
-    named = inspection.subject.rehearsal
-    packages_for = [source for source in named if source.startswith(PACKAGED_SOURCES)]
+    declared = inspection.subject.rehearsal
+    packages_for = [source for source in declared if source.startswith(PACKAGED_SOURCES)]
     stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN_SUFFIX)]
-    unknown = [source for source in named if source_id(source) not in possible]
+    unknown = [source for source in declared if source_id(source) not in possible]
     faults = [f"no stand-in is known for {', '.join(unknown)}"] if unknown else []
     if packages_for and packages.dpkg and not stand_ins:
         faults.append(f"no package is of a stand-in for {', '.join(packages_for)}")
@@ -188,7 +190,7 @@ def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: 
     require(
         not faults,
         expected=f"none, or some of {', '.join(sorted(possible))}" if possible else "none",
-        actual="; ".join(faults) or ", ".join(named) or "none",
+        actual="; ".join(faults) or ", ".join(declared) or "none",
         fix=f"build the image with `{COMMAND} build`, which says what it stood in for; leave its labels as they are",
     )
 
@@ -198,7 +200,7 @@ def source_id(source: str) -> str:
     return source.partition("/")[0]
 
 
-def packaged(packages: MeasuredPackages, name: re.Pattern[str]) -> str:
+def package_version(packages: MeasuredPackages, name: re.Pattern[str]) -> str:
     """Return the version of a package, without epoch and the packager's revision.
 
     "" where there is none.

@@ -12,7 +12,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBFABRIC, closure, no_library, resolved_plugin, skip_if_broken
+from validators.in_use import LIBFABRIC, NO_LIBRARY, closure, has_broken_file, no_library, resolved_plugin
 from validators.settings import rdma_core
 from validators.toolruns import summary, tool_run
 
@@ -46,7 +46,8 @@ def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
     library = libraries.resolved[LIBFABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
     missing = missing_in(libraries, library)
-    skip_if_broken(inspection, libraries, LIBFABRIC, *missing)
+    if has_broken_file(inspection, libraries, LIBFABRIC, *missing):
+        pytest.skip(NO_LIBRARY)
     plugins = {
         path for nccl in libraries.nccl if (path := resolved_plugin(inspection, libraries, nccl)) in libraries.plugins
     }
@@ -119,7 +120,7 @@ def test_libfabric_version(
     by_path = {
         path: stated for path, stated in libraries.libfabric.items() if stated and path.startswith("/opt/amazon/efa/")
     }
-    other = {p: version for p, version in by_path.items() if official and not _is_bundled(version, bundled)}
+    foreign = {p: version for p, version in by_path.items() if official and not _is_bundled(version, bundled)}
     verbs = {path: versions.major(version) for path, version in rdma_core(libraries).items()}
     required_core = row.rdma_core if row else None
     older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
@@ -128,7 +129,7 @@ def test_libfabric_version(
     aws_build = f"not the EFA installer's {bundled or 'build by AWS'}"
     stated = [
         f"{path} is libfabric {version}, {aws_build}, with which the plugin was tested"
-        for path, version in other.items()
+        for path, version in foreign.items()
     ]
     stated += [
         f"{path} is of rdma-core {verbs[path]}, older than the EFA installer's {required_core}{_effect(path)}"
@@ -139,13 +140,13 @@ def test_libfabric_version(
         f"rdma-core {required_core} or later" if verbs and required_core else "",
     ]
     require(
-        not other and not older,
+        not foreign and not older,
         expected=f"{' and '.join(filter(None, requirements))}, of the EFA installer {installer}",
         actual="; ".join(stated)
         or ", ".join([*by_path.values(), *(f"rdma-core {major}" for major in dict.fromkeys(verbs.values()))]),
         fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
         "rdma-core with its own"
-        if other
+        if foreign
         else "remove what brings it (the base's MOFED, or the distribution's rdma-core), then run the EFA installer: "
         "an older libefa says less of the device, and the plugin then chooses a slower protocol than other ranks",
     )
@@ -167,7 +168,7 @@ def _effect(path: str) -> str:
 def test_providers(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every provider that libfabric opens as a file of its own can be loaded."""
     provider_paths = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
-    opened = [path for path in provider_paths if opens(inspection, libraries, path)] or pytest.skip(
+    opened = [path for path in provider_paths if is_opened(inspection, libraries, path)] or pytest.skip(
         "libfabric's providers are in it"
     )
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
@@ -186,7 +187,7 @@ def test_providers(inspection: Inspection, files: Files, libraries: Libraries, r
     )
 
 
-def opens(inspection: Inspection, libraries: Libraries, path: str) -> bool:
+def is_opened(inspection: Inspection, libraries: Libraries, path: str) -> bool:
     """Return whether libfabric opens the provider at `path`.
 
     From FI_PROVIDER_PATH, else from the folder beside itself.
@@ -203,6 +204,8 @@ def opens(inspection: Inspection, libraries: Libraries, path: str) -> bool:
 def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
     run = tool_run(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
+    if isinstance(run, str):
+        pytest.skip(run)
     require(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",

@@ -16,7 +16,7 @@ from rdma_images.inspection.inspection import (
 from rdma_images.inspection.measurements import Files, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import BrokenFile, broken
-from validators.in_use import LIBEFA, LIBFABRIC, LIBNCCL, closure, culprits, roots, tried_plugin_names
+from validators.in_use import LIBEFA, LIBFABRIC, LIBNCCL, broken_candidates, closure, roots, tried_plugin_names
 
 MAPPING_SOURCE = (
     "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
@@ -65,7 +65,7 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
     broken_files: dict[str, BrokenFile] = {}
     for name in requested_names(inspection, files, libraries):
-        broken_files |= culprits(inspection, libraries, name)
+        broken_files |= broken_candidates(inspection, libraries, name)
     provider_paths = [
         path for path, driver in opened_providers(files, libraries).items() if driver == inspection.expected.fabric
     ]
@@ -129,7 +129,7 @@ def test_readable(inspection: Inspection, files: Files, libraries: Libraries, re
 @pytest.mark.validator("libraries.load", source=BINDING_SOURCE)
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
-    if any(culprits(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
+    if any(broken_candidates(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
         pytest.skip("a file is no library: see libraries.intact")
     used = [path for path in roots(inspection, files, libraries) if not broken(inspection, path)]
     if not used:
@@ -138,7 +138,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     faults += [c.error for path in used if (c := closure(libraries, path)).error.startswith("not asked")]
     refused = [answer.error for answer in libraries.resolved.values() if answer.file in used and answer.error]
     faults += [error for error in refused if not NOT_FOUND.search(error)]
-    lines = _once(faults)
+    lines = _deduplicate(faults)
     require(
         not lines,
         expected="no word of refusal",
@@ -150,7 +150,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     )
 
 
-def _once(faults: list[str]) -> list[str]:
+def _deduplicate(faults: list[str]) -> list[str]:
     """Return each fault once: versions before the symbols that lack for want of them.
 
     Of several that ask a file for a version, as a link and the library behind it, it is the first.

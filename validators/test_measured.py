@@ -8,7 +8,7 @@ from rdma_images.validate.pytest_plugin import Requirement
 PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
 
-def torch_tells(inspection: Inspection) -> bool:
+def torch_reports(inspection: Inspection) -> bool:
     """Return whether torch.imports has something to say of a torch that could not be imported."""
     packages = inspection.measured.packages
     return packages is not None and any("torch" in folder for folder in packages.wheels.values())
@@ -20,7 +20,7 @@ def test_complete(inspection: Inspection, require: Requirement) -> None:
     measured = inspection.measured
     set_for_python = {n: v for n, v in inspection.subject.environment.items() if n in PYTHON_VARIABLES and v}
     settings = " and ".join(f"{name}={value}" for name, value in set_for_python.items())
-    lost = [name for name in measured.lost if name != "torch" or not torch_tells(inspection)]
+    lost = [name for name in measured.lost if name != "torch" or not torch_reports(inspection)]
     require(
         not lost,
         expected="an answer to every question asked",

@@ -25,8 +25,8 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBNCCL, no_library, skip_if_broken
-from validators.settings import component_versions, faults
+from validators.in_use import LIBNCCL, NO_LIBRARY, has_broken_file, no_library
+from validators.settings import component_versions, known_faults
 
 LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
 WHEEL_SOURCE = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
@@ -59,10 +59,11 @@ def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> boo
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
 def test_found(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
-    skip_if_broken(inspection, libraries, LIBNCCL)
+    if has_broken_file(inspection, libraries, LIBNCCL):
+        pytest.skip(NO_LIBRARY)
     if not libraries.nccl and not uses_gpus(inspection, files, libraries):
         pytest.skip("nothing in the image uses GPUs")
-    nameless = _without_its_name(inspection, files, libraries)
+    nameless = _nameless_nccl(inspection, files, libraries)
     require(
         any(not library.error for library in libraries.nccl.values()) and not nameless,
         expected=f"at least one {LIBNCCL}",
@@ -76,7 +77,7 @@ def test_found(inspection: Inspection, files: Files, libraries: Libraries, requi
     )
 
 
-def _without_its_name(inspection: Inspection, files: Files, libraries: Libraries) -> str:
+def _nameless_nccl(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return a libnccl where none has a name that is asked for; "" where one has."""
     words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     readable = [path for path, library in libraries.nccl.items() if not library.error]
@@ -218,7 +219,7 @@ def test_cuda(
 )
 def test_broken(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
-    faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
+    known_faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
         require, "an NCCL", nccl.version
     )
 
@@ -264,23 +265,27 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
 def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
-    other = second_nccl(libraries, nccl.path)
-    users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(LIBNCCL) == other]
-    users = [path for path in (*users, *libraries.gpu_code) if other and "/torch/lib/" not in path]
+    second = second_nccl(libraries, nccl.path)
+    users = [
+        path for path, closure in libraries.closures.items() if second and closure.libraries.get(LIBNCCL) == second
+    ]
+    users = [path for path in (*users, *libraries.gpu_code) if second and "/torch/lib/" not in path]
     users = [path for path in users if not (CUPY_FOLDER in path and _cupy_opens_wheels(inspection))]
-    banner = libraries.nccl[other].banner if other in libraries.nccl else ""
+    banner = libraries.nccl[second].banner if second in libraries.nccl else ""
     torch_version = libraries.nccl[nccl.path].banner if nccl.path in libraries.nccl else nccl.version
-    signs = ", ".join([*_packages_of_nccl(inspection), *([f"NCCL_VERSION={v}"] if (v := _stated(inspection)) else [])])
+    signs = ", ".join(
+        [*_packages_of_nccl(inspection), *([f"NCCL_VERSION={v}"] if (v := _nccl_version_variable(inspection)) else [])]
+    )
     require(
-        not other,
+        not second,
         expected=f"{nccl.path}, or nothing",
         actual=f"{users[0] if users else 'what loads NCCL without torch'} takes NCCL {banner or 'of another build'} at "
-        f"{other}, not torch's {torch_version}: both can crash"
-        if other
+        f"{second}, not torch's {torch_version}: both can crash"
+        if second
         else answer.file or "nothing: only torch finds its own",
         fix=f"remove the other library{f' ({signs})' if signs else ''}, its ld.so.conf.d entry (then run ldconfig), "
         "or its folder from LD_LIBRARY_PATH",
-        severity="note" if other and not users else None,
+        severity="note" if second and not users else None,
     )
 
 
@@ -297,7 +302,7 @@ def _packages_of_nccl(inspection: Inspection) -> list[str]:
     return [f"{name} {version}" for name, version in version_by_package.items() if name in NCCL_PACKAGES]
 
 
-def _stated(inspection: Inspection) -> str:
+def _nccl_version_variable(inspection: Inspection) -> str:
     """Return what NCCL_VERSION says in the image's environment."""
     return inspection.subject.environment.get("NCCL_VERSION", "")
 
@@ -336,7 +341,8 @@ def _with_version(libraries: Libraries, paths: Iterable[str]) -> str:
 def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """Every library that NCCL needs is found."""
     missing = missing_in(libraries, nccl.path)
-    skip_if_broken(inspection, libraries, *missing)
+    if has_broken_file(inspection, libraries, *missing):
+        pytest.skip(NO_LIBRARY)
     require(
         not missing,
         expected="nothing missing",
@@ -397,7 +403,7 @@ def test_header(libraries: Libraries, nccl: InstalledNccl, require: Requirement)
 @pytest.mark.validator("nccl.environment", source=DECLARED_SOURCE, severity="note")
 def test_environment(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
-    stated = _stated(inspection) or pytest.skip("NCCL_VERSION is not set")
+    stated = _nccl_version_variable(inspection) or pytest.skip("NCCL_VERSION is not set")
     if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(

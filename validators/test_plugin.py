@@ -22,8 +22,8 @@ from rdma_images.inspection.inspection import (
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, loads_nccl, resolved_plugin, skip_if_broken, tried_plugin_names
-from validators.settings import component_versions, faults
+from validators.in_use import NO_LIBRARY, closure, has_broken_file, loads_nccl, resolved_plugin, tried_plugin_names
+from validators.settings import component_versions, known_faults
 
 SEARCH_SOURCE = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOL_SOURCE = (
@@ -70,7 +70,8 @@ class FoundPlugin(NamedTuple):
 @pytest.fixture
 def plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl) -> FoundPlugin:
     """Return the plugin that the loader finds for NCCL; skips where it finds none."""
-    skip_if_broken(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path))
+    if has_broken_file(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path)):
+        pytest.skip(NO_LIBRARY)
     path = resolved_plugin(inspection, libraries, nccl.path)
     if not path or path not in libraries.plugins:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
@@ -83,7 +84,8 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
     names = tried_plugin_names(inspection, libraries, nccl.path)
     if not names:
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
-    skip_if_broken(inspection, libraries, *names)
+    if has_broken_file(inspection, libraries, *names):
+        pytest.skip(NO_LIBRARY)
     path = resolved_plugin(inspection, libraries, nccl.path)
     if path is None and (script := entry_point_choice(inspection)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
@@ -121,12 +123,12 @@ def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, requ
     if drivers & {"mlx5", "irdma", "bnxt_re"}:
         pytest.skip("the image has what InfiniBand or RoCE needs: see verbs.usable")
     erdma = "erdma" in drivers
-    lacks, on = ("", "EFA") if erdma else (" and no liberdma for eRDMA", "EFA or eRDMA")
-    other = "the label of an image for eRDMA" if erdma else "rdma-core with eRDMA's provider"
+    lacks, instances = ("", "EFA") if erdma else (" and no liberdma for eRDMA", "EFA or eRDMA")
+    alternative = "the label of an image for eRDMA" if erdma else "rdma-core with eRDMA's provider"
     require(
         fitting is not None,
-        expected=f"aws-ofi-nccl with libfabric for EFA, or {other}: without them NCCL takes TCP",
-        actual=fitting or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
+        expected=f"aws-ofi-nccl with libfabric for EFA, or {alternative}: without them NCCL takes TCP",
+        actual=fitting or f"no libnccl-net.so for EFA{lacks}: on instances with {instances} NCCL uses TCP sockets",
         fix="run the EFA installer, or install Alibaba's packages for eRDMA; InfiniBand and one node need nothing",
     )
 
@@ -141,8 +143,8 @@ def test_project(
     if fabric == "erdma" and environment.get("NCCL_NET", "").upper() == "IB":
         pytest.skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
     stranger = fabric == "efa" and not any(name.startswith("libfabric.so") for name in library.needed)
-    named = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
-    if not library.project and (not stranger or library.error or named):
+    is_path = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
+    if not library.project and (not stranger or library.error or is_path):
         pytest.skip(f"{path} does not say whose plugin it is")
     actual = f"{path}, which NCCL opens, is {library.project}"
     if library.project not in FABRIC_PLUGINS[fabric]:
@@ -182,7 +184,9 @@ def test_newest(libraries: Libraries, plugin: FoundPlugin, require: Requirement)
 def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin.library.version, "nccl": nccl.version}
-    version_faults = faults(inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
+    version_faults = known_faults(
+        inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep"
+    )
     version_faults.require_none(require, "versions", plugin.library.version or "this plugin")
 
 
@@ -196,15 +200,15 @@ def test_reopened(
 ) -> None:
     """An NCCL that forgets NCCL_NET_PLUGIN with its last communicator finds the same plugin by the default name."""
     environment = started_environment(inspection)
-    named = environment.get("NCCL_NET_PLUGIN") or pytest.skip("NCCL_NET_PLUGIN is not set")
+    value = environment.get("NCCL_NET_PLUGIN") or pytest.skip("NCCL_NET_PLUGIN is not set")
     if environment.get("NCCL_NET_PLUGIN_REF_COUNT", "0") != "0":
         pytest.skip("NCCL_NET_PLUGIN_REF_COUNT has NCCL keep the plugin")
     if not versions.at_least(nccl.version, FORGETFUL_SINCE) or versions.at_least(nccl.version, REMEMBERS_SINCE):
         pytest.skip(f"NCCL {nccl.version} keeps the plugin or its name")
     answer = libraries.resolved[DEFAULT_PLUGIN]
     by_default = answer.file if not answer.error or answer.file == plugin.path else ""
-    after = f"takes {by_default}" if by_default else f"finds no {DEFAULT_PLUGIN}, and takes TCP"
-    forgotten = f"NCCL {nccl.version} forgets NCCL_NET_PLUGIN={named} with its last communicator: the next {after}"
+    outcome = f"takes {by_default}" if by_default else f"finds no {DEFAULT_PLUGIN}, and takes TCP"
+    forgotten = f"NCCL {nccl.version} forgets NCCL_NET_PLUGIN={value} with its last communicator: the next {outcome}"
     require(
         by_default == plugin.path,
         expected=f"{plugin.path} by the name {DEFAULT_PLUGIN}, too",
@@ -272,8 +276,8 @@ def test_tuner(
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
     accepted = libraries.nccl[nccl.path].looks_for.get(TUNER, [])
     offered = plugin.library.exports.get(TUNER, [])
-    named = _named(inspection, libraries)
-    offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
+    named_file = _named_tuner(inspection, libraries)
+    offered = libraries.plugins[named_file].exports.get(TUNER, []) if named_file else offered
     separate = [
         p for p, plugin_file in libraries.plugins.items() if set(accepted) & set(plugin_file.exports.get(TUNER, []))
     ]
@@ -281,7 +285,7 @@ def test_tuner(
     bundled = [path for path in separate if base_name(path) == TUNER_IN_PLUGIN and not offered and not tuner]
     if not offered and not bundled:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
-    refusal = next(iter(libraries.closures[named].faults), "") if named in libraries.closures else ""
+    refusal = next(iter(libraries.closures[named_file].faults), "") if named_file in libraries.closures else ""
     require(
         not refusal,
         expected="a tuner that the loader opens, with every symbol bound",
@@ -298,13 +302,13 @@ def test_tuner(
     require(
         takes,
         expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl.version} looks for no tuner",
-        actual=f"the tuner of {named or plugin.path} is v{', v'.join(map(str, offered))}: "
+        actual=f"the tuner of {named_file or plugin.path} is v{', v'.join(map(str, offered))}: "
         f"NCCL {nccl.version} {'takes' if takes else 'does not take'} it",
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
 
 
-def _named(inspection: Inspection, libraries: Libraries) -> str:
+def _named_tuner(inspection: Inspection, libraries: Libraries) -> str:
     """Return the file of the tuner that NCCL_TUNER_PLUGIN names; "" for none."""
     word = started_environment(inspection).get("NCCL_TUNER_PLUGIN", "")
     names = [word, f"libnccl-tuner-{word}.so"] if word else []
@@ -320,7 +324,8 @@ def test_opens(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
     if inspection.expected.fabric:
         pytest.skip("see chain.holds")
     path = resolved_plugin(inspection, libraries, nccl.path) or pytest.skip("NCCL finds no network plugin")
-    skip_if_broken(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path))
+    if has_broken_file(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path)):
+        pytest.skip(NO_LIBRARY)
     missing = missing_in(libraries, path)
     refusals = [explain_refusal(fault) for fault in closure(libraries, path).faults]
     why = f"it finds no {describe_missing_libraries(inspection, missing)}" if missing else "; ".join(refusals[:1])
@@ -341,16 +346,16 @@ def test_others(inspection: Inspection, libraries: Libraries, require: Requireme
     unasked = [name for variable, name in DEFAULT_NAMES.items() if not environment.get(variable)]
     answers = {name: libraries.resolved[name].file for name in unasked if name in libraries.resolved}
     ofi_plugins = [path for path, library in libraries.plugins.items() if library.project == "aws-ofi-nccl"]
-    others = [file for file in answers.values() if file and file not in ofi_plugins and not broken(inspection, file)]
+    strangers = [file for file in answers.values() if file and file not in ofi_plugins and not broken(inspection, file)]
     require(
-        not others,
+        not strangers,
         expected="the plugin's own tuner, and no profiler that nobody asked for",
         actual="; ".join(
             f"NCCL opens {file} without being asked, by its name: it is not aws-ofi-nccl's, and may fail"
-            for file in others
+            for file in strangers
         )
         or "no other",
-        fix=f"remove {', '.join(others)}, or give it a name of its own, which the job that wants it says in "
+        fix=f"remove {', '.join(strangers)}, or give it a name of its own, which the job that wants it says in "
         "NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN",
     )
 

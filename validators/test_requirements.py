@@ -36,26 +36,28 @@ def test_requires(
     failures = defaultdict(list)
     for failure, cause in explained_failures(inspection):
         failures[cause].append(failure)
-    others = packages_for_another_cuda(inspection, packages, libraries)
-    others += [fault for wheels in packages.wheels.values() for fault in _for_another_jaxlib(wheels)]
-    others += _wheels_for_two_cudas(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
+    foreign = packages_for_another_cuda(inspection, packages, libraries)
+    foreign += [fault for wheels in packages.wheels.values() for fault in _for_another_jaxlib(wheels)]
+    foreign += (
+        _wheels_for_two_cudas(packages) if inspection.measured.torch is None else []
+    )  # torch.cuda tells of others
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
         name, version = jax[0]
-        others.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
+        foreign.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
     serious = [*failures, *(fault for fault in unmet if fault.severity == "warning" and fault not in failures)]
-    shown = serious if serious or others else unmet
+    shown = serious if serious or foreign else unmet
     effects = [f"{group[0].package}: {group[0].words}" for group in failures.values()] + _failed_modules(inspection)
-    lines = [*(_sentence(fault, failures.get(fault, ())) for fault in shown), *others]
+    lines = [*(_sentence(fault, failures.get(fault, ())) for fault in shown), *foreign]
     require(
-        not shown and not others,
+        not shown and not foreign,
         expected="packages whose requirements are met, and which are for one CUDA",
         actual="; ".join([*lines[:MAX_SHOWN], *effects[:MAX_SHOWN]]) or "they are",
-        fix=_fix(shown, bool(others)),
+        fix=_fix(shown, bool(foreign)),
         severity="error"
-        if effects or _cannot_be_imported(inspection, others)
+        if effects or _cannot_be_imported(inspection, foreign)
         else None
-        if serious or others
+        if serious or foreign
         else "note",
     )
 
@@ -87,11 +89,11 @@ def _failed_modules(inspection: Inspection) -> list[str]:
     return [explain_module(path, fault, torch.version) for path, fault in faults.items() if path not in elsewhere][:1]
 
 
-def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
-    """Return what to install; `others` where a package is for another CUDA, too."""
+def _fix(unmet: Sequence[UnmetRequirement], has_foreign: bool) -> str:
+    """Return what to install; `has_foreign` where a package is for another CUDA, too."""
     specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.of_framework})
     fixes = [f"pip install {' '.join(specifications)}"] if specifications else []
-    return "; ".join([*fixes, TOGETHER_FIX] if others or any(fault.of_framework for fault in unmet) else fixes)
+    return "; ".join([*fixes, TOGETHER_FIX] if has_foreign or any(fault.of_framework for fault in unmet) else fixes)
 
 
 def _for_another_jaxlib(wheels: Mapping[str, str]) -> list[str]:

@@ -3,11 +3,13 @@
 import pytest
 
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.validate.probes.tools import TRAIN
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.toolruns import summary
 
 TOOLKIT = "sagemaker-training"
+NO_PACKAGES = "no packages were read"
 TRAIN_SOURCE = (
     "Amazon SageMaker's developer guide, How Amazon SageMaker runs your training image: the command is `train`"
 )
@@ -17,14 +19,8 @@ TOOLKIT_SOURCE = (
 )
 
 
-def toolkits(inspection: Inspection) -> list[str]:
-    """Return each installed toolkit: version and folder.
-
-    Skips where the packages were not read.
-    """
-    packages = inspection.measured.packages or pytest.skip(
-        inspection.measured.missing.get("packages", "no packages were read")
-    )
+def toolkits(packages: MeasuredPackages) -> list[str]:
+    """Return each installed toolkit: version and folder."""
     return [
         f"{TOOLKIT} {versions[TOOLKIT]} in {folder}"
         for folder, versions in packages.wheels.items()
@@ -37,7 +33,8 @@ def test_train(inspection: Inspection, require: Requirement) -> None:
     """The command that SageMaker starts can be started."""
     if not (inspection.expected.target or inspection.subject.label("target") or "").startswith("sagemaker-"):
         pytest.skip("the image is not for SageMaker")
-    if toolkits(inspection):
+    packages = inspection.measured.packages or pytest.skip(inspection.measured.missing.get("packages", NO_PACKAGES))
+    if toolkits(packages):
         pytest.skip("it may be the toolkit's: see sagemaker.toolkit")
     runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", "train was not run"))
     run = runs.get(TRAIN)
@@ -53,7 +50,8 @@ def test_train(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("sagemaker.toolkit", source=TOOLKIT_SOURCE, severity="warning", fabric="efa")
 def test_toolkit(inspection: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
-    lines = toolkits(inspection)
+    packages = inspection.measured.packages or pytest.skip(inspection.measured.missing.get("packages", NO_PACKAGES))
+    lines = toolkits(packages)
     require(
         not lines,
         expected="none: when a job starts, it sets NCCL_PROTO, which switches the plugin's tuner off, and others",

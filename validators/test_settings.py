@@ -8,7 +8,7 @@ from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import AssignedVariable, Settings
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import VariableFinding, find_variables, in_files, variables
+from validators.settings import NO_NCCL, VariableFinding, concerns_nccl, file_variables, find_variables, variable_facts
 
 FILE_SOURCE = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 FORM_SOURCE = (
@@ -26,7 +26,7 @@ INTERACTIVE_FILE = re.compile(r"/etc/bash\.bashrc|/etc/bashrc|.*/\.(?:bash|zsh)r
 VERBATIM_READERS = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
-def lines(findings: list[VariableFinding]) -> str:
+def places(findings: list[VariableFinding]) -> str:
     """Return the lines of files to change."""
     return ", ".join(dict.fromkeys(finding.where for finding in findings))
 
@@ -34,25 +34,29 @@ def lines(findings: list[VariableFinding]) -> str:
 @pytest.mark.validator("settings.harmful", source=FILE_SOURCE)
 def test_harmful(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric or the GPUs away."""
-    findings = find_variables(inspection, "harmful", in_files(inspection))
+    if not concerns_nccl(inspection):
+        pytest.skip(NO_NCCL)
+    findings = find_variables(inspection, "harmful", file_variables(inspection))
     require(
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
         actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
-        fix=f"remove {lines(findings)}",
+        fix=f"remove {places(findings)}",
     )
 
 
 @pytest.mark.validator("settings.slow", source=FILE_SOURCE, severity="warning")
 def test_slow(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, keeps a job from it in some places, or is not needed."""
-    slow = find_variables(inspection, "slow", in_files(inspection))
-    findings = [*slow, *find_variables(inspection, "obsolete", in_files(inspection))]
+    if not concerns_nccl(inspection):
+        pytest.skip(NO_NCCL)
+    slow = find_variables(inspection, "slow", file_variables(inspection))
+    findings = [*slow, *find_variables(inspection, "obsolete", file_variables(inspection))]
     require(
         not findings,
         expected="no variable that makes the fabric slower, keeps a job from it in some places, or is not needed",
         actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
-        fix=f"remove {lines(findings)}",
+        fix=f"remove {places(findings)}",
         severity="note" if findings and not slow else None,
     )
 
@@ -60,24 +64,26 @@ def test_slow(inspection: Inspection, settings: Settings, require: Requirement) 
 @pytest.mark.validator("settings.launchers", source=LAUNCHER_SOURCE, severity="warning")
 def test_launchers(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No script that may start a job hands it another network than the fabric's."""
+    if not concerns_nccl(inspection):
+        pytest.skip(NO_NCCL)
     findings = [
         item
-        for item in find_variables(inspection, "harmful", in_files(inspection, launchers=True))
+        for item in find_variables(inspection, "harmful", file_variables(inspection, launchers=True))
         if item.name in NETWORK_VARIABLES
     ]
-    read = {item.file for item in settings.assigned if item.reader == "launcher"}
+    scripts = {item.file for item in settings.assigned if item.reader == "launcher"}
     require(
         not findings,
         expected=f"none of {', '.join(NETWORK_VARIABLES)} that takes the fabric away",
-        actual="; ".join(map(str, findings)) or f"none in {len(read)} scripts that set variables",
-        fix=f"remove {lines(findings)}, or start the job with another script",
+        actual="; ".join(map(str, findings)) or f"none in {len(scripts)} scripts that set variables",
+        fix=f"remove {places(findings)}, or start the job with another script",
     )
 
 
 @pytest.mark.validator("settings.readable", source=FORM_SOURCE, severity="warning")
 def test_readable(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf, libfabric.conf and of an interactive shell sets a variable that a job reads."""
-    variable_table = variables()
+    variable_table = variable_facts()
     harmful = {finding.where for finding in _harmful(inspection)}
     fixes: dict[str, str] = {}
     for setting in (setting for setting in settings.assigned if setting.reader != "launcher"):
@@ -105,7 +111,7 @@ def test_readable(inspection: Inspection, settings: Settings, require: Requireme
 
 def _harmful(inspection: Inspection) -> list[VariableFinding]:
     """Return the lines that settings.harmful names, of an image for a fabric."""
-    return find_variables(inspection, "harmful", in_files(inspection)) if inspection.expected.fabric else []
+    return find_variables(inspection, "harmful", file_variables(inspection)) if inspection.expected.fabric else []
 
 
 def _is_set_for_jobs(inspection: Inspection, setting: AssignedVariable) -> bool:

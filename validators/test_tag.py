@@ -42,7 +42,7 @@ def versions_in_tag(ref: str) -> dict[str, str]:
     return versions_
 
 
-def measured_in(inspection: Inspection) -> dict[str, str]:
+def measured_versions(inspection: Inspection) -> dict[str, str]:
     """Return the image's versions by component; "" where none, or a stand-in's, is known."""
     torch, packages = inspection.measured.torch, inspection.measured.packages
     system, tree = inspection.measured.system, inspection.measured.tree
@@ -64,15 +64,15 @@ def measured_in(inspection: Inspection) -> dict[str, str]:
 @pytest.mark.validator("label.tag", source=TAG_SOURCE)
 def test_tag(inspection: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
-    stated, measured = versions_in_tag(inspection.subject.ref), measured_in(inspection)
+    stated, measured = versions_in_tag(inspection.subject.ref), measured_versions(inspection)
     compared = {component: version for component, version in stated.items() if measured.get(component)}
     if not compared:
         pytest.skip("the tag names no version that was measured, beside NCCL's")
-    other = {c: v for c, v in compared.items() if measured[c] != v and not measured[c].startswith(f"{v}.")}
+    differing = {c: v for c, v in compared.items() if measured[c] != v and not measured[c].startswith(f"{v}.")}
     require(
-        not other,
+        not differing,
         expected=", ".join(f"{component} {measured[component]}" for component in compared),
-        actual=", ".join(f"{component} {version}" for component, version in (other or compared).items())
+        actual=", ".join(f"{component} {version}" for component, version in (differing or compared).items())
         + f" in {inspection.subject.ref}",
         fix="tag the image with what is in it",
     )

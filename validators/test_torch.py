@@ -24,7 +24,7 @@ from validators.in_use import (
     without_alternatives,
 )
 from validators.python_packages import without_reported
-from validators.settings import component_versions, faults, with_others
+from validators.settings import component_versions, known_faults, shorten_names
 
 LOADER_SOURCE = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 UNDEFINED_IN_NCCL = re.compile(r"undefined symbol: (nccl\w*)")
@@ -53,7 +53,7 @@ def _calls(libraries: Libraries, undefined: list[str]) -> str:
     file = linked_nccl(libraries)
     library = libraries.nccl.get(file)
     nccl = f"NCCL {library.version} at {file}" if library else "the NCCL that it gets"
-    return f"torch calls {with_others(names)}, which {nccl} does not have" if names else ""
+    return f"torch calls {shorten_names(names)}, which {nccl} does not have" if names else ""
 
 
 def other_nccl(libraries: Libraries) -> str:
@@ -73,7 +73,7 @@ def test_closure(inspection: Inspection, libraries: Libraries, require: Requirem
     """Every library that torch needs is found, with what it calls of NCCL."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
-    other = other_nccl(libraries) if undefined and not missing else ""
+    stray = other_nccl(libraries) if undefined and not missing else ""
     actual = (
         f"torch cannot be imported: it finds no {describe_missing_libraries(inspection, missing)}"
         if missing
@@ -83,8 +83,8 @@ def test_closure(inspection: Inspection, libraries: Libraries, require: Requirem
         not actual,
         expected="nothing missing but the driver's libcuda.so.1",
         actual=actual or f"complete for {len(paths)} libraries",
-        fix=f"take {other} out of LD_PRELOAD, or its folder out of LD_LIBRARY_PATH: torch then gets its wheel's"
-        if other
+        fix=f"take {stray} out of LD_PRELOAD, or its folder out of LD_LIBRARY_PATH: torch then gets its wheel's"
+        if stray
         else "install the wheels that torch requires (pip check names them)"
         + (f": {', '.join(missing)}" if missing else ", its NCCL last"),
     )
@@ -126,8 +126,8 @@ def _stray_library(libraries: Libraries, why: str) -> str:
     """Return the file outside of wheels that torch gets and lacks a symbol; "" for none."""
     match = UNDEFINED_VERSION.search(why)
     files = [libraries.closures[path].libraries for path in torch_libraries(libraries)] if match else []
-    taken = [names[match[1]] for names in files if match and match[1] in names]
-    return next((file for file in taken if "-packages/" not in file), "")
+    paths = [names[match[1]] for names in files if match and match[1] in names]
+    return next((file for file in paths if "-packages/" not in file), "")
 
 
 @pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the wheels' names", severity="warning")
@@ -180,4 +180,4 @@ def test_broken(inspection: Inspection, require: Requirement) -> None:
     """The torch that is installed is no version that is known to fail between nodes."""
     versions = component_versions(inspection)
     torch = versions.get("torch") or pytest.skip("no wheel of torch is installed")
-    faults(inspection, versions, "torch").require_none(require, "a torch", torch)
+    known_faults(inspection, versions, "torch").require_none(require, "a torch", torch)

@@ -88,8 +88,8 @@ NIXL_FIX = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfab
 
 def transports(inspection: Inspection, files: Files) -> list[str]:
     """Return the libraries that open the image's network by themselves."""
-    named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
-    unlinked = [path for path in named if not files.libraries[path].target]
+    paths = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
+    unlinked = [path for path in paths if not files.libraries[path].target]
     idle = (
         *(() if inspection.expected.fabric == "efa" else (NVSHMEM_LIBFABRIC,)),
         *((UCX_MLX5,) if inspection.expected.fabric else ()),
@@ -292,20 +292,23 @@ def test_own(
                     lib_folder(file)
                 )
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
-                for other in another_nvshmem(files, wheel.split()[1]):
-                    by_path[f"{_stem(path)} takes {wheel}, and {other} is another: ranks never meet"] = lib_folder(
-                        other
+                for foreign in foreign_nvshmem(files, wheel.split()[1]):
+                    by_path[f"{_stem(path)} takes {wheel}, and {foreign} is another: ranks never meet"] = lib_folder(
+                        foreign
                     )
     folders = ", ".join(dict.fromkeys(by_path.values()))
     copies_fix = (
         f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     )
-    two = two_ucx(libraries, transport_paths)
-    fixes = [*([f"{copies_fix}and the device's side disagree"] if by_path else []), *([ONE_UCX_FIX] if two else [])]
+    conflicts = conflicting_ucx(libraries, transport_paths)
+    fixes = [
+        *([f"{copies_fix}and the device's side disagree"] if by_path else []),
+        *([ONE_UCX_FIX] if conflicts else []),
+    ]
     require(
-        not by_path and not two,
+        not by_path and not conflicts,
         expected="the libraries that each brings, and one UCX in a process",
-        actual="; ".join([*by_path, *two]) or "they do",
+        actual="; ".join([*by_path, *conflicts]) or "they do",
         fix="; ".join(fixes),
     )
 
@@ -320,26 +323,26 @@ def _unmangled(path: str) -> str:
     return _stem(path).partition("-")[0]
 
 
-def another_nvshmem(files: Files, version: str) -> list[str]:
+def foreign_nvshmem(files: Files, version: str) -> list[str]:
     """Return the files of NVSHMEM's host library that are of another version."""
-    named = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
-    return [path for path, match in named.items() if match and match.group(1) != version]
+    matches = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
+    return [path for path, match in matches.items() if match and match.group(1) != version]
 
 
-def two_ucx(libraries: Libraries, transport_paths: Iterable[str]) -> list[str]:
+def conflicting_ucx(libraries: Libraries, transport_paths: Iterable[str]) -> list[str]:
     """Return which of the transports take another UCX than torch or NVSHMEM.
 
     They are opened in one process.
     """
     nvshmem = [path for path in libraries.closures if base_name(path).startswith(NVSHMEM_UCX)]
-    others = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
+    paths_by_user = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
     lines = []
     for path in sorted(transport_paths):
         paths = ucx_files(libraries, [path])
-        for user, files in others.items():
-            if paths and (other := ucx_files(libraries, files) - paths):
+        for user, files in paths_by_user.items():
+            if paths and (foreign := ucx_files(libraries, files) - paths):
                 lines.append(
-                    f"{path} takes {', '.join(sorted(paths))}, and {user} another UCX, {', '.join(sorted(other))}: "
+                    f"{path} takes {', '.join(sorted(paths))}, and {user} another UCX, {', '.join(sorted(foreign))}: "
                     "they can hang"
                 )
     return lines
@@ -351,7 +354,7 @@ def ucx_files(libraries: Libraries, paths: Iterable[str]) -> set[str]:
     return {file for file in files if base_name(file).startswith("libucp")}
 
 
-def copies(files: Files) -> list[list[str]]:
+def repeated_modules(files: Files) -> list[list[str]]:
     """Return the UCX modules that a wheel has under several names, those for verbs first.
 
     Links do not count.
@@ -397,7 +400,7 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
         faults[f"UCX at {path} has no libuct_ib.so beside it, and takes TCP instead of InfiniBand, EFA or eRDMA"] = (
             UCX_VERBS_FIX
         )
-    if ucx and (repeated := copies(files)):
+    if ucx and (repeated := repeated_modules(files)):
         first, *others = repeated[0]
         more = f", and so are {len(repeated) - 1} other modules" if len(repeated) > 1 else ""
         problem = f"{first} and {', '.join(map(base_name, others))} are copies and no links{more}: UCX can load two"

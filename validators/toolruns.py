@@ -1,23 +1,21 @@
 """Judge a run of one of the fabric's tools."""
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection, missing_in
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.inspection.values import ToolRun
 
 
-def tool_run(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
-    """Return the run of `command`; skips where none was run, or where a library was missing.
+def tool_run(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun | str:
+    """Return the run of `command`, or why it is not judged.
 
-    That is reported by the check `reported_by`.
+    That is where none was run, or where a library was missing, which the check `reported_by` tells.
     """
     tool = command.partition(" ")[0]
-    runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", f"{tool} was not run"))
-    run = runs[command]
-    if run.path and run.rc == 127 and missing_in(libraries, run.path):
-        pytest.skip(f"it lacks a library: see {reported_by}")
-    return run
+    if not inspection.measured.tools:
+        return inspection.measured.missing.get("tools", f"{tool} was not run")
+    run = inspection.measured.tools[command]
+    lacks_library = run.path and run.rc == 127 and missing_in(libraries, run.path)
+    return f"it lacks a library: see {reported_by}" if lacks_library else run
 
 
 def summary(run: ToolRun) -> str:

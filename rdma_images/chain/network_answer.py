@@ -99,11 +99,11 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
         prefix = f"{prefix}without a fabric " if instance else "Without a fabric "
     if broken:
         outcome = broken.leads_to or _outcome_by_nccl_net(inspection)
-        would = "would stop with an error" if outcome == "end" else "would use TCP sockets"
-        answer = f"{prefix}{library} {would}: {broken.fault}"
+        effect = "would stop with an error" if outcome == "end" else "would use TCP sockets"
+        answer = f"{prefix}{library} {effect}: {broken.fault}"
     elif unmeasured:
-        start = f"{prefix}it" if prefix else "It"
-        outcome, answer = "unknown", f"{start} cannot be said what {library} would use: {unmeasured.unknown}"
+        subject = f"{prefix}it" if prefix else "It"
+        outcome, answer = "unknown", f"{subject} cannot be said what {library} would use: {unmeasured.unknown}"
     elif fabric == "none":
         outcome, answer = "tcp", f"{prefix}{library} would use TCP sockets: {reached_links[-1].value}"
     else:
@@ -116,20 +116,20 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
             "instance": instance,
             "outcome": outcome,
             "answer": plain(name_subject(answer, ref)),
-            "links": [_name_subject(link, ref) for link in reached_links],
+            "links": [
+                link.model_copy(
+                    update={"fault": name_subject(link.fault, ref), "unknown": name_subject(link.unknown, ref)}
+                )
+                for link in reached_links
+            ],
         }
     )
 
 
-def _name_subject(link: Link, ref: str) -> Link:
-    """Return a link whose sentences name what is at `ref`."""
-    return link.model_copy(update={name: name_subject(getattr(link, name), ref) for name in ("fault", "unknown")})
-
-
 def _describe_path(steps: list[Link]) -> str:
     """Return the libraries from NCCL to the device, and whether any of them was run."""
-    unrun = "" if any(link.how == "executed" for link in steps) else " (read, not run)"
-    return f"{' → '.join(link.value for link in steps)}{unrun}"
+    suffix = "" if any(link.how == "executed" for link in steps) else " (read, not run)"
+    return f"{' → '.join(link.value for link in steps)}{suffix}"
 
 
 def _outcome_by_nccl_net(inspection: Inspection) -> Outcome:

@@ -42,9 +42,9 @@ def _topology(inspection: Inspection, libraries: Libraries, plugin: PluginFile |
     "" where neither is known.
     """
     environment, settings = nccl_environment(inspection), inspection.measured.settings
-    if named := environment.get(TOPOLOGY_VARIABLE, ""):
-        fault = TOPOLOGY_FAULTS["absent"] if settings and named in settings.absent else ""
-        return f"{TOPOLOGY_VARIABLE}={named} {fault}".rstrip()
+    if named_file := environment.get(TOPOLOGY_VARIABLE, ""):
+        fault = TOPOLOGY_FAULTS["absent"] if settings and named_file in settings.absent else ""
+        return f"{TOPOLOGY_VARIABLE}={named_file} {fault}".rstrip()
     files = plugin.topologies if plugin and instance else []
     file = next((file for file in files if _words(instance).startswith(_words(file))), "")
     fault = TOPOLOGY_FAULTS.get(libraries.topologies.get(file, ""), "")

@@ -125,7 +125,7 @@ def _dangling(
     """Yield what `key` of rows in `file` names and `other_file` lacks."""
     known_rows = getattr(other_file, other_rows)
     first_rows = {getattr(row, key): name for name, row in reversed(list(rows_by_name.items()))}
-    for other, name in first_rows.items():
-        if other is not None and other not in known_rows:
-            fault = f"{file.where(rows, name, key)}: {key} {other!r} has no row in {other_file.where(other_rows)}"
-            yield f"{fault}\n{suggestion(other, known_rows)}"
+    for value, name in first_rows.items():
+        if value is not None and value not in known_rows:
+            fault = f"{file.where(rows, name, key)}: {key} {value!r} has no row in {other_file.where(other_rows)}"
+            yield f"{fault}\n{suggestion(value, known_rows)}"

@@ -62,14 +62,8 @@ class Chain(MeasuredValue):
     @property
     def evidence(self) -> str:
         """Return the links by their evidence: which were run, and which only read."""
-        links_by_evidence = {how: [link for link in self.links if link.how == how] for how in EVIDENCE_CLAUSES}
-        parts = [
-            f"{EVIDENCE_CLAUSES[how]}: {', '.join(map(_reach, links))}"
-            for how, links in links_by_evidence.items()
-            if links
-        ]
+        parts = []
+        for how, clause in EVIDENCE_CLAUSES.items():
+            names = [f"{link.name} ({link.note})" if link.note else link.name for link in self.links if link.how == how]
+            parts += [f"{clause}: {', '.join(names)}"] if names else []
         return "; ".join(parts)
-
-
-def _reach(link: Link) -> str:
-    return f"{link.name} ({link.note})" if link.note else link.name

@@ -132,8 +132,8 @@ def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> 
     readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
     path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
     if not path:
-        other = next((base_name(path) for name in names for path in readable if _is_another_release(path, name)), "")
-        return ", ".join(names) + (f" (the image has {other})" if other else "")
+        similar = next((base_name(path) for name in names for path in readable if _is_another_release(path, name)), "")
+        return ", ".join(names) + (f" (the image has {similar})" if similar else "")
     library, folder = "it" if len(names) == 1 else base_name(path), posixpath.dirname(path)
     settings = inspection.measured.settings
     listed = settings.loader_folders.get(folder, "") if settings else ""

@@ -170,8 +170,8 @@ def first_line(text: str, max_length: int) -> str:
                 return _short(part, max_length - len(_and_more(remaining))) + _and_more(remaining)
             clause, colon, _ = part.partition(", ")
             full_line = f"{line}; {clause}" if colon and ": " in clause and not remaining else ""
-            named = f"{line}; and {subject}" if not remaining and (subject := _subject(part)) not in line else ""
-            short_enough = [text for text in (full_line, named) if text and len(text) <= max_length]
+            with_subject = f"{line}; and {subject}" if not remaining and (subject := _subject(part)) not in line else ""
+            short_enough = [text for text in (full_line, with_subject) if text and len(text) <= max_length]
             return short_enough[0] if short_enough else f"{line}{_and_more(remaining + 1)}"
         line = candidate
     return line

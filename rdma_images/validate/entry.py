@@ -39,10 +39,10 @@ def measure(
     api: Any = client.api
     try:
         config = api.inspect_image(image_config.digest).get("Config") or {}
-        words = config.get("Entrypoint") or []
-        if not words:
+        entry_point = config.get("Entrypoint") or []
+        if not entry_point:
             return EntryPointChanges()
-        with container.entry_container(client, image_config.digest, command(words), box) as container_:
+        with container.entry_container(client, image_config.digest, command(entry_point), box) as container_:
             line = docker_command.command_line("start", "--attach", str(container_.id))
             rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
     except DockerException as error:

@@ -52,11 +52,13 @@ class LayerContent:
         if not member.isfile():
             return
         self.unpacked += member.size
-        category = _category(_path(member))
+        path = _path(member)
+        # CUDA's wheels share a folder, and are distinguished by their files.
+        category = path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
         if category in self.bytes_by_category or len(self.bytes_by_category) < MAX_CATEGORIES:
             self.bytes_by_category[category] = self.bytes_by_category.get(category, 0) + member.size
         tree.note_leftover(
-            rootfs.RootEntry(_path(member), member.mode, member.size, ""),
+            rootfs.RootEntry(path, member.mode, member.size, ""),
             self.leftovers,
             lambda _: _start(archive, member),
         )
@@ -214,18 +216,10 @@ def _path(member: tarfile.TarInfo) -> str:
     return "/" + member.name.removeprefix("./").lstrip("/")
 
 
-def _category(path: str) -> str:
-    """Return the place that a file counts for.
-
-    CUDA's wheels share a folder, and are distinguished by their files.
-    """
-    return path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
-
-
 def _cache_file(digest: str) -> Path:
     """Return where the content of a layer is kept: what was looked for is part of the name."""
     probes = [PROBES_FOLDER / name for name in ("leftovers.py", "tree.py")]
-    readers = [*probes, *(Path(str(module.__file__)) for module in (stream, stream)), Path(__file__)]
+    readers = [*probes, Path(str(stream.__file__)), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 

@@ -92,17 +92,17 @@ def save(engine: Engine, image_config: ImageConfig, measured: Measured, request:
         return
     is_exact = measured.tree and user_files and is_separable(measured.tree.files)
     has_users_programs = any(map(_is_users, image_config.environment.get("PATH", "").split(":")))
-    below = Measured() if has_users_programs else measured
+    reusable = Measured() if has_users_programs else measured
     earlier = EarlierMeasurement(
         torch=torch,
         tree=measured.tree if is_exact else None,
         user_files=user_files if is_exact else None,
         request=dict(request) if request and measured.network else None,
         network=measured.network,
-        packages=below.packages,
-        imports=below.imports,
-        contents=below.contents,
-        tools=below.tools,
+        packages=reusable.packages,
+        imports=reusable.imports,
+        contents=reusable.contents,
+        tools=reusable.tools,
     )
     atomic.write(_file(image_config), earlier.model_dump_json())
 
@@ -120,7 +120,7 @@ def is_harmless(member: tarfile.TarInfo, searched: Sequence[str]) -> bool:
     if len(parts) == 1:
         return member.isdir() and member.mode & 0o005 == 0o005
     path = "/" + "/".join(parts)
-    overlaps = any(_is_below(path, other) or _is_below(other, path) for other in searched)
+    overlaps = any(_is_below(path, searched_path) or _is_below(searched_path, path) for searched_path in searched)
     return not overlaps and not parts[-1].startswith(WHITEOUT) and not tree.concerns_fabric(path)
 
 

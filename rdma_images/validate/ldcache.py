@@ -82,8 +82,8 @@ class ComputedLoader:
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH."""
-        without = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine, self.program)
-        return {name: without.find(name) for name in names}
+        loader = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine, self.program)
+        return {name: loader.find(name) for name in names}
 
     def find(self, name: str, requiring_file: str = "") -> str:
         """Return the file that the loader takes for `name`; "" for none.

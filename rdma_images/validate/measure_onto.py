@@ -134,7 +134,7 @@ def _library_path_folders(image_config: ImageConfig) -> list[str]:
 
 def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:
     """Return the folders with a fabric's library that the loader searches."""
-    with_library = {
+    library_folders = {
         posixpath.dirname(path) for path in tree.files.libraries if FABRIC_LIBRARY.fullmatch(base_name(path))
     }
     library_paths = [answer.path for name, answer in tree.libraries.resolved.items() if FABRIC_LIBRARY.fullmatch(name)]
@@ -142,7 +142,7 @@ def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:
         answers_without = inspection.measured.settings.without_path.items()
         library_paths += [path for name, path in answers_without if FABRIC_LIBRARY.fullmatch(name)]
     folders = [*_library_path_folders(inspection.subject), *map(posixpath.dirname, filter(None, library_paths))]
-    return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
+    return tuple(folder for folder in dict.fromkeys(folders) if folder in library_folders and PATH.fullmatch(folder))
 
 
 def _cuda_runtime(inspection: Inspection, tree: Tree) -> str:

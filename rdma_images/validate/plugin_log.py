@@ -53,9 +53,11 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
     reader = LogParser(wordings)
     reader.feed(log.splitlines())
     summary = reader.summary()
-    over = {name for name in summary.networks if wordings.find_carrier(name) == "libfabric"}
+    libfabric_networks = {name for name in summary.networks if wordings.find_carrier(name) == "libfabric"}
     counted = (
-        n for channel, n in summary.channels.items() if channel.split("/")[0] == "NET" and channel.split("/")[1] in over
+        n
+        for channel, n in summary.channels.items()
+        if channel.split("/")[0] == "NET" and channel.split("/")[1] in libfabric_networks
     )
     return PluginSteps(
         interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
@@ -65,7 +67,7 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
         registered=tuple(int(match["bytes"]) for match in REGISTERED.finditer(log)),
         nodes=max(summary.nodes.values(), default=0),
         channels=sum(counted),
-        other_networks=tuple(sorted(summary.networks - over)),
+        other_networks=tuple(sorted(summary.networks - libfabric_networks)),
     )
 
 

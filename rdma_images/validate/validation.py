@@ -75,15 +75,15 @@ def validate_all(
         )
 
     # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
-    at_once = 1
+    worker_count = 1
     if "datapath" in tiers:
         from rdma_images import datapath  # which the other tiers need not wait for
 
-        at_once = min(len(candidates), datapath.parallel_capacity())
-    if at_once == 1:
+        worker_count = min(len(candidates), datapath.parallel_capacity())
+    if worker_count == 1:
         yield from map(validate_candidate, candidates)
         return
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(worker_count) as pool:
         yield from pool.map(validate_candidate, candidates)
 
 

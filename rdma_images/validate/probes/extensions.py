@@ -85,9 +85,11 @@ def _missing_library(fault: str, path: str) -> str | None:
     """
     name, symbol = MISSING_LIBRARY.match(fault), UNDEFINED.search(fault)
     if name:
-        return next((other for other in _libraries(()) if os.path.basename(other) == name[1]), None)
+        return next((candidate for candidate in _libraries(()) if os.path.basename(candidate) == name[1]), None)
     if symbol:
-        return next((other for other in _libraries() if other != path and _exports(other, symbol[1])), None)
+        return next(
+            (candidate for candidate in _libraries() if candidate != path and _exports(candidate, symbol[1])), None
+        )
     return None
 
 
@@ -101,9 +103,9 @@ def _loaded(paths: list[str], after: Sequence[str] = ()) -> list[tuple[str, str]
     child = os.fork()
     if child == 0:
         os.close(reader)
-        before = next(filter(None, (_fault(path, os.RTLD_LAZY | os.RTLD_GLOBAL) for path in after)), "")
+        load_fault = next(filter(None, (_fault(path, os.RTLD_LAZY | os.RTLD_GLOBAL) for path in after)), "")
         for path in paths:
-            os.write(writer, json.dumps([path, before or _fault(path)]).encode() + b"\n")
+            os.write(writer, json.dumps([path, load_fault or _fault(path)]).encode() + b"\n")
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as lines:

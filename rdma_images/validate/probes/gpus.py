@@ -27,8 +27,8 @@ def gpus() -> dict[str, Any] | None:
     if not program:
         return None
     names = _names_by_torch() if program == "torch" else _names_by_driver()
-    over = network()
-    return {"count": len(names), "names": names, "network": over, "runs": possible_runs(len(names), over)}
+    requested = network()
+    return {"count": len(names), "names": names, "network": requested, "runs": possible_runs(len(names), requested)}
 
 
 def network() -> dict[str, Any]:
@@ -43,22 +43,22 @@ def network() -> dict[str, Any]:
     return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": has_device}
 
 
-def possible_runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
+def possible_runs(count: int, requested: dict[str, Any]) -> dict[str, Any]:
     """Return the all-reduces that can be done: {} without a GPU.
 
     One GPU can stand for two nodes, with another NCCL_HOSTID for each. Where the image's network has no device,
     NCCL refuses what the image insists on ("refusal"); the others lift that.
     """
-    refuses = over["insists"] not in ("", "Socket") and not over["device"]
-    shared = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
+    refuses = requested["insists"] not in ("", "Socket") and not requested["device"]
+    device_setting = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
     runs = {}
     if count > 1:
         runs["default"] = allreduce.all_reduce(count, WITHOUT_REFUSAL if refuses else {}, SIZES)
-    if count and (over["device"] or over["plugin"]):
-        settings = {**shared, **({} if over["device"] else OVER_TCP)}
+    if count and (requested["device"] or requested["plugin"]):
+        settings = {**device_setting, **({} if requested["device"] else OVER_TCP)}
         runs["two-nodes"] = allreduce.all_reduce(2, settings, SIZES[:2], nodes=2)
     if count and refuses:
-        runs["refusal"] = allreduce.all_reduce(2, shared, SIZES[:1], nodes=2)
+        runs["refusal"] = allreduce.all_reduce(2, device_setting, SIZES[:1], nodes=2)
     return runs
 
 

@@ -378,8 +378,8 @@ def plugin_facts(path: str) -> dict[str, Any]:
         opens = list(dict.fromkeys(name for name, pattern in patterns if elf.find_strings(path, pattern)))
         files = elf.find_strings(path, XML_FILE)
         topologies = [f"{folder}/{name}" for folder in elf.find_strings(path, XML_FOLDER) for name in files]
-        others = (name for name, pattern in PROJECTS.items() if elf.find_strings(path, pattern))
-        project = "aws-ofi-nccl" if banners else next(others, "")
+        projects = (name for name, pattern in PROJECTS.items() if elf.find_strings(path, pattern))
+        project = "aws-ofi-nccl" if banners else next(projects, "")
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
     return {

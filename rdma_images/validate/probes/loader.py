@@ -68,9 +68,9 @@ def searched(name: str, requiring_file: str | None) -> str:
             }
         except (OSError, elf.NotElf):
             pass
-    before = [] if search_paths["runpath"] else search_paths["rpath"]
-    environment = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
-    for folder in before + environment + search_paths["runpath"]:
+    rpath = [] if search_paths["runpath"] else search_paths["rpath"]
+    library_path = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
+    for folder in rpath + library_path + search_paths["runpath"]:
         candidate = os.path.join(folder, name)
         if os.path.exists(candidate) and not skipped(candidate):
             return candidate

@@ -105,14 +105,10 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
         _apply_event(answer, last, event)
     if rc != 0:
         answer["last"] = last
-        answer["ended"] = "took more than %d s" % LIMIT if rc is None else _ending(rc)
+        ending = tools.signal_name(-rc) if rc is not None and rc < 0 else "exit code %s" % rc
+        answer["ended"] = "took more than %d s" % LIMIT if rc is None else ending
     answer["complaints"] = [line[:500] for line in err.splitlines() if line.strip()][-MAX_COMPLAINTS:]
     return answer
-
-
-def _ending(rc: int) -> str:
-    """Return how a process ended, as part of a sentence."""
-    return tools.signal_name(-rc) if rc < 0 else "exit code %d" % rc
 
 
 def _apply_event(answer: dict[str, Any], step: str, event: dict[str, Any]) -> None:

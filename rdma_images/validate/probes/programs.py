@@ -92,10 +92,10 @@ def which(root: rootfs.Root, path: str, name: str) -> str:
 
 def cuda_home(root: rootfs.Root, environment: Mapping[str, str]) -> str:
     """Return the CUDA toolkit as torch.utils.cpp_extension finds it; "" for none."""
-    named = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
+    variable = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
     nvcc = which(root, environment.get("PATH", ""), "nvcc")
-    if named or nvcc:
-        return (named or posixpath.dirname(posixpath.dirname(nvcc))).rstrip("/")
+    if variable or nvcc:
+        return (variable or posixpath.dirname(posixpath.dirname(nvcc))).rstrip("/")
     return TOOLKIT if root.exists(TOOLKIT) else ""
 
 

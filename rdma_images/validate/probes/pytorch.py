@@ -60,13 +60,13 @@ def captured_errors() -> Iterator[Callable[[], str]]:
     """
     # A Python that was built for an older C library has no memfd_create.
     file = os.memfd_create("errors") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
-    before = os.dup(2)
+    earlier = os.dup(2)
     os.dup2(file, 2)
     try:
         yield lambda: os.pread(file, MAX_PRINTED, 0).decode("utf-8", "replace")
     finally:
-        os.dup2(before, 2)
-        os.close(before)
+        os.dup2(earlier, 2)
+        os.close(earlier)
         os.close(file)
 
 

@@ -80,7 +80,7 @@ class Root:
         """
         starts = {path for path in only or ["/"] if self.exists(path) and self.real(path) == path}
         devices = {os.stat(self.folder + path).st_dev for path in (*starts, *volumes)}
-        inner = {path for path in starts for other in starts - {path} if path.startswith(f"{other.rstrip('/')}/")}
+        inner = {path for path in starts for outer in starts - {path} if path.startswith(f"{outer.rstrip('/')}/")}
         folders = [self.folder + path for path in sorted(starts - inner)]
         while folders:
             try:
@@ -146,12 +146,12 @@ class Root:
         """
         paths = ["/"]
         for step in pattern.strip("/").split("/"):
-            below = []
+            matching_paths = []
             for folder in paths:
                 names = self.names(folder) if "*" in step else [step]
                 matching = [n for n in names if n == step or (not n.startswith(".") and fnmatch.fnmatchcase(n, step))]
-                below += [os.path.join(folder, name) for name in matching]
-            paths = below
+                matching_paths += [os.path.join(folder, name) for name in matching]
+            paths = matching_paths
         return [path for path in paths if self.exists(path)]
 
 

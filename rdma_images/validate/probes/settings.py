@@ -97,23 +97,24 @@ def settings(
     begins in `workdir`, "" where that is not known.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
-    files = [*settings_files(root, environment, folders), *entry_scripts(entry)]
-    read = [(path, text) for path in files if (text := script_text(root, path)) is not None]
-    read += [(ENTRY, line) for line in shell_lines(entry)]
-    assignments = find_assignments(read, environment)
-    starting = [path for path in launchers(root, folders) if path not in files]
-    started = [(path, text) for path in starting if (text := script_text(root, path)) is not None]
-    path, chosen = environment.get("PATH", ""), pythons.activated(shell_texts(read), entry)
+    files = [*settings_files(root, environment, folders), *(word for word in entry if word.startswith("/"))]
+    texts = [(path, text) for path in files if (text := script_text(root, path)) is not None]
+    texts += [(ENTRY, line) for flag, line in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
+    assignments = find_assignments(texts, environment)
+    launcher_files = [path for path in launchers(root, folders) if path not in files]
+    launcher_texts = [(path, text) for path in launcher_files if (text := script_text(root, path)) is not None]
+    shell_texts = [(path, text) for path, text in texts if _reader_kind(path, {}) == "shell"]
+    path, is_chosen = environment.get("PATH", ""), pythons.activated(shell_texts, entry)
     listed = loader_folders(root)
     names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
     return {
-        "assigned": assignments + find_assignments(started, environment, "launcher"),
+        "assigned": assignments + find_assignments(launcher_texts, environment, "launcher"),
         "absent": [
             *missing_files(environment, assignments, root.exists),
             *(folder for folder in listed if not root.exists(folder)),
         ],
         "loader_folders": listed,
-        "pythons": [] if chosen else pythons.on_path(path, root),
+        "pythons": [] if is_chosen else pythons.on_path(path, root),
         "programs": programs.programs(root, environment, entry, workdir, folders),
         "without_path": loaders.without_path(names) if environment.get("LD_LIBRARY_PATH") else {},
     }
@@ -165,21 +166,6 @@ def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if LAUNCHERS.fullmatch(path)][:MAX_SCRIPTS]
 
 
-def shell_texts(texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the files that shells read, and those that the entry point runs."""
-    return [(path, text) for path, text in texts if _reader_kind(path, {}) == "shell"]
-
-
-def entry_scripts(entry: Sequence[str]) -> list[str]:
-    """Return the files that an entry point names."""
-    return [word for word in entry if word.startswith("/")]
-
-
-def shell_lines(entry: Sequence[str]) -> list[str]:
-    """Return what an entry point hands to a shell as its program."""
-    return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
-
-
 def find_assignments(
     texts: Iterable[tuple[str, str]], environment: Mapping[str, str], forced_reader: str = ""
 ) -> list[dict[str, Any]]:
@@ -192,9 +178,9 @@ def find_assignments(
     assignments = []
     for path, text in texts:
         reader = forced_reader or _reader_kind(path, environment)
-        read = READERS.get(reader, _verbatim)
+        parse_line = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
-            for name, value in read(line):
+            for name, value in parse_line(line):
                 assignment = {
                     "file": path,
                     "line": number,

@@ -80,28 +80,32 @@ def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> lis
     Programs come first, and those that somebody installed by hand count whatever they need. `needed` returns what the
     file at a path names as needed.
     """
-    needs = {p: needed(p) for p in paths if not any(w.fullmatch(p) for w in (PASSED_OVER, OPTIONAL, TRIED_OUT))}
-    users = {path for path, names in needs.items() if any(map(STACK.match, names))}
-    grown = True
-    while grown:
+    needed_by_path = {
+        p: needed(p) for p in paths if not any(w.fullmatch(p) for w in (PASSED_OVER, OPTIONAL, TRIED_OUT))
+    }
+    users = {path for path, names in needed_by_path.items() if any(map(STACK.match, names))}
+    is_growing = True
+    while is_growing:
         names_of_users = {os.path.basename(path) for path in users if is_shared(path)}
-        more = {path for path, names in needs.items() if path not in users and names_of_users.intersection(names)}
+        more = {
+            path for path, names in needed_by_path.items() if path not in users and names_of_users.intersection(names)
+        }
         users |= more
-        grown = bool(more)
-    users |= {path for path, names in needs.items() if names and INSTALLED_BY_HAND.fullmatch(path)}
+        is_growing = bool(more)
+    users |= {path for path, names in needed_by_path.items() if names and INSTALLED_BY_HAND.fullmatch(path)}
     return sorted(users, key=lambda path: (is_shared(path), path))[:MAX_USERS]
 
 
 def required_versions(path: str) -> dict[str, list[str]]:
     """Return the versions that a file asks of libraries; nothing for no ELF file."""
-    wants: dict[str, list[str]] = {}
+    versions_by_library: dict[str, list[str]] = {}
     try:
         with elf.opened(path) as data:
             for library, version in elf.needed_versions(data, elf.section_table(data, path)):
-                wants.setdefault(library, []).append(version)
+                versions_by_library.setdefault(library, []).append(version)
     except (OSError, elf.NotElf):
         return {}
-    return wants
+    return versions_by_library
 
 
 def glibc_versions(path: str) -> dict[str, list[str]]:
@@ -152,9 +156,9 @@ def newer_glibc(root: rootfs.Root, paths: Iterable[str], loaders: Any) -> dict[s
             if library not in defined:
                 file = loaders.resolved(library)["file"]
                 defined[library] = root.apply(defined_versions, file) if file else []
-            lacks = [version for version in versions if defined[library] and version not in defined[library]]
-            if lacks and path not in newer:
-                newer[path] = "%s of %s" % (max(lacks, key=_number), library)
+            missing = [version for version in versions if defined[library] and version not in defined[library]]
+            if missing and path not in newer:
+                newer[path] = "%s of %s" % (max(missing, key=_number), library)
     return newer
 
 

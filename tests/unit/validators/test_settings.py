@@ -23,4 +23,4 @@ from validators import settings
     ],
 )
 def test_of_several_versions_the_newest_is_asked_for(fixes: list[str], expected: str) -> None:
-    assert settings.newest(dict.fromkeys(fixes)) == expected
+    assert settings.join_fixes(dict.fromkeys(fixes)) == expected
