@@ -192,9 +192,11 @@ def test_compilers(
     if not any(map(GPU_LIBRARY.match, map(base_name, files.libraries))):
         pytest.skip("the image has neither torch for CUDA nor CUDA's runtime")
     facts, environment = facts_file.read(Compiling), image_variables(inspection)
-    lines, fixes = [], []
+    lines: list[str] = []
+    fixes: list[str] = []
     for row, compiling in compiling_packages(facts, files, packages, environment):
-        missing = dict(missing_needs(row.needs, programs, environment))
+        is_beside = bool(row.where) and (lines or any(missing_needs(row.where, programs, environment)))
+        missing = {} if is_beside else dict(missing_needs(row.needs, programs, environment))
         if missing:
             verb, lacks = "compiles" if len(compiling) == 1 else "compile", sorted(missing.values(), key=len)
             sentence = f"{', '.join(compiling)} {verb} {row.when}, and finds {', '.join(lacks)}"

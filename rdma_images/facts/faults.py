@@ -118,7 +118,8 @@ class CompilingPackage(VersionedRow):
 
     `when` says what it compiles, and when. It does not compile beside the package `unless_beside`, with the variable
     `unless`, or where it has brought a module below `unless_modules`, a folder of site-packages. `triton` is set for
-    what Triton compiles: the row is about every package that requires it.
+    what Triton compiles: the row is about every package that requires it. A row with needs in `where` holds where these
+    are met and no other row tells anything: who has them means to compile.
     """
 
     packages: tuple[str, ...] = Field(alias="of")
@@ -128,6 +129,7 @@ class CompilingPackage(VersionedRow):
     unless: str | None = None
     unless_beside: str = ""
     unless_modules: str = ""
+    where: tuple[str, ...] = ()
 
     def is_avoided(self, environment: Mapping[str, str] | None) -> bool:
         """Return whether these variables keep it from compiling so."""
