@@ -84,7 +84,7 @@ class ByPart(LoadScopeScheduling):
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Assign the first module whose part no other worker has; a worker for whom there is none ends."""
+        """Assign the first module whose part no other worker has; without one, end the worker."""
         taken = {
             part(module)
             for other, modules in self.assigned_work.items()
@@ -100,7 +100,7 @@ class ByPart(LoadScopeScheduling):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Restore SIGINT, and give the programs that tests start a folder of their own for temporary files.
+    """Restore SIGINT, and give programs that tests start their own temporary folder.
 
     A shell's background job ignores SIGINT: the tests of Ctrl-C would press it in vain. buildx 0.13 leaves a folder
     behind for each Dockerfile that it reads from its standard input.
@@ -137,13 +137,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Return what gives each of several workers a module at a time: what its tests share is made once."""
+    """Return the scheduler that keeps a module, and what its tests share, in one worker."""
     config.option.loadscopereorder = False  # the order of pytest_collection_modifyitems
     return ByPart(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the fast tests first: they tell in seconds. Of several workers, two build from the beginning.
+    """Put the fast tests first, and let two workers begin with the builds.
 
     What needs built images comes before the other long tests: it would be the last to end.
     """

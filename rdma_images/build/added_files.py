@@ -86,7 +86,7 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def copy_folder(folder: str, target: Path, ignored: Sequence[str] = ()) -> None:
+def copy_folder(folder: str, target: Path, ignored: Sequence[str]) -> None:
     """Copy the files that `folder_digest` is about to a new folder."""
     with files.as_file_error():
         for path, name in _members(AddedFile(folder, "/", (0, 0)), ignored):

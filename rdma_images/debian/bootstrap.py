@@ -157,25 +157,24 @@ def namespace_command() -> tuple[str, ...]:
 def base(
     name: str,
     progress: Progress = silent,
-    refresh: bool = False,
     platform: str = "",
     snapshot: ArchiveSnapshot | None = None,
 ) -> Path:
     """Return the tar of the root file system `name` ("debian13"), made where missing.
 
-    An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
-    essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
-    nothing of this host. Equal packages give equal bytes: mmdebstrap sets every time to EPOCH. Raises
-    RefusedError for an unknown name and for a platform that cannot be emulated, RdmaImagesError where the archive is
-    unreachable, fails verification or is not in the state of `snapshot`.
+    The tar has the essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no
+    documentation, and nothing of this host. Equal packages give equal bytes: mmdebstrap sets every time to EPOCH.
+
+    Raises:
+        RefusedError: For an unknown name, and for a platform that cannot be emulated.
+        RdmaImagesError: The archive is unreachable, fails verification or is not in the state of `snapshot`.
     """
     if name not in SUITES:
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{suggestion(name, SUITES)}")
     label = key(name, platform)
     with locking.hold(f"base-{label}", f"bootstrapping {label}", progress):
         locked = snapshot.archive if snapshot else ""
-        existing = last_bootstrapped(name, platform, locked)
-        if existing and not refresh:
+        if existing := last_bootstrapped(name, platform, locked):
             return cache_folder() / existing.tar
         if reason := obstacle(name, platform):
             raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
@@ -192,11 +191,6 @@ def base(
         tool = debian_packages.fetch(
             ["mmdebstrap"], TOOL_SUITE, debian_packages.cache_path("packages", "mmdebstrap"), progress
         )
-        if existing and (existing.archive, existing.mmdebstrap) == (
-            apt.state(),
-            debian_packages.fetched_packages(tool)["mmdebstrap"],
-        ):
-            return cache_folder() / existing.tar
         disk_space.require(DISK_SPACE, f"bootstrapping {label}")
         if emulation.is_foreign(platform):
             emulation.ensure(platform, progress)
@@ -214,9 +208,8 @@ def cache_folder() -> Path:
 def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> BootstrapRecord | None:
     """Return the base that was bootstrapped last for a platform.
 
-    `locked` is the digest of the release files that it must be made from; empty for any.
-
-    None where its tar is gone or its recipe has changed.
+    None where its tar is gone or its recipe has changed. `locked` is the digest of the release files from which it must
+    be made; empty for any.
     """
     try:
         record = BootstrapRecord(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 from urllib.parse import quote
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.progress import Progress, silent
+from rdma_images.core.progress import Progress
 from rdma_images.engine import daemon_api
 
 
@@ -161,7 +161,7 @@ def local_name(ref: str) -> str:
     return f"rdma-images/onto:{ref.rpartition(':')[2][:12]}"
 
 
-def ensure_image(engine: Engine, ref: str, progress: Progress = silent) -> str:
+def ensure_image(engine: Engine, ref: str, progress: Progress) -> str:
     """Return the local name of the image `ref`, pulled if missing. Raises RdmaImagesError."""
     digest, local = ref.partition("@")[2], local_name(ref)
     present_name = next((name for name in (digest, ref) if run(engine, "image", "inspect", name).returncode == 0), "")

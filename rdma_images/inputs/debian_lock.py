@@ -76,7 +76,7 @@ def last_bootstrapped(base: str, platform: str) -> bootstrap.BootstrapRecord | N
     return bootstrap.last_bootstrapped(base, platform, locked.archive if locked else "")
 
 
-def bootstrapped(base: str, platform: str, mirrors: Mirrors, progress: Progress = silent) -> Path:
+def bootstrapped(base: str, platform: str, mirrors: Mirrors, progress: Progress) -> Path:
     """Return the tar of a base, made from the locked archive if there is a lock."""
     locked = read_lock(base)
     snapshot = bootstrap.ArchiveSnapshot(_archives(base, locked.snapshot, mirrors), locked.archive) if locked else None

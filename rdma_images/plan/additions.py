@@ -131,7 +131,7 @@ class TargetAdditions(Strict):
                 yield ("secrets", name), "a secret is never written here, only where it is: env:NAME or file:PATH"
 
 
-def additions(target: TargetAdditions, workdir: str | None = None) -> Additions | None:
+def additions(target: TargetAdditions, workdir: str | None) -> Additions | None:
     """Return what a target adds; None for a target that adds nothing.
 
     Args:

@@ -24,7 +24,7 @@ def nearest(
     facts: Facts,
     requested: Changes,
     broken_rules: tuple[BrokenRule, ...],
-    fixed: Collection[str] = (),
+    fixed: Collection[str],
 ) -> Changes | None:
     """Return the smallest change of axes with which a refused combination works.
 

@@ -17,7 +17,7 @@ from rdma_images.report.report_files import REPORT, report_folder
 NOT_IN_TAGS = re.compile(r"[^a-z0-9._-]+")
 
 
-def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
+def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str]) -> tuple[ApprovedImage, ...]:
     """Return the images `refs` of the engine that pass the gate; asks no registry.
 
     Args:

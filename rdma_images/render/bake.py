@@ -154,7 +154,7 @@ def bake_output(ref: str, store: str, builder: str | None, compression: Compress
     return f"{kind},name={ref},{_compression(compression, keeps_layers)}"
 
 
-def layout_output(folder: Path, compression: Compression, keeps_layers: bool = False) -> str:
+def layout_output(folder: Path, compression: Compression, keeps_layers: bool) -> str:
     """Return BuildKit's output option that writes an image to a folder as an OCI layout."""
     return f"type=oci,tar=false,dest={folder},{_compression(compression, keeps_layers)}"
 

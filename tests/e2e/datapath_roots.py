@@ -31,7 +31,7 @@ def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
 
 
 def copy(root: Path, folder: Path) -> Path:
-    """Return a copy that shares its files: what is to be changed must be replaced, not written to."""
+    """Return a copy that shares its files: replace those that change, do not write to them."""
     shutil.copytree(root, folder, symlinks=True, copy_function=os.link, ignore=shutil.ignore_patterns("dev"))
     return folder
 

@@ -79,7 +79,7 @@ def names_topology(folder: str, name: str) -> str:
 
 
 def decoded_at_the_start(line: str) -> tuple[str, str]:
-    """Return the steps for an entry point whose script does not show the line of shell that it runs."""
+    """Return the steps for an entry point whose script hides its line of shell."""
     encoded = base64.b64encode(f"{line}\n".encode()).decode()
     script = f'#!/bin/sh\\neval "$(echo {encoded} | base64 -d)"\\nexec "$@"\\n'
     return f"RUN printf '{script}' > /opt/start && chmod 755 /opt/start", 'ENTRYPOINT ["/opt/start"]'

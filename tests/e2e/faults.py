@@ -1,4 +1,4 @@
-"""Real faults, each a small image made from a good one, and the one validator that must report it."""
+"""Real faults, each a small image made from a good one, and the validator that reports it."""
 
 from tests.e2e import system_faults
 from tests.e2e.fault_steps import (

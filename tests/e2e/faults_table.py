@@ -1,4 +1,4 @@
-"""Make every faulty image and write what its validator says into docs/reference/validators.md.
+"""Make every faulty image, and write what validators say to docs/reference/validators.md.
 
     python tests/e2e/faults_table.py
     python tests/e2e/faults_table.py plugin.platform sagemaker.train

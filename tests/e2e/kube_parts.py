@@ -98,7 +98,7 @@ def _compile(source: Path, root: Path, ready: Path) -> None:
 
 
 class RunningCluster:
-    """The API of a cluster without a kubelet: what is posted stays, and the scheduler binds pods."""
+    """The API of a cluster without a kubelet: objects stay as posted, pods are bound."""
 
     def __init__(self, url: str, authority: Path) -> None:
         self.url = url

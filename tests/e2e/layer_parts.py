@@ -90,7 +90,7 @@ class SmallBuild:
         return done.ref
 
     def build_by_stages(self, spec: BuildSpec) -> str:
-        """Build it as where no layers can be handed over: in an engine with Docker's classic store, say."""
+        """Build it as in an engine that takes no layers, one with Docker's classic store."""
         return replace(self, engine=replace(self.engine, store="classic")).build(
             replace(spec, other_inputs="by stages")
         )

@@ -170,7 +170,7 @@ def unmount(folder: Path) -> None:
 
 
 def run(*command: str) -> str:
-    """Return what a program prints; what it says on its other output is in the failure of a test."""
+    """Return a program's standard output; standard error is in the failure of a test."""
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     return process.stdout

@@ -18,7 +18,7 @@ LABEL = "job-name"
 
 @contextmanager
 def operator(cluster: RunningCluster, runs: bool) -> Iterator[None]:
-    """Work on the jobs meanwhile; with `runs`, pods that are bound run, and then the job has succeeded."""
+    """Act as the operator while the block runs; with `runs`, bound pods run and succeed."""
 
     def work() -> float:
         for job in cluster.get(JOBS)["items"]:

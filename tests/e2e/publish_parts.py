@@ -116,7 +116,7 @@ class Registry:
 
 
 class SlowLink:
-    """A way to a registry that lets `rate` bytes a second through, and is cut once, after `cut` bytes."""
+    """A proxy that passes `rate` bytes a second, and breaks once, after `cut` bytes."""
 
     def __init__(self, registry: Registry, rate: int, cut: int) -> None:
         self.registry, self.rate, self.cut = registry, rate, cut
@@ -313,7 +313,7 @@ COPY --link {name} /
 
 
 def shared_context(folder: Path, names: Sequence[str], size: int, base: Path) -> None:
-    """Write a Dockerfile with a target for each of `names`, on one stage of `size` random bytes."""
+    """Write a Dockerfile with a target for each name, on one stage of `size` random bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     text = SHARED.format(size=size) + "".join(TARGET.format(name=name) for name in names)
     (folder / "Dockerfile").write_text(text)

@@ -1,4 +1,4 @@
-"""A real Slurm on this machine: Debian's packages, unpacked and not installed, started by slurm.sh."""
+"""A real Slurm on this machine: Debian's packages, unpacked only, started by slurm.sh."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Faults of libibverbs, of CUDA, of settings, labels and layers, as `faults` has those of the rest."""
+"""Faults of libibverbs, CUDA, settings, labels and layers; `faults` has the others."""
 
 from tests.e2e.fault_steps import (
     AS_REAL,

@@ -1,4 +1,4 @@
-"""The stage of a user's own work, built by BuildKit on a small base with a user of the same number."""
+"""A user's files and settings, built by BuildKit on a small base that has the same uid."""
 
 import io
 import json

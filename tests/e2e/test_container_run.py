@@ -83,7 +83,7 @@ def test_a_mount_and_a_variable(engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_reaches_the_command(engine: Engine, number: signal.Signals) -> None:
-    """By the first process that the engine starts: a command that is the first itself would ignore it."""
+    """The engine starts an init: a command that is process 1 itself ignores the signal."""
     command = [*RUN, "--", "sh", "-c", "echo runs; exec sleep 600"]
     process = subprocess.Popen(command, cwd=paths.PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     try:

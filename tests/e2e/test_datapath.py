@@ -1,4 +1,4 @@
-"""The data path of real root filesystems between real, emulated machines: no engine, no KVM."""
+"""The data path of real root filesystems between emulated machines: no engine, no KVM."""
 
 import os
 import shutil
@@ -125,7 +125,7 @@ def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.Lab) -> None:
 
 
 def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(pair_lab: lab.Lab) -> None:
-    """perftest ends with "Can't produce a report" there, at the client; a busy emulated machine is such a one."""
+    """perftest's client ends with "Can't produce a report", as on a busy emulated machine."""
     strict = replace(steps.WRITE, client=steps.WRITE.client.replace(" -F", ""))
     pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
     assert exchange.perform(pair_lab, steps.WRITE).outcome == "passed"
@@ -193,7 +193,7 @@ def test_nothing_is_left_however_it_is_ended(
 
 
 def without_devices_and_shells(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Return what of a root filesystem is in the image: also `sh` is not, which some images lack."""
+    """Return what an image keeps of a root filesystem: some images lack even `sh`."""
     return None if entry.name.startswith("./dev/") or entry.name in {"./usr/bin/sh", "./usr/bin/dash"} else entry
 
 

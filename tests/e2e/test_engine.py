@@ -113,7 +113,7 @@ def test_it_outlives_the_process_that_started_it() -> None:
 
 
 def test_it_keeps_nothing_of_who_started_it(folders: layout.Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder for temporary files goes with its owner; an engine that had it could start no container any more."""
+    """With its starter's folder for temporary files gone, it could start no container."""
     with tempfile.TemporaryDirectory() as folder, monkeypatch.context() as patch:
         for name in ("TMPDIR", "XDG_RUNTIME_DIR", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, folder)

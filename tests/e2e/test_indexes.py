@@ -71,7 +71,7 @@ def invoke(project: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def public_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str]]]:
-    """Yield a checkout whose target was built, and what the public index was asked for meanwhile."""
+    """Yield a checkout with a built target, and the requests that the public index had."""
     folder = checkout.copied(tmp_path_factory.mktemp("indexes") / "project")
     evil = {name: wheel(name, "9.9", "ORIGIN = 'public'\n") for name in ("our-models", "our-app")}
     ours = {

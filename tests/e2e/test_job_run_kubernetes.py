@@ -178,7 +178,7 @@ def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.ClusterSt
 
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path, is_deleted: bool) -> None:
-    """Its kubelet removes its containers, and their logs: what it printed is there only while it runs."""
+    """Its kubelet removes its containers and their logs: they can be read only while it runs."""
     message = "The node was low on resource: ephemeral-storage. "
 
     def evicted(store: kube_api.ClusterState) -> None:
@@ -205,7 +205,7 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_p
 def test_arena_creates_and_deletes_under_a_name_of_this_run(
     store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """arena itself is not to be had: a program that calls kubectl for what arena would create and delete."""
+    """arena cannot be installed here: a program calls kubectl as arena would."""
     arena = tmp_path / "bin" / "arena"
     arena.parent.mkdir()
     arena.write_text(ARENA)

@@ -1,4 +1,4 @@
-"""`invoke job.run` on a real Slurm: whatever happens, nothing of the run is left in the queue."""
+"""`invoke job.run` on a real Slurm: nothing of the run is ever left in the queue."""
 
 import json
 import os
@@ -169,7 +169,7 @@ def test_the_command_gives_the_result_of_what_it_collected(tmp_path: Path) -> No
 
 
 def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs, one that measures each node and the job itself, in one report with the tier of its own."""
+    """Two runs, one for each node and one of the job, are tiers of one report."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
     report = multinode.validate(folder, jobs.load_project(), ("device",), job_run.JobRunOptions(limit=100), print)

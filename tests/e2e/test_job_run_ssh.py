@@ -28,7 +28,7 @@ esac
 
 @pytest.mark.parametrize(("job", "how"), [("true", "succeeded"), ("sleep 60", "late")])
 def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
-    """Each rank has a log, and each machine's container is removed, also after a time that is up."""
+    """Each rank has a log, and no container is left, also after the time limit."""
     written_job, folder = create.write_job(
         jobs.job_request("docker", "efa", "torchrun", name="j"), jobs.load_project(), str(tmp_path / "j")
     )

@@ -46,7 +46,7 @@ def folder() -> Iterator[Path]:
 def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
     folder: Path, launcher: str, tcp: bool, network: str, user: str
 ) -> None:
-    """sshd hands no variable of its container on: what the image sets has to be named to mpirun."""
+    """sshd passes no variable on: mpirun must name those that the image sets."""
     job = jobs.job(launcher, "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
     if user:
         job = replace(job, user=user, home=f"{folder}/home")
@@ -74,7 +74,7 @@ def test_a_node_with_an_error_ends_the_job_before_its_ranks(folder: Path) -> Non
 
 
 def run(folder: Path, launcher: str, job: Job) -> subprocess.CompletedProcess[str]:
-    """Run the scripts of a job's launcher and of its two workers, each in a network of its own."""
+    """Run the scripts of a launcher and its two workers, each in its own network namespace."""
     roles = ("launcher", "worker") if launcher == "mpijob" else ("worker", "launcher")
     groups = {""}
     for role, pod in zip(roles, jobs.pods(job), strict=True):

@@ -145,7 +145,7 @@ def wait_for_workers(router: pods.Pod, count: int) -> None:
 
 
 def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) -> None:
-    """The job of the guide: two prefill servers on two nodes each, one decode server, and SGLang's own router."""
+    """The guide's job: two prefill servers of two nodes, a decode server, SGLang's router."""
     path = image("sglang-router", "sglang-router==0.3.2")
     (tmp_path / "code" / "sglang").mkdir(parents=True)
     (tmp_path / "code" / "sglang" / "launch_server.py").write_text(SGLANG)

@@ -1,4 +1,4 @@
-"""The generated sbatch script on a real Slurm: two nodes with eight GPUs each, containers by runc."""
+"""The generated sbatch script on a real Slurm: two nodes with eight GPUs each, under runc."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SYSTEM = ("bin", "lib", "lib64", "usr")
 
 
 def bundle(folder: Path, shared: Path) -> None:
-    """Provide an OCI bundle of this machine's own programs, that bakes in a network as our images do."""
+    """Provide an OCI bundle of this machine's programs that sets NCCL_NET as our images do."""
     for name in (*SYSTEM, "proc", "dev", "tmp", "opt"):
         (folder / "rootfs" / name).mkdir(parents=True)
     program = folder / "rootfs" / "opt" / "torchrun"
@@ -105,7 +105,7 @@ def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> Non
 
 @upstream.needs_repositories
 def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
-    """pyxis compiled from its repository: a rank a GPU, over TCP; without --container-env the image's network wins."""
+    """A rank a GPU, over TCP; without --container-env the image's NCCL_NET would win."""
     script = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS network $NCCL_NET debug $NCCL_DEBUG"'
     request = jobs.job_request(
         "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", script)

@@ -1,4 +1,4 @@
-"""A real training of torch on a real Slurm: killed, queued again, and going on from its checkpoint."""
+"""A real training of torch on a real Slurm: killed, requeued, resumed from a checkpoint."""
 
 import re
 import subprocess
@@ -73,7 +73,7 @@ def assert_no_secret_in_files(folder: Path) -> None:
 
 
 def test_a_killed_rank_and_a_killed_node_go_on_from_the_checkpoint(tmp_path: Path, bundle: Path) -> None:
-    """torchrun starts a rank that was killed again; where torchrun itself is killed, Slurm queues the job again."""
+    """torchrun restarts a rank that was killed; Slurm requeues the job when torchrun was."""
     job = training(tmp_path, bundle, "2=rank", "5=torchrun")
     job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
     lines = printed(job)

@@ -1,4 +1,4 @@
-"""A wheel is a layer, the same everywhere; and a change runs what depends on it, and nothing else."""
+"""A wheel is the same layer everywhere, and a change runs only steps that depend on it."""
 
 import errno
 import json
@@ -47,7 +47,7 @@ def wheels(torch: str = NEW, base: str = "debian13") -> list[Wheel]:
 
 
 def make_room(running: engine.Engine) -> None:
-    """Let the cache keep the next steps: in a full one BuildKit lets go of a step as soon as it ran."""
+    """Make room in the cache: in a full one BuildKit drops each step as soon as it ran."""
     room = max(cache_limit(layout()) - ROOM, 0)
     command = ["docker", "buildx", "prune", "--force", "--all", "--keep-storage", str(room)]
     subprocess.run(command, env=running.environ(), check=True, stdout=subprocess.DEVNULL)
@@ -192,7 +192,7 @@ def test_the_private_engine_keeps_the_layer_s_own_file(
 
 
 def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, tmp_path: Path) -> None:
-    """BuildKit writes empty layers, too, and compresses them itself: with one diff id, one of the two would be lost."""
+    """BuildKit compresses its own empty layers: of two with one diff id one would be lost."""
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
     (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL {LAYERS}='{compressor('zstd')}'\nCOPY --from=none / /\n")
@@ -303,7 +303,7 @@ def test_another_version_of_a_wheel_is_one_layer_and_no_step(
 
 
 def test_the_stages_alone_make_the_same_files(small: SmallBuild) -> None:
-    """A Dockerfile is whole: without the context, by hand or in a builder elsewhere, it installs the wheels itself."""
+    """A Dockerfile built by hand, without the context, installs the wheels itself."""
     spec = small.order([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
     ours = small.files(small.build(spec))
     theirs = small.files(small.build_by_stages(spec))

@@ -1,4 +1,4 @@
-"""A build behind mirrors with logins: they are used, and nothing of them is in what was built."""
+"""A build behind mirrors with logins: it uses them, and the image has no trace of them."""
 
 import base64
 import hashlib

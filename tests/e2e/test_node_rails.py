@@ -21,7 +21,7 @@ NODES, LINKS = (1, 2), ("eth0", "roce0", "roce1")
 
 @pytest.fixture(name="networks")
 def _networks() -> Iterator[dict[int, str]]:
-    """Provide two networks that three links connect: one for NCCL's start, and a rail for each adapter."""
+    """Provide two network namespaces and three links: one for NCCL's start, and two rails."""
     names = {node: f"rail{os.getpid()}-{node}" for node in NODES}
     try:
         for name in names.values():

@@ -225,7 +225,7 @@ def test_nothing_is_signed_that_was_not_made_here(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever may push may attach what looks like ours; it gets no signature, and does not stand for ours."""
+    """Whoever may push may attach imitations of ours; they are not signed, nor used as ours."""
     image = planned()
     write_steps(image, *green(image, small))
     publish_images.publish(items(image), {"local": registry.entry()}, publisher[0])  # unsigned, by somebody
@@ -353,7 +353,7 @@ def test_one_registry_that_is_down_stops_no_other(
 def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], engine: Engine, tmp_path: Path
 ) -> None:
-    """The full tag stays with its first build, the short ones move on, and neither goes back for a run that is late."""
+    """The full tag stays with its first build; a late run moves no short tag back."""
     image, entry = planned(), registry.entry(immutable=True)
     sender, lines = publisher
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")

@@ -148,7 +148,7 @@ def never() -> None:
 
 
 def complete(registry: Registry, digest: str) -> bool:
-    """Return whether the image `digest` is whole in the registry: every blob read back and hashed."""
+    """Return whether an image is complete in the registry, with every blob read and hashed."""
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     manifest = repository.manifest(digest)
     blobs = [manifest.body["config"]["digest"], *(layer.digest for layer in manifest.layers())]
@@ -317,7 +317,7 @@ def test_a_stalled_registry_is_given_up_and_tried_again(
 def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
     engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 ) -> None:
-    """What is sent a second time has to pass the point of the cut, which takes longer than a stall may."""
+    """Until a second try passes the point of the cut, more time goes by than a stall may take."""
     registry = Registry(program, tmp_path / "registry").start()
     link = SlowLink(registry, rate=6 << 20, cut=40 << 20)
     try:

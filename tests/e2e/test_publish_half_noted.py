@@ -64,7 +64,7 @@ def publication_note(registry: Registry, item: ApprovedImage, name: str, turn: i
 
 
 def first_layer(engine: Engine, registry: Registry, item: ApprovedImage) -> Path:
-    """Return the note of the layer that came first; the configuration is noted before it or after it."""
+    """Return the note of the first layer; the configuration's may come before or after it."""
     layers = {layer["digest"] for layer in json.loads(engine_blobs.manifest(engine, item.build.digest).raw)["layers"]}
     notes = [path for path in stored_files(registry) if path.match(f"{REPOSITORY}/_layers/sha256/*/link")]
     return next(note for note in notes if f"sha256:{note.parent.name}" in layers)
@@ -120,7 +120,7 @@ def test_whichever_note_is_half_written(engine: Engine, item: ApprovedImage, pub
 def test_a_layer_that_the_registry_lost_the_bytes_of_is_reported(
     engine: Engine, item: ApprovedImage, published: Registry
 ) -> None:
-    """As after a power failure; docker would leave the layer out, for the registry says that it has it."""
+    """As after a power failure; docker skips the layer, for the registry claims to have it."""
     shutil.rmtree(published.storage / "docker/registry/v2/repositories" / REPOSITORY / "_manifests")
     largest = max(stored_files(published), key=lambda path: path.stat().st_size)
     largest.write_bytes(b"")

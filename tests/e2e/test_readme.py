@@ -1,4 +1,4 @@
-"""What a new user types, in a clean clone: the README's first command, its report, and the wheel."""
+"""What a new user types in a clean clone: the README's first command, its report, a wheel."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Images built with the vendors' own files in the stand-ins' place, and validated from the inside."""
+"""Images built with the vendors' files instead of stand-ins, and validated from inside."""
 
 import hashlib
 import json

@@ -83,7 +83,7 @@ def test_the_image_has_no_compiler_and_the_package_is_installed_as_a_wheel(proje
 
 
 def test_another_target_takes_the_wheel_that_is_there(project: Path) -> None:
-    """Also where BuildKit has nothing of it in its cache: the stages that compile are not even asked for."""
+    """Also with an empty BuildKit cache: the stages that compile are not even requested."""
     built = invoke(project, "build", "--target", f"{TARGET}-too", "--rehearse", "--no-validate")
     assert built.returncode == 0, built.stderr[-4000:]
     assert f"{source_index.NAME} {source_index.VERSION}: compiled before, taken from" in built.stderr

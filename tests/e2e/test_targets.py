@@ -138,7 +138,7 @@ def test_a_plugin_from_source_is_the_only_one(devel_image: str) -> None:
 
 
 def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(devel_image: str) -> None:
-    """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
+    """The image's CUDA 13.0, not the base's 13.2; what it compiles finds its runtime."""
     program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
     code, output = run(
         devel_image,
@@ -164,7 +164,7 @@ def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nob
 
 
 def test_shared_parts_are_built_once(tmp_path: Path, for_nobody: list[str]) -> None:
-    """Another image with the same torch makes and installs no wheel, and runs no step of the fabric again.
+    """Another image with the same torch makes no wheel layer, and repeats no fabric step.
 
     The first is built right before: the builder may have let go of an older one's steps.
     """

@@ -76,7 +76,7 @@ class Variant(NamedTuple):
 
 
 class World:
-    """Two checkouts, each with three small wheels and an index of them, two bases, and an engine."""
+    """Two checkouts, each with three small wheels and their index; two bases, and an engine."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self.engine, self.folder = engine, folder
@@ -222,7 +222,7 @@ def state_machine(world: World) -> type[RuleBasedStateMachine]:
 
 
 def test_a_machine_that_is_used_builds_as_a_fresh_one(world: World) -> None:
-    """One sequence with each event, among them the one in which a devel image failed: empty layers, an empty cache."""
+    """Each event once; the order has empty layers before an empty cache, which once failed."""
     world.build(Variant("first", "inference"))
     devel = Variant("first", "measuring", part="devel")
     world.build(devel)

@@ -114,7 +114,7 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
 
 
 def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files() -> None:
-    """But for what only a process shows, the loader's words, and the few files that the engine adds."""
+    """Except for process facts, the loader's words, and the few files that the engine adds."""
     ref, engine = validated.good_image(), validated.engine()
     with closing(engines.client(engine)) as client:
         image_config = read_image_config(client, ref, image_digest(client, ref))

@@ -50,7 +50,7 @@ def engine() -> Engine:
 
 @functools.cache
 def good_image() -> str:
-    """Return the image of efa-pytorch's default row, built here where the engine does not have it."""
+    """Return the image of efa-pytorch's default row, built where the engine lacks it."""
     image = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
     if not (tags := _tags(image.id)):
         command = [sys.executable, "-m", "invoke", "build", "--target", "efa-pytorch", "--rehearse", "--no-validate"]
@@ -71,7 +71,7 @@ def _tags(image_id: str) -> list[str]:
 
 
 def wheel(name: str, folder: Path) -> Path:
-    """Return the wheel of WHEELS called `name`, unpacked in `folder`, as a build context has it."""
+    """Return the wheel of WHEELS called `name`, unpacked in `folder` as a build context is."""
     job_folder = folder / name
     if not job_folder.exists():
         downloaded = folder / f"{name}.wheels"

@@ -1,4 +1,4 @@
-"""What was measured in a real image, and the same as if it had been another one of the plan."""
+"""Measurements of a real image, and the same as if they were of another one of the plan."""
 
 from collections.abc import Mapping
 from pathlib import Path

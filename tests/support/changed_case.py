@@ -1,4 +1,4 @@
-"""What the validators say of the case that was measured in a real image, changed in places."""
+"""The validators' outcomes for the measurements of a real image, changed in places."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def changed(**changes: Changes) -> Inspection:
 
 
 def check_outcome(check: str, **changes: Changes) -> str:
-    """Return what becomes of a check for the changed case: "passed", or the outcome with its words."""
+    """Return a check's outcome for the changed case: "passed", or the outcome and its words."""
     (result,) = validators_called.checks(changed(**changes), {check})
     return result.outcome if result.outcome == "passed" else f"{result.outcome}: {result.reason or result.actual}"
 

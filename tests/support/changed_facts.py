@@ -5,7 +5,7 @@ from rdma_images.facts.origin import FactsFile
 
 
 def facts_with(**tables: FactsFile) -> facts.Facts:
-    """Return the facts with these tables in place of their own, as in `facts_with(bases=bases)`."""
+    """Return the facts with these tables in place of theirs, as `facts_with(bases=bases)`."""
     all_facts = facts.load()
     vars(all_facts).update(tables)
     return all_facts

@@ -65,7 +65,7 @@ def _cell(text: str) -> str:
 
 
 def launchers_page(launchers: Launchers) -> str:
-    """Return docs/reference/launchers.md: the fields of a job, and how each launcher does them."""
+    """Return docs/reference/launchers.md: a job's fields, and how each launcher passes them."""
     names = [name for name, row in launchers.launchers.items() if row.fields]
     lines = [
         "# Fields of a job, by launcher",

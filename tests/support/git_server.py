@@ -1,4 +1,4 @@
-"""A server of git repositories over HTTP: git's own, behind a login where a test wants one."""
+"""Git's own server of repositories over HTTP, behind a login where a test wants one."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""Images for tests of single steps: the planned efa-pytorch, with what a test changes of it."""
+"""Images for tests of single steps: the planned efa-pytorch, with a test's changes."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Jobs for tests: every launcher on every fabric that it has, and the pods in what it writes."""
+"""Jobs for tests: every launcher on each of its fabrics, and the pods in its files."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -42,7 +42,7 @@ def load_project() -> Project:
 
 @cache
 def planned(target: str) -> Any:
-    """Return the image of a target's default row; the cache makes many jobs of one target quick."""
+    """Return the image of a target's default row, cached, because many jobs use one target."""
     (planned_image,) = target_options.chosen_images(load_project(), [target], False, [])
     return planned_image
 

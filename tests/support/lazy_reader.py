@@ -49,7 +49,7 @@ class LazyReader:
         return [row for row in self.entries if row["name"] == path and "offset" in row]
 
     def read(self, path: str, begin: int = 0, length: int | None = None) -> bytes:
-        """Return a range of a file's content, for which only the pieces that have some of it are fetched."""
+        """Return a range of a file's content, and fetch only the pieces that hold some of it."""
         row = self.entry(path)
         if row["type"] == "hardlink":
             return self.read(row["linkName"], begin, length)

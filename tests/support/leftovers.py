@@ -1,4 +1,4 @@
-"""What a run of all tests leaves in the engine and in the state folder: what was there before."""
+"""What a run of all tests leaves in the engine and the state folder: nothing new."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""Small locks for tests of rendering: the wheels have names and versions, and no bytes behind them."""
+"""Small locks for tests of rendering: wheels with names and versions, but without bytes."""
 
 from hashlib import sha256
 

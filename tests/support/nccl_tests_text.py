@@ -13,7 +13,10 @@ SIZES = "# nThread 1 nGpus 1 minBytes 8 maxBytes 17179869184 step: 2(factor) war
 
 
 def upto_2_11(rows: Sequence[Row] = ROWS, redop: bool = True) -> str:
-    """Return no column `root`; `error` is the largest difference. sendrecv and others have no `redop`."""
+    """Return output without a column `root`.
+
+    `error` is the largest difference. sendrecv and others have no `redop`.
+    """
     operation = (("redop", 6),) if redop else ()
     result_columns = (("time", 7), ("algbw", 6), ("busbw", 6), ("error", 5))
     lines = [SIZES, "#", "# Using devices", "#   Rank  0 Pid   9100 on   one device  0 [0x00] Tesla V100-SXM2-32GB"]
@@ -29,7 +32,10 @@ def upto_2_11(rows: Sequence[Row] = ROWS, redop: bool = True) -> str:
 def from_2_13(
     rows: Sequence[Row] = ROWS, timestamps: bool = False, per_iteration: bool = False, cputime: bool = False
 ) -> str:
-    """Return `root` and `#wrong`; -S adds a timestamp (2.17.6), -I four columns to each half (2.19.2)."""
+    """Return output with `root` and `#wrong`.
+
+    -S adds a timestamp (2.17.6), -I four columns to each half (2.19.2).
+    """
     iteration_columns = (("i_min", 7), ("i_max", 7), ("i_p99", 7), ("i_cv%", 7)) if per_iteration else ()
     result_columns = (
         ("cputime" if cputime else "time", 7),

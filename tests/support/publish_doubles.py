@@ -61,7 +61,9 @@ def served(handler: type[Handler]) -> Iterator[str]:
 
 
 class Store:
-    """A registry in memory. `auth` is "none", "basic" or "bearer"; `referrers` whether it has that API.
+    """A registry in memory.
+
+    `auth` is "none", "basic" or "bearer"; `referrers` says whether it has that API.
 
     `failing` says of a digest or tag how many more questions about it are answered with 500; writing it repairs it.
     A blob is in every repository, but those in `only_in` are in the one named there, until they are mounted.
@@ -183,7 +185,7 @@ class AlibabaRequest(Handler):
 
 
 class Alibaba:
-    """Container Registry's API of 2018-12-01: the action is in a header, the parameters in the query."""
+    """Container Registry's API of 2018-12-01: a header names the action, the query its values."""
 
     def __init__(
         self, namespaces: Sequence[str] = (), repositories: Sequence[str] = (), denied: Sequence[str] = ()

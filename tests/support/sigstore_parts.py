@@ -119,7 +119,7 @@ class Sigstore:
         source: str = "https://github.com/team/images",
         late: timedelta = timedelta(minutes=1),
     ) -> bytes:
-        """Return a bundle of a statement, which was signed `late` after its certificate was issued."""
+        """Return a bundle of a statement, signed `late` after its certificate was issued."""
         issued = self.started + timedelta(days=30)
         signer = _key()
         certificate = self._certificate(signer, issued, identity, issuer, source)

@@ -15,7 +15,7 @@ from rdma_images.validate import suite
 
 
 def checks(inspection: Inspection, *tiers: str) -> dict[str, Check]:
-    """Return the checks of `tiers` (static where none is named) by id, as `suite.run` returns them."""
+    """Return checks of `tiers` (static where none is named) by id, as `suite.run` does."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         inspection_file, checks_file = Path(folder) / "case.json", Path(folder) / "checks.json"

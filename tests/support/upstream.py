@@ -1,4 +1,4 @@
-"""Schemas of the projects that take our files, read from their repositories where those are.
+"""Schemas of projects that read our files, taken from their repositories where present.
 
 RDMA_IMAGES_UPSTREAM names a folder of git repositories, <owner>/<name>, clones or bare.
 """

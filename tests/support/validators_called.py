@@ -1,4 +1,4 @@
-"""The static validators called one by one: in a session of pytest they take twenty times as long.
+"""Call static validators one by one, which a session of pytest does 20 times slower.
 
 tests/unit/validators/test_validators_called.py compares what they say here with what they say in a session.
 """
@@ -23,7 +23,7 @@ MODULES = sorted(path.stem for path in VALIDATORS.glob("test_*.py"))
 
 
 class Validator(NamedTuple):
-    """A validator: what its mark says of it, and the fixtures that it uses without their values."""
+    """A validator: its mark, and the names of the fixtures that it uses."""
 
     module: ModuleType
     function: Callable[..., None]
@@ -97,7 +97,7 @@ def _call(validator: Validator, values: dict[str, object]) -> None:
 
 
 def _value(module: ModuleType, name: str, values: dict[str, object]) -> object:
-    """Return the value of a fixture, of the module or of the validators' own plugin; it is made once."""
+    """Return the value of a fixture of the module or of the validators' plugin, made once."""
     if name not in values:
         fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
         assert isinstance(fixture, FixtureFunctionDefinition), name

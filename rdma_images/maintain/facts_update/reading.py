@@ -84,7 +84,7 @@ def readings_json(update: Update) -> str:
     return json.dumps({"readings": readings, "news": [asdict(news) for news in update.news]}, indent=2)
 
 
-def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableType:
+def update_table(update: Update, written: Sequence[Reading]) -> RenderableType:
     """Return what is new or different, a line each; then what the makers' pages say."""
     from rich.console import Group
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""The bill of materials as CycloneDX: every package once, and the same bytes for the same image."""
+"""The bill of materials as CycloneDX: each package once, equal bytes for equal images."""
 
 import dataclasses
 import json

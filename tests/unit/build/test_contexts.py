@@ -41,7 +41,7 @@ def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_image_keeps_the_distribution_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """buildx closes the session of a target that only a target below the image names, and the build ends."""
+    """buildx closes a session that only targets below the image use, and the build fails."""
     by_name, _ = contexts(planned_onto(existing(), tmp_path, monkeypatch), tmp_path)
     assert by_name["distribution"] == "target:base-debian13"
 

@@ -1,4 +1,4 @@
-"""The images of a CI run: every image once, only what changed, and what is not locked for it."""
+"""The images of a CI run: each once, only those that changed, and the unlocked ones."""
 
 import shutil
 import subprocess

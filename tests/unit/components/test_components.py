@@ -86,7 +86,7 @@ def test_only_what_every_image_stands_on_is_looked_up_by_its_name() -> None:
 
 
 def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
-    """Of components, for which a plan can be refused, and of what is only measured in an image."""
+    """Of components that may refuse a plan, and of parts that are only measured in images."""
     rows = facts.load().faults.faults
     measured = {"torch", "gdrcopy", "deep-ep"}
     assert {row.component for row in rows} <= components.BY_NAME.keys() | measured

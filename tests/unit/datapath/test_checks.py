@@ -33,7 +33,7 @@ user root 0 0
 
 
 class ScriptedGuest:
-    """A guest that answers every script with the first of its answers whose key is in the script."""
+    """A guest that answers a script with the first of `answers` whose key is in it."""
 
     def __init__(self, **answers: TaskResult) -> None:
         self.answers = answers

@@ -59,7 +59,7 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
 
 
 def test_what_a_refused_unshare_leaves_behind_is_ended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As util-linux 2.38 does in a chroot: its helper waits forever, with the standard error that it was given."""
+    """In a chroot util-linux 2.38 leaves a helper that waits forever and holds stderr open."""
     late = tmp_path / "late"
     (tmp_path / "unshare").write_text(f"#!/bin/sh\n(sleep 20; touch {late}) &\necho not permitted >&2; exit 1\n")
     (tmp_path / "unshare").chmod(0o755)

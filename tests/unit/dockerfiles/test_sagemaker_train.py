@@ -135,7 +135,7 @@ def test_the_program_finds_the_variables_that_the_toolkit_documents(configured: 
 
 
 def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> None:
-    """Neither what is harmful nor what is obsolete, by name, stands anywhere in what is put into the image.
+    """No file of the image names what is harmful or obsolete by the facts.
 
     But Gloo's interface: SageMaker names it, and a job may set it where an image may not.
     """
@@ -310,7 +310,7 @@ LAUNCHER = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c
 
 @pytest.mark.parametrize("code", [0, 9])
 def test_sigterm_reaches_the_processes_which_have_time_to_save(tmp_path: Path, code: int) -> None:
-    """And not what launched them: the launcher here would die of it, and take its exit code along."""
+    """It does not reach their launcher, which would die of it and lose their exit code."""
 
     def stop() -> None:
         while not (tmp_path / "ready").exists():

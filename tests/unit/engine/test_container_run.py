@@ -1,4 +1,4 @@
-"""The `docker run` of an image: what it needs, what the machine has, what the user asks for."""
+"""The `docker run` of an image: its needs, the machine's devices, the user's options."""
 
 import os
 import socket
@@ -149,7 +149,7 @@ def test_an_engine_elsewhere_is_asked_what_it_has(
 def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
     capabilities: str, hard_limit: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the process that listens at the engine's socket, whoever asks, and whoever started it."""
+    """The process that listens at the socket decides, whoever asks or started it."""
     process = tmp_path / "proc" / str(os.getpid())
     process.mkdir(parents=True)
     (process / "status").write_text(f"CapPrm:\t0000000000000000\nCapEff:\t{capabilities}\n")

@@ -29,7 +29,7 @@ def test_the_daemons_keep_to_their_folder(folders: layout.Layout) -> None:
 
 
 def test_a_full_disk_is_no_lasting_error_of_containerd(folders: layout.Layout) -> None:
-    """It makes this folder at its first write, and never tries again: later builds failed with 12 GB free."""
+    """It makes this folder at its first write only: later builds failed with 12 GB free."""
     layout.write_configuration(folders)
     root = next(
         line.split('"')[1]

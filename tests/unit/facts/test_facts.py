@@ -58,7 +58,7 @@ def test_what_does_not_hold_together(folder: Path, name: str, old: str, new: str
 
 
 def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
-    """A third party's word may refuse, and then the reason says whose word it is; or it may order what is proposed."""
+    """A third party may refuse, and the reason names it; or it may order proposals."""
     for table in (
         all_facts.bases,
         all_facts.torch,

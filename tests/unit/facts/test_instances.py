@@ -24,7 +24,7 @@ def table() -> Instances:
 
 
 def answered() -> Iterator[tuple[str, dict[str, int | str]]]:
-    """EC2's answer for every type with NVIDIA's GPUs and EFA, by name, in the words of our rows."""
+    """Return EC2's answer for its types with NVIDIA GPUs and EFA, in the words of our rows."""
     path = resources.files("moto") / "ec2" / "resources" / "instance_types.json.gz"
     for name, answer in json.loads(gzip.decompress(path.read_bytes())).items():
         network, gpus = answer["NetworkInfo"], answer.get("GpuInfo", {}).get("Gpus", [])

@@ -1,4 +1,4 @@
-"""A target's Debian packages are looked up in the archive's index before anything is built."""
+"""A target's Debian packages are looked up in the archive's index before a build."""
 
 import lzma
 from collections.abc import Iterator

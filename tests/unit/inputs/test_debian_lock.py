@@ -1,4 +1,4 @@
-"""The lock of Debian's archive: which state a build takes, and what another state is refused with."""
+"""The lock of Debian's archive: which state a build takes, and how others are refused."""
 
 import hashlib
 import re
@@ -101,7 +101,7 @@ def installing_scripts(state: str) -> list[str]:
 
 
 def test_a_step_of_another_state_comes_from_no_cache() -> None:
-    """Without it, an engine or a registry's cache would put an older state's packages into the image."""
+    """Otherwise a cache would put packages of an older state into the image."""
     before, after = installing_scripts("e9" * 32), installing_scripts("1f" * 32)
     assert len(before) == len(after) >= 5
     assert not set(before) & set(after)

@@ -275,7 +275,7 @@ def test_a_base_that_nobody_locked_is_not_pulled(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_registry_with_a_token_service(site: Site) -> None:
-    """The distribution specification's flow: 401 with a challenge, a token, the question again."""
+    """The distribution specification's flow: 401 with a challenge, a token, the request again."""
     host = site.address.removeprefix("http://")
     path = "/v2/library/ubuntu/manifests/24.04"
     challenge = {"WWW-Authenticate": f'Bearer realm="{site.address}/token",service="here"'}

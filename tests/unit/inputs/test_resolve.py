@@ -239,7 +239,7 @@ class TestLocalPackages:
 
 
 class TestNamedIndexes:
-    """Packages of an index that is named for them: the public one is never asked for their files."""
+    """Packages of a named index: their files are never requested from the public one."""
 
     @pytest.fixture
     def company(self, index: Site) -> Iterator[tuple[Site, PackageIndex]]:

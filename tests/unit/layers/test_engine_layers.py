@@ -1,4 +1,4 @@
-"""What an engine has of the wheels' layers: the very blob counts, and not its content alone."""
+"""The wheel layers that an engine has: the exact blob counts, not only its content."""
 
 from pathlib import Path
 

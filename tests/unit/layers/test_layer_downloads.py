@@ -80,7 +80,7 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
 def test_equal_layers_are_one_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
 ) -> None:
-    """What has a file's bytes in the engine's store is its second name: written again, both would be cut off."""
+    """A second link to a file in the engine's store: writing it again would truncate both."""
     layer_set, remote = another_sends("devel", tmp_path, monkeypatch, repository)
     (digest,) = {blob.digest for blob in remote.blobs}
     registry.requests.clear()

@@ -1,4 +1,4 @@
-"""A layer is made once and is there whole or not at all; wheels come verified, and are not kept."""
+"""A layer is made once, and is complete or absent; wheels are verified, and not kept."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""A layer in zstd is read in part by its table, and whole by those that know nothing of the table."""
+"""A layer in zstd: clients that know its table read it in part, others as a whole."""
 
 import io
 import random
@@ -110,7 +110,7 @@ def test_the_table_lists_the_members_of_the_tar(layer: WrittenLayer) -> None:
 
 
 def test_no_two_pieces_begin_at_one_offset(layer: WrittenLayer) -> None:
-    """The snapshotter finds a piece's digest by its offset, and refuses a table that has one twice."""
+    """The snapshotter finds a piece's digest by its offset, and refuses a repeated one."""
     offsets = [row["offset"] for row in layer.reader().entries if "offset" in row]
     assert offsets == sorted(set(offsets))
     assert offsets[0] > 0

@@ -1,4 +1,4 @@
-"""A tar of any layer gets a table that says all of its files, and its bytes stay as they are."""
+"""A tar of any layer gets a table of all its files, and keeps its bytes."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Reading facts again: a real uv and a real index on the loopback interface, with wheels made here."""
+"""Reading facts again: a real uv, and an index on the loopback interface."""
 
 import hashlib
 import io
@@ -119,7 +119,7 @@ def index(packages: WheelIndex, mirror_settings: Mirrors) -> IndexClient:
 
 
 def release_torch(packages: WheelIndex, version: str = "2.16.0") -> None:
-    """Serve a torch that pins CUDA and NCCL on both architectures but cuDNN on one, for two pythons."""
+    """Serve a torch for two pythons, with the pin of cuDNN on one architecture only."""
     packages.add("cuda-toolkit", "13.4.1")
     packages.add("nvidia-cudnn-cu13", "9.30.0.1")
     packages.add("nvidia-nccl-cu13", "2.33.1")

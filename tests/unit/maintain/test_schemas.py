@@ -1,4 +1,4 @@
-"""The JSON schemas that editors read: they take what the loader takes, and refuse what it refuses."""
+"""The JSON schemas that editors read: they accept and refuse what the loader does."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ FILES = {
 
 
 def problems(name: str, content: Any) -> list[str]:
-    """Return what an editor underlines in `content`, a file that it reads by the schema `name`."""
+    """Return what an editor underlines in a file that it checks with the schema `name`."""
     validator = jsonschema.Draft202012Validator(schemas.schema(schemas.MODELS[name]))
     return [error.message for error in validator.iter_errors(content)]
 

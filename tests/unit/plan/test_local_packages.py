@@ -1,4 +1,4 @@
-"""Packages that no index has: what decides their locks, and what is refused with file and line."""
+"""Packages that no index has: what decides their locks, and refusals with file and line."""
 
 import hashlib
 from pathlib import Path

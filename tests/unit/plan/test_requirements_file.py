@@ -1,4 +1,4 @@
-"""Requirements files of a target: what pip reads in them, and what is refused with file and line."""
+"""Requirements files of a target: what pip reads, and refusals with file and line."""
 
 from pathlib import Path
 

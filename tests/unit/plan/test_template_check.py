@@ -1,4 +1,4 @@
-"""Templates of targets, and the stages that these name: what is missing is told before a build."""
+"""Templates of targets and the stages that they name: missing ones are found early."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The order of the packages: the pipeline is read off the tree, so nothing may import against it."""
+"""The order of the packages is that of the pipeline: nothing may import against it."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The page of measurements: figures name the run that they are of, and a ratio is of one run."""
+"""The page of measurements: figures name their run, and a ratio is of one run."""
 
 import json
 import re

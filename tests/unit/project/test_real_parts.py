@@ -1,4 +1,4 @@
-"""The stand-ins beside the vendors' own files: where they differ, it is the stand-in that is wrong."""
+"""The stand-ins beside the vendors' files: where they differ, the stand-in is wrong."""
 
 import re
 

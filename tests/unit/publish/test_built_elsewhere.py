@@ -1,4 +1,4 @@
-"""Images that were built elsewhere: published with what was validated, and with no word of a build."""
+"""Images built elsewhere are published with their validation, without provenance."""
 
 import json
 

@@ -42,7 +42,7 @@ def image_tag(image: Image) -> str:
 
 
 def put(repository: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
-    """Return the image in the registry under its tag, as whoever may push could have put it there."""
+    """Return the image, put under its tag as anybody who may push could have done."""
     manifest = put_image(repository, image, image.platform, created=created)
     repository.put_manifest(image_tag(image), manifest)
     return manifest

@@ -1,4 +1,4 @@
-"""A policy's word on an image: asked before it is published, attached to it, and read back."""
+"""A policy's decision on an image: made before it is published, attached, and read back."""
 
 import dataclasses
 import json

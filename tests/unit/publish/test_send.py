@@ -1,4 +1,4 @@
-"""Wheels' layers that lie in another repository of a registry are mounted from there, and not sent."""
+"""Wheel layers in another repository of a registry are mounted from it, not sent."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -182,7 +182,7 @@ def measurements() -> Image:
 
 
 def without_torch(image: Image, *banners: str) -> Report:
-    """Return a report of an image that has libraries of NCCL, and no torch that would say which."""
+    """Return a report of an image that has libraries of NCCL, but no torch to name one."""
     inspection = case_like(image)
     tree = recorded().measured.tree
     assert tree

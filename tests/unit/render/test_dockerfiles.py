@@ -132,7 +132,7 @@ def test_one_plugin() -> None:
 
 @pytest.mark.parametrize("version", ["1.22.0", "1.20.0", "1.17.1"])
 def test_a_plugin_from_source_has_the_aws_platform(version: str) -> None:
-    """In every version; configure finds out by itself only where the build runs on an EC2 instance."""
+    """In every version: configure detects the platform only on an EC2 instance."""
     planned = image("efa-pytorch", DEBIAN | TORCH | {"efa-installer": "1.50.0", "aws-ofi-nccl": version})
     text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
     assert "--enable-platform-aws" in stage(text, "build-aws-ofi-nccl")
@@ -202,7 +202,7 @@ def test_a_cuda_bases_toolkit_stays_on_the_path() -> None:
 
 
 def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Path) -> None:
-    """There /usr/local/cuda is a link to a folder already: a link made "there" would lie inside it."""
+    """/usr/local/cuda is a link to a folder: a new link would be made inside that folder."""
     (command,) = re.findall(
         r'^ln .* "\$cuda" \S+$', stage(dockerfile("efa-pytorch-cuda-devel"), "with-devel"), re.MULTILINE
     )

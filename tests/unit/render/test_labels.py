@@ -16,7 +16,7 @@ def test_every_component_is_named(image: Image) -> None:
 
 
 def test_the_licences_are_those_of_the_content(image: Image) -> None:
-    """An image holds NVIDIA's wheels and Debian's packages: the licence of its recipe is not that of its content."""
+    """An image has NVIDIA's wheels and Debian's packages: its recipe's licence is not theirs."""
     label_values = labels.labels(image, "a summary", REVISION, [], lock.load(image))
     licenses = label_values["org.opencontainers.image.licenses"].split(" AND ")
     assert {"BSD-3-Clause", "LicenseRef-Debian-packages", "LicenseRef-NVIDIA-Proprietary"} <= set(licenses)

@@ -124,7 +124,7 @@ def contexts(folder: Path) -> Contexts:
 
 
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
-    """A plain Debian in its place would have neither what NVIDIA's sets, nor its toolkit, nor its entry point."""
+    """A plain Debian has neither NVIDIA's variables, nor its toolkit, nor its entry point."""
     (image,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
     build_contexts = contexts(tmp_path)
     base = build_contexts.for_image(image, supplies(image, project))["base"].removeprefix("target:")
