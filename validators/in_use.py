@@ -108,7 +108,7 @@ def missing_library(error: str) -> list[str]:
     return [match[1]] if match else []
 
 
-def lacking_for_sure(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def essential_missing(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return what modules of Python lack without which their package cannot work.
 
     Both are by path. Those are of CUDA, and others where no module of the package has all. What one module lacks alone
@@ -163,7 +163,7 @@ def closure(libraries: Libraries, path: str) -> Closure:
     return libraries.closures.get(path, Closure())
 
 
-def no_library(inspection: Inspection, missing: list[str]) -> str:
+def describe_lack(inspection: Inspection, missing: list[str]) -> str:
     """Return in words what a library lacks; glibc, where the image has none, as Alpine."""
     if GLIBC in missing:
         name = (

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -9,26 +10,35 @@ from rdma_images.chain.verbs import lib_folder
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
-from validators.in_use import closure, explain_module, lacking_for_sure, no_library, without_alternatives
+from validators.in_use import closure, describe_lack, essential_missing, explain_module, without_alternatives
 from validators.requirements import unmet_requirements
 
-DOCA_LIBRARIES = (
-    "libflexio",
-    "libdoca",
-)  # for UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA
-WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
+# For UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA.
+DOCA_LIBRARIES = ("libflexio", "libdoca")
+PACKAGES_PATH = "-packages/"  # in the path of what pip or apt has installed for Python
 UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
-UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+UNDEFINED_SYMBOL = re.compile(r"undefined symbol: (\w+)")
 # Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
-NAMED_ELSEWHERE = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
+FOREIGN_SYMBOL = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
 OTHER_FRAMEWORK_LIBRARY = re.compile(r"lib(?:tensorflow|mxnet)")
-FRAMEWORK_LIBRARY = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # what imports a module has them
+FRAMEWORK_LIBRARY = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # which is loaded before a module
 LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
-CXX = "libstdc++.so.6"
+CXX_LIBRARY = "libstdc++.so.6"
 NAMESPACE = re.compile(r"_ZNK?(\d+)([a-z]\w+)")
 TORCH_FAMILY = ("torchvision", "torchaudio", "torchcodec", "torchtext", "xformers")
 CUDA_TAG = re.compile(r"\+cu(\d{2})(\d)\b")
 CUDART = re.compile(r"libcudart\.so\.(\d+)")
+
+
+class PackageFault(NamedTuple):
+    """Why a package does not work beside others, as a sentence."""
+
+    package: str
+    sentence: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return self.sentence
 
 
 def module_faults(inspection: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
@@ -38,26 +48,25 @@ def module_faults(inspection: Inspection, files: Files, libraries: Libraries) ->
     """
     measured = inspection.measured.torch.extensions if inspection.measured.torch else {}
     module_paths = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
-    candidates = [path for path in module_paths if path in libraries.closures and path not in measured]
     candidates = [
-        path for path in candidates if not any(map(OTHER_FRAMEWORK_LIBRARY.match, missing_in(libraries, path)))
+        path
+        for path in module_paths
+        if path in libraries.closures
+        and path not in measured
+        and not any(map(OTHER_FRAMEWORK_LIBRARY.match, missing_in(libraries, path)))
     ]
     torch = {
         name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
     }
     lacks = {path: _without_loaded(files, torch, path, lacking_in(files, libraries, path)) for path in candidates}
-    essential_libraries = lacking_for_sure(lacks)
+    essential_libraries = essential_missing(lacks)
     version = torch_version(inspection)
-    faults = {}
+    faults = dict.fromkeys(candidates, "")
     for path in candidates:
-        refusals = loader_refusals(closure(libraries, path), path)
-        faults[path] = (
-            f"{path} cannot be loaded: {no_library(inspection, essential_libraries[path])}"
-            if essential_libraries[path]
-            else explain_module(path, refusals[0], version)
-            if refusals
-            else ""
-        )
+        if missing := essential_libraries[path]:
+            faults[path] = f"{path} cannot be loaded: {describe_lack(inspection, missing)}"
+        elif refusals := loader_refusals(closure(libraries, path), path):
+            faults[path] = explain_module(path, refusals[0], version)
     return without_alternatives(faults, version)
 
 
@@ -67,21 +76,21 @@ def torch_version(inspection: Inspection) -> str:
 
 
 def _without_loaded(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
-    """Return those `missing` that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
+    """Return those `missing` that torch has not loaded and Python's prefix, as conda's, does not have."""
     prefix = path.partition("/lib/python")[0]
     return [n for n in missing if n not in torch and f"{prefix}/lib/{n}" not in files.libraries]
 
 
 def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
-    """Return what `path` needs and nothing answers to, without what the process has loaded before.
+    """Return the missing libraries of `path`, without what its process has loaded before.
 
-    That is what Python has, for a wheel, and for a module of UCX what lies beside it: UCX opens the first by its path.
+    For a wheel that is what Python has, and for a module of UCX what lies beside it: UCX opens the first by its path.
     """
     missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(DOCA_LIBRARIES)]
-    if WHEELS not in path:
+    if PACKAGES_PATH not in path:
         folder = lib_folder(path)
         return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
-    bundled = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
+    bundled = {base_name(p) for p in files.libraries if PACKAGES_PATH in p or base_name(p).startswith("libpython")}
     return [name for name in missing if name not in bundled and not FRAMEWORK_LIBRARY.match(name)]
 
 
@@ -91,13 +100,13 @@ def loader_refusals(answer: Closure, path: str) -> list[str]:
     What the C++ library has is nobody else's, nor is what lies in the library's own namespace.
     """
     stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
-    cxx_symbol = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX in answer.libraries else "(?!)")
-    symbols = {fault: UNDEFINED.search(fault) for fault in answer.faults}
+    cxx_symbol = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX_LIBRARY in answer.libraries else "(?!)")
+    symbols = {fault: UNDEFINED_SYMBOL.search(fault) for fault in answer.faults}
     return [
-        f
-        for f, match in symbols.items()
+        fault
+        for fault, match in symbols.items()
         if not match
-        or NAMED_ELSEWHERE.match(match[1])
+        or FOREIGN_SYMBOL.match(match[1])
         or cxx_symbol.match(match[1])
         or _is_in_own_namespace(path, match[1])
         or any(stem in match[1] for stem in stems)
@@ -111,7 +120,9 @@ def _is_in_own_namespace(path: str, symbol: str) -> bool:
     return len(name) > 3 and name in base_name(path)
 
 
-def packages_for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
+def packages_for_another_cuda(
+    inspection: Inspection, packages: MeasuredPackages, libraries: Libraries
+) -> list[PackageFault]:
     """Return which packages of torch's family name another CUDA in their versions than torch has."""
     faults = []
     for wheels in packages.wheels.values():
@@ -121,10 +132,8 @@ def packages_for_another_cuda(inspection: Inspection, packages: MeasuredPackages
         for name in TORCH_FAMILY if torch and cuda else ():
             other = _tagged_cuda(wheels.get(name, ""))
             if other and other.partition(".")[0] != cuda.partition(".")[0]:
-                faults.append(
-                    f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}: they do not work "
-                    "together"
-                )
+                versions = f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}"
+                faults.append(PackageFault(name, f"{versions}: they do not work together"))
     return faults
 
 
@@ -146,16 +155,17 @@ def _runtime_major(libraries: Libraries) -> str:
 
 
 def packages_reported(inspection: Inspection) -> set[str]:
-    """Return the packages that packages.requires names: for another torch or jax than is installed, or another CUDA."""
+    """Return the packages that packages.requires names, for another torch, jax or CUDA."""
     packages, tree = inspection.measured.packages, inspection.measured.tree
     serious = [fault for fault in unmet_requirements(inspection) if fault.severity == "warning"]
-    broken_by_framework = {fault.package for fault in serious if fault.of_framework}
-    others = packages_for_another_cuda(inspection, packages, tree.libraries) if packages and tree else []
-    return broken_by_framework | {fault.partition(" ")[0] for fault in others}
+    names = {fault.package for fault in serious if fault.concerns_framework}
+    if packages and tree:
+        names |= {fault.package for fault in packages_for_another_cuda(inspection, packages, tree.libraries)}
+    return names
 
 
 def without_reported(inspection: Inspection, faults: Mapping[str, str]) -> dict[str, str]:
-    """Return why modules cannot be loaded, by path, without those of packages that another check names.
+    """Return `faults`, by path, without those of packages that another check names.
 
     That is packages.requires, or packages.imports with what hides another module.
     """
@@ -164,7 +174,7 @@ def without_reported(inspection: Inspection, faults: Mapping[str, str]) -> dict[
 
 
 def hidden_packages(inspection: Inspection) -> set[str]:
-    """Return the packages that cannot be imported because of a module that comes before another of its name."""
+    """Return the packages that another module of a name keeps from being imported."""
     imports = inspection.measured.imports
     return {failure.package for failure in (imports.failed if imports else ()) if failure.shadow}
 

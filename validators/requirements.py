@@ -11,16 +11,22 @@ from packaging.version import InvalidVersion, Version
 from rdma_images.core.check import Severity
 from rdma_images.inspection.inspection import NCCL_WHEEL, Inspection
 from rdma_images.inspection.measurements import FailedImport, MeasuredPackages
-from rdma_images.validate.probes.imports import FRAMEWORKS
-from rdma_images.validate.probes.packages import COMPILED_FOR, OF_JAX, PYTHON_FOLDER
+from rdma_images.validate.probes.distributions import FRAMEWORKS
+from rdma_images.validate.probes.packages import COMPILED_FOR, JAX_EXTRA, PYTHON_FOLDER
 
-PINNED = ("==", "~=")
+PINNING_OPERATORS = ("==", "~=")
 
 
 class UnmetRequirement(NamedTuple):
-    """A requirement that is not met: of which package and version, and the version that is `installed`, "" for none.
+    """A requirement of a package that is not met.
 
-    `user` is the framework that requires the package for this, with its version; "" for none.
+    Attributes:
+        package: The package that requires it, by name.
+        version: Its version.
+        requirement: What it requires.
+        installed: The version that is there; "" for none.
+        severity: How bad that is.
+        user: The framework that requires the package for this, with its version; "" for none.
     """
 
     package: str
@@ -41,8 +47,8 @@ class UnmetRequirement(NamedTuple):
         return f"{self.name}{self.requirement.specifier}"
 
     @property
-    def of_framework(self) -> bool:
-        """Return whether a framework is required, or what others are compiled for like one."""
+    def concerns_framework(self) -> bool:
+        """Return whether a framework is required, or a package that others are compiled for."""
         return _is_framework(self.name)
 
     def __str__(self) -> str:
@@ -50,8 +56,8 @@ class UnmetRequirement(NamedTuple):
         package = f"{self.package} {self.version}"
         if not self.installed:
             return f"{package} requires {self.text}, which is not installed"
-        by = f"{self.user} requires {self.text} by {package}" if self.user else f"{package} requires {self.text}"
-        return f"{by}, and {self.installed} is installed"
+        sentence = f"{self.user} requires {self.text} by {package}" if self.user else f"{package} requires {self.text}"
+        return f"{sentence}, and {self.installed} is installed"
 
 
 class _Package(NamedTuple):
@@ -68,7 +74,7 @@ class _Package(NamedTuple):
 
 
 def unmet_requirements(inspection: Inspection) -> list[UnmetRequirement]:
-    """Return the unmet requirements of torch, jax and what uses them, and of all that these require; the worst first.
+    """Return the unmet requirements of the GPU stack and of all that it requires, the worst first.
 
     What is not installed is left out: it may be there in another form, as in conda's packages and NVIDIA's containers.
     The NCCL that torch is pinned to is, too: see nccl.compiled.
@@ -99,7 +105,7 @@ def explained_failures(inspection: Inspection) -> list[tuple[FailedImport, Unmet
 
 
 def _nearest_cause(failure: FailedImport, requirements: Sequence[UnmetRequirement]) -> UnmetRequirement | None:
-    """Return the unmet requirement nearest to the package whose import failed; None where it went through none.
+    """Return the unmet requirement nearest to a failed import; None where it went through none.
 
     It is one of a package whose code it went through, or of the package in which it ended.
     """
@@ -109,7 +115,7 @@ def _nearest_cause(failure: FailedImport, requirements: Sequence[UnmetRequiremen
 
 
 def absent_requirement(inspection: Inspection, failure: FailedImport) -> UnmetRequirement | None:
-    """Return the requirement that is not installed and whose module an import lacks; None where none says so.
+    """Return the requirement whose module an import lacks and that is not installed, if any.
 
     A package may have another name than its module: it is then the only one that the package lacks.
     """
@@ -132,7 +138,7 @@ def _unmet_in_folder(
     """Yield the unmet requirements below `roots`, without any below the GPU stack, in a folder of packages."""
     installed = _packages_in(packages, folder)
     environment = _marker_environment(inspection, folder)
-    queue = [(name, OF_JAX, "") for name in roots or _gpu_stack(inspection, installed) if name in installed]
+    queue = [(name, JAX_EXTRA, "") for name in roots or _gpu_stack(inspection, installed) if name in installed]
     visited = set()
     while queue:
         name, extra, user = queue.pop(0)
@@ -161,20 +167,22 @@ def _is_framework(name: str) -> bool:
     return name in FRAMEWORKS or COMPILED_FOR.match(name) is not None
 
 
-def _severity(package: _Package, requirement: PackageRequirement, version: str, of_framework: bool) -> Severity | None:
+def _severity(
+    package: _Package, requirement: PackageRequirement, version: str, concerns_framework: bool
+) -> Severity | None:
     """Return how bad it is that a requirement is not met; None where a check of NCCL tells of it.
 
     What is compiled for another framework fails, and so does a framework with an older library than it was compiled
     with. Other requirements are often narrower than what works.
     """
     name = canonicalize_name(requirement.name)
-    optional = requirement.marker is not None and OF_JAX in str(requirement.marker)
-    pinned = optional or any(clause.operator in PINNED for clause in requirement.specifier)
+    optional = requirement.marker is not None and JAX_EXTRA in str(requirement.marker)
+    pinned = optional or any(clause.operator in PINNING_OPERATORS for clause in requirement.specifier)
     if NCCL_WHEEL.fullmatch(name) and not optional:
         return None
     if package.compiled and _is_framework(name):
         return "warning"
-    return "warning" if of_framework and pinned and version and _is_older(requirement, version) else "note"
+    return "warning" if concerns_framework and pinned and version and _is_older(requirement, version) else "note"
 
 
 def _packages_in(packages: MeasuredPackages, folder: str) -> dict[str, _Package]:
@@ -196,18 +204,18 @@ def _parsed(lines: list[str]) -> Iterator[PackageRequirement]:
 
 
 def _gpu_stack(inspection: Inspection, installed: Mapping[str, _Package]) -> list[str]:
-    """Return the frameworks and the packages that require them, themselves or by others, or that the probe imported."""
+    """Return the frameworks, and the packages that require them or that the probe imported."""
     imports = inspection.measured.imports
     stack = {*FRAMEWORKS, *filter(COMPILED_FOR.match, installed), *(imports.imported if imports else ())}
     stack |= {failure.package for failure in (imports.failed if imports else ())}
-    grown = True
-    while grown:
+    is_growing = True
+    while is_growing:
         users = {
             name
             for name, package in installed.items()
             if any(canonicalize_name(requirement.name) in stack for requirement in package.requirements)
         }
-        grown = not users <= stack
+        is_growing = not users <= stack
         stack |= users
     return sorted(stack, key=lambda name: (name not in FRAMEWORKS, name))
 
@@ -240,7 +248,7 @@ def _accepts(requirement: PackageRequirement, version: str) -> bool:
 
 def _is_older(requirement: PackageRequirement, version: str) -> bool:
     """Return whether a version is older than a requirement asks for."""
-    lower = (*PINNED, ">=")
+    lower = (*PINNING_OPERATORS, ">=")
     lower_bounds = [clause.version.removesuffix(".*") for clause in requirement.specifier if clause.operator in lower]
     try:
         return any(Version(version) < Version(bound) for bound in lower_bounds)

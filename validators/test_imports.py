@@ -5,18 +5,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries
 from rdma_images.inspection.measurements import FailedImport, HiddenModule, UnopenedLibraries
-from rdma_images.validate.probes.imports import COMPILES
-from rdma_images.validate.probes.packages import NAME
+from rdma_images.validate.probes.imports import OPERATOR_BUILDER
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import explain_module, missing_library
 from validators.python_packages import hidden_packages, module_faults, packages_reported, torch_version
 from validators.requirements import absent_requirement, explained_failures
 
 IMPORT_SOURCE = "import NAME, in a process of its own that has imported torch before"
-HIDDEN = "`python -c 'import NAME'` in the working directory, and in /: the folder where a program starts comes first"
+WORKDIR_SOURCE = (
+    "`python -c 'import NAME'` in the working directory, and in /: the folder where a program starts comes first"
+)
 LIBRARY_PATH = re.compile(r"(/\S+\.so[\w.]*): ")
 FILE_SUFFIX = re.compile(r" \(/[^()]*\)$")  # Python's own words about a module that lacks a name
 NUMPY_COMPLAINT = re.compile(r"compiled using NumPy 1\.x cannot be run in NumPy (\S+)")
@@ -50,10 +52,12 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     certain = [fault for fault in failed if fault.certain]
     groups = _by_cause(certain or failed)
     lines = [_sentence(inspection, group) for group in groups]
-    lines += [_without_libraries(inspection, package) for package in unopened]
+    lines += [_describe_unopened(inspection, package) for package in unopened]
     fixes = [f"install the release of NVIDIA's wheels that has {', '.join(p.missing[:MAX_SHOWN])}" for p in unopened]
     more = f"; {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
-    used = [fault for fault in certain if fault.module != COMPILES]  # that is for images that compile operators alone
+    used = [
+        fault for fault in certain if fault.module != OPERATOR_BUILDER
+    ]  # that is for images that compile operators alone
     broken = any(fault.error and (fault.required or not fault.missing) for fault in used)
     require(
         not failed and not unopened,
@@ -64,7 +68,7 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("packages.hidden", source=HIDDEN, severity="warning")
+@pytest.mark.validator("packages.hidden", source=WORKDIR_SOURCE, severity="warning")
 def test_hidden(inspection: Inspection, require: Requirement) -> None:
     """A program that starts in the working directory imports what it imports elsewhere."""
     imports = inspection.measured.imports
@@ -73,12 +77,12 @@ def test_hidden(inspection: Inspection, require: Requirement) -> None:
     require(
         not imports.hidden,
         expected="no module in the working directory that takes the place of another",
-        actual="; ".join(map(_hiding, imports.hidden)) or "the same modules as elsewhere",
+        actual="; ".join(map(_describe_hiding, imports.hidden)) or "the same modules as elsewhere",
         fix=f"rename {', '.join(dict.fromkeys(module.first for module in imports.hidden))}, or start elsewhere",
     )
 
 
-def _hiding(module: HiddenModule) -> str:
+def _describe_hiding(module: HiddenModule) -> str:
     """Return what a file of the working directory keeps a program from importing."""
     folder, name = module.first.rpartition("/")[0], base_name(module.second)
     return (
@@ -106,7 +110,7 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
     if packages:
         names = packages_reported(inspection)
         names |= {
-            NAME.sub("-", match[1]).lower() for path in packages.other_python if (match := RECORD_FOLDER.search(path))
+            canonicalize_name(match[1]) for path in packages.other_python if (match := RECORD_FOLDER.search(path))
         }
     if torch:
         paths += [path for path, fault in torch.extensions.items() if fault and path not in torch.optional]
@@ -130,7 +134,7 @@ def _distance(fault: FailedImport) -> tuple[bool, int]:
     return fault.through[-1:] not in ([], [fault.package]), len(fault.through)
 
 
-def _without_libraries(inspection: Inspection, package: UnopenedLibraries) -> str:
+def _describe_unopened(inspection: Inspection, package: UnopenedLibraries) -> str:
     """Return what a package does not find as it meets a GPU."""
     shown = package.missing[:1]
     more = f" and {len(package.missing) - 1} more" if len(package.missing) > 1 else ""

@@ -12,7 +12,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBFABRIC, NO_LIBRARY, closure, has_broken_file, no_library, resolved_plugin
+from validators.in_use import LIBFABRIC, NO_LIBRARY, closure, describe_lack, has_broken_file, resolved_plugin
 from validators.settings import rdma_core
 from validators.toolruns import summary, tool_run
 
@@ -53,7 +53,7 @@ def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require
     }
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
-    problems = [f"libfabric cannot be loaded: {no_library(inspection, missing)}"] if missing else []
+    problems = [f"libfabric cannot be loaded: {describe_lack(inspection, missing)}"] if missing else []
     problems += [
         f"{library} does not know the GPUs' memory: it opens {name}, and the image has {_similar(inspection, name)}"
         for name in opened

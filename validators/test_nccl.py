@@ -25,7 +25,7 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBNCCL, NO_LIBRARY, has_broken_file, no_library
+from validators.in_use import LIBNCCL, NO_LIBRARY, describe_lack, has_broken_file
 from validators.settings import component_versions, known_faults
 
 LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
@@ -346,7 +346,7 @@ def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNc
     require(
         not missing,
         expected="nothing missing",
-        actual=f"NCCL {nccl.version} cannot be loaded: {no_library(inspection, missing)}"
+        actual=f"NCCL {nccl.version} cannot be loaded: {describe_lack(inspection, missing)}"
         if missing
         else f"{len(libraries.closures[nccl.path].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",

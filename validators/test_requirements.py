@@ -10,7 +10,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import FailedImport, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import explain_module
-from validators.python_packages import packages_for_another_cuda, without_reported
+from validators.python_packages import PackageFault, packages_for_another_cuda, without_reported
 from validators.requirements import UnmetRequirement, explained_failures, unmet_requirements
 
 REQUIREMENT_SOURCE = (
@@ -38,17 +38,17 @@ def test_requires(
         failures[cause].append(failure)
     foreign = packages_for_another_cuda(inspection, packages, libraries)
     foreign += [fault for wheels in packages.wheels.values() for fault in _for_another_jaxlib(wheels)]
-    foreign += (
-        _wheels_for_two_cudas(packages) if inspection.measured.torch is None else []
-    )  # torch.cuda tells of others
+    if inspection.measured.torch is None:  # else torch.cuda tells of them
+        foreign += _wheels_for_two_cudas(packages)
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
         name, version = jax[0]
-        foreign.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
+        problem = "opens NCCL by its name and finds none: collectives of several GPUs fail"
+        foreign.append(PackageFault(name, f"{name} {version} {problem}"))
     serious = [*failures, *(fault for fault in unmet if fault.severity == "warning" and fault not in failures)]
     shown = serious if serious or foreign else unmet
     effects = [f"{group[0].package}: {group[0].words}" for group in failures.values()] + _failed_modules(inspection)
-    lines = [*(_sentence(fault, failures.get(fault, ())) for fault in shown), *foreign]
+    lines = [*(_sentence(fault, failures.get(fault, ())) for fault in shown), *map(str, foreign)]
     require(
         not shown and not foreign,
         expected="packages whose requirements are met, and which are for one CUDA",
@@ -69,14 +69,14 @@ def _sentence(fault: UnmetRequirement, failures: Sequence[FailedImport]) -> str:
         return f"{fault}: {', '.join(names[:MAX_SHOWN])} cannot be imported"
     if fault.severity == "note":
         return str(fault)
-    return f"{fault}: {'it is compiled for another' if fault.of_framework else 'functions can be missing'}"
+    return f"{fault}: {'it is compiled for another' if fault.concerns_framework else 'functions can be missing'}"
 
 
-def _cannot_be_imported(inspection: Inspection, faults: Iterable[str]) -> bool:
-    """Return whether a package that one of the faults begins with cannot be imported."""
+def _cannot_be_imported(inspection: Inspection, faults: Iterable[PackageFault]) -> bool:
+    """Return whether a package with one of the faults cannot be imported."""
     imports = inspection.measured.imports
     failed = {failure.package for failure in (imports.failed if imports else ()) if failure.certain}
-    return bool(failed.intersection(fault.partition(" ")[0] for fault in faults))
+    return bool(failed.intersection(fault.package for fault in faults))
 
 
 def _failed_modules(inspection: Inspection) -> list[str]:
@@ -91,25 +91,27 @@ def _failed_modules(inspection: Inspection) -> list[str]:
 
 def _fix(unmet: Sequence[UnmetRequirement], has_foreign: bool) -> str:
     """Return what to install; `has_foreign` where a package is for another CUDA, too."""
-    specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.of_framework})
+    specifications = sorted({f"'{fault.text}'" for fault in unmet if not fault.concerns_framework})
     fixes = [f"pip install {' '.join(specifications)}"] if specifications else []
-    return "; ".join([*fixes, TOGETHER_FIX] if has_foreign or any(fault.of_framework for fault in unmet) else fixes)
+    return "; ".join(
+        [*fixes, TOGETHER_FIX] if has_foreign or any(fault.concerns_framework for fault in unmet) else fixes
+    )
 
 
-def _for_another_jaxlib(wheels: Mapping[str, str]) -> list[str]:
+def _for_another_jaxlib(wheels: Mapping[str, str]) -> list[PackageFault]:
     """Return jax's plugins for GPUs that are of another release than jaxlib.
 
     Without one of its release jax has no GPU. jax-ml/jax, jaxlib/plugin_support.py: both numbers have to be the same.
     """
     jaxlib = RELEASE.match(wheels.get("jaxlib", ""))
     return [
-        f"{name} {version} is for jaxlib=={release[0]}, and jaxlib {wheels['jaxlib']} is installed"
+        PackageFault(name, f"{name} {version} is for jaxlib=={release[0]}, and jaxlib {wheels['jaxlib']} is installed")
         for name, version in sorted(wheels.items())
         if jaxlib and JAX_PLUGIN.fullmatch(name) and (release := RELEASE.match(version)) and release[0] != jaxlib[0]
     ]
 
 
-def _wheels_for_two_cudas(packages: MeasuredPackages) -> list[str]:
+def _wheels_for_two_cudas(packages: MeasuredPackages) -> list[PackageFault]:
     """Return which wheels of NVIDIA are there for two CUDA: both write the same files."""
     faults = []
     for wheels in packages.wheels.values():
@@ -117,10 +119,7 @@ def _wheels_for_two_cudas(packages: MeasuredPackages) -> list[str]:
         for name in sorted(wheels):
             if (match := NVIDIA_WHEEL.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
                 names.setdefault(match[1], []).append(name)
-        faults += [
-            " and ".join(f"{name} {wheels[name]}" for name in pair)
-            + " write the same files: only the later ones are there"
-            for pair in names.values()
-            if len(pair) > 1
-        ]
+        for pair in (pair for pair in names.values() if len(pair) > 1):
+            subject = " and ".join(f"{name} {wheels[name]}" for name in pair)
+            faults.append(PackageFault(pair[0], f"{subject} write the same files: only the later ones are there"))
     return faults

@@ -16,8 +16,8 @@ from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import (
     LIBNCCL,
+    essential_missing,
     explain_module,
-    lacking_for_sure,
     missing_for_torch,
     missing_library,
     torch_libraries,
@@ -155,7 +155,7 @@ def test_extensions(inspection: Inspection, require: Requirement) -> None:
     if not torch or not torch.extensions:
         pytest.skip("the image has no extension module of torch")
     lacks = {path: missing_library(fault) for path, fault in torch.extensions.items()}
-    certain = lacking_for_sure(lacks)
+    certain = essential_missing(lacks)
     broken = {path: fault for path, fault in torch.extensions.items() if certain[path] or not lacks[path]}
     module_faults = without_alternatives(broken, torch.version)
     faults_by_path = without_reported(inspection, module_faults)

@@ -25,10 +25,10 @@ from rdma_images.validate.probes.stack_users import STACK, is_shared
 from rdma_images.validate.probes.tree import EXTENSION, IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, missing_for_torch, no_library, without_alternatives
+from validators.in_use import closure, describe_lack, missing_for_torch, without_alternatives
 from validators.python_packages import (
+    PACKAGES_PATH,
     UCX_MODULE,
-    WHEELS,
     lacking_in,
     loader_refusals,
     module_faults,
@@ -146,7 +146,7 @@ def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[st
             lacking = describe_missing_libraries(inspection, names)
             faults[path] = f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {lacking}"
         else:
-            faults[path] = f"{path} {_effect(path)}: {no_library(inspection, names)}"
+            faults[path] = f"{path} {_effect(path)}: {describe_lack(inspection, names)}"
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults = {path: words for path, words in faults.items() if path not in needed}
     for path in libraries.users:
@@ -171,7 +171,7 @@ def _always_missing(inspection: Inspection, libraries: Libraries, path: str) -> 
     if not is_shared(path):
         on_path = path.rpartition("/")[0] in inspection.subject.environment.get("PATH", USUAL_PATH).split(":")
         return [name for name in missing if on_path or name in libraries.absent]
-    if WHEELS not in path:
+    if PACKAGES_PATH not in path:
         return [name for name in missing if name in libraries.absent]
     if IMPORTED.fullmatch(path) or NUMBERED_NAME.search(base_name(path)):
         return []  # see module_faults; one for several versions is not the one that is taken
@@ -205,7 +205,7 @@ def transport_faults(
         refusals = [words for words in loader_refusals(closure(libraries, path), path) if words not in elsewhere]
         faults[path] = _refusal(path, refusals[0]) if refusals else ""
         if names:
-            faults[path] = f"{path} cannot be loaded: {no_library(inspection, names)}"
+            faults[path] = f"{path} cannot be loaded: {describe_lack(inspection, names)}"
         if ".so" in path and (broken_file := broken(inspection, path)):
             faults[path] = broken_file.actual
     # NIXL takes that of its wheels for torch's CUDA.
@@ -287,11 +287,11 @@ def test_own(
             is_from_path = lib_folder(file) in map(lib_folder, (f"{folder}/x" for folder in library_path_folders))
             if is_from_path and bundled and not any(file in (p, resolve_links(files, p)) for p in bundled):
                 by_path[f"{path} takes {file} for {name}, and not its own {bundled[0]}"] = lib_folder(file)
-            if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
+            if wheel and NVSHMEM_HOST.fullmatch(name) and PACKAGES_PATH not in file:
                 by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: releases do not mix"] = (
                     lib_folder(file)
                 )
-            if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
+            if wheel and NVSHMEM_HOST.fullmatch(name) and PACKAGES_PATH in file:
                 for foreign in foreign_nvshmem(files, wheel.split()[1]):
                     by_path[f"{_stem(path)} takes {wheel}, and {foreign} is another: ranks never meet"] = lib_folder(
                         foreign
@@ -325,7 +325,7 @@ def _unmangled(path: str) -> str:
 
 def foreign_nvshmem(files: Files, version: str) -> list[str]:
     """Return the files of NVSHMEM's host library that are of another version."""
-    matches = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
+    matches = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if PACKAGES_PATH not in path}
     return [path for path, match in matches.items() if match and match.group(1) != version]
 
 
@@ -361,7 +361,7 @@ def repeated_modules(files: Files) -> list[list[str]]:
     """
     by_name: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
-        if WHEELS in path and UCX_MODULE.search(path) and not file.target:
+        if PACKAGES_PATH in path and UCX_MODULE.search(path) and not file.target:
             by_name.setdefault(path.partition(".so")[0], []).append(path)
     repeated = [sorted(paths) for paths in by_name.values() if len(paths) > 1]
     return sorted(repeated, key=lambda paths: "libuct_ib.so" not in paths[0])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rdma_images.validate.probes import packages, rootfs
+from rdma_images.validate.probes import packages, requires_dist, rootfs
 
 MAX_METADATA_BYTES = 256 * 1024  # bytes of a METADATA: torch's names 60 license files
 MAX_RECORD_BYTES = 64 << 20  # bytes; torch's has 2 million
@@ -33,16 +33,16 @@ EFA_LIST = "/opt/amazon/efa_installed_packages"
 def contents_of_system() -> dict[str, Any]:
     """Return the contents of the system that this runs in."""
     root = rootfs.Root()
-    return package_contents(root, packages.this_python(root))
+    return package_contents(root, packages.python_folders(root))
 
 
 def package_contents(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
     """Return wheels by folder and name, Debian packages, and the EFA installer's."""
     wheels: dict[str, dict[str, Any]] = {}
-    for folder, record in packages.records(root, folders):
-        name, _ = packages.wheel(root, record)
+    for folder, record in packages.metadata_files(root, folders):
+        name, _ = packages.name_and_version(root, record)
         wheels.setdefault(folder, {})[name] = wheel(root, record)
-    debian = {name: debian_package(root, fields) for name, fields in packages.dpkg(root).items()}
+    debian = {name: debian_package(root, fields) for name, fields in packages.debian_packages(root).items()}
     return {"wheels": wheels, "debian": debian, "efa": efa_packages(root)}
 
 
@@ -54,7 +54,6 @@ def wheel(root: rootfs.Root, record: str) -> dict[str, Any]:
     for key, value in re.findall(r"^([A-Za-z-]+): *(.*)$", head, re.MULTILINE):
         fields.setdefault(key.lower(), []).append(value.strip()[:MAX_VALUE_LENGTH])
     first = {key: values[0] for key, values in fields.items()}
-    required = [line for line in fields.get("requires-dist", ()) if "extra ==" not in line.replace("'", '"')]
     files, bundled, vendored = recorded_files(root.text(posixpath.dirname(record) + "/RECORD", MAX_RECORD_BYTES) or "")
     authors = ("author", "maintainer", "author-email", "maintainer-email")
     return {
@@ -62,7 +61,7 @@ def wheel(root: rootfs.Root, record: str) -> dict[str, Any]:
         "license_field": first.get("license", ""),
         "classifiers": [line for line in fields.get("classifier", ()) if line.startswith("License ::")],
         "supplier": next((first[key] for key in authors if first.get(key)), ""),
-        "requires": sorted({packages.NAME.sub("-", re.split(r"[^\w.-]", line)[0]).lower() for line in required}),
+        "requires": sorted({item.name for item in requires_dist.read_requirements(head) if not item.is_optional}),
         "license_files": files,
         "bundled": bundled,
         "vendored": vendored,
@@ -87,7 +86,7 @@ def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, st
         elif LIBRARY.fullmatch(name) and (BUNDLED_FOLDER in row[0] or FOREIGN_LIBRARY.fullmatch(name)):
             bundled[row[0]] = hexadecimal(row[1])
         elif match := VENDORED.fullmatch(row[0]):
-            vendored[packages.NAME.sub("-", match.group(1)).lower()] = match.group(2)
+            vendored[requires_dist.normalized_name(match.group(1))] = match.group(2)
     return sorted(licenses), bundled, vendored
 
 

@@ -1,4 +1,4 @@
-"""Import the packages of the GPU stack, each in a process of its own that has imported torch before."""
+"""Import packages, each in a process of its own that has imported torch before."""
 
 from __future__ import annotations
 
@@ -17,46 +17,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rdma_images.validate.probes import (
+    distributions,
     elf,
     extensions,
-    loader,
     opened,
-    packages,
     plugin_host,
     pytorch,
+    requires_dist,
     rootfs,
     shadows,
-    stack_users,
-    suspects,
     tools,
 )
 
+Distribution = distributions.Distribution
 MODULE_SECONDS = 30  # seconds for one package
 TOTAL_SECONDS = 40  # seconds for all of them, so that the whole validation ends within a minute
-OTHERS_SECONDS = 15  # seconds of these that are left as the last import beside the GPU stack begins
+DOUBTED_SECONDS = 15  # seconds of these that are left as the last import beside the GPU stack begins
 MAX_PROCESSES = 2  # each may take a gigabyte
-MAX_RECORD = 8 << 20  # bytes: torch's has one million
-MAX_MODULES = 4  # of a package that has none of its own name
 MAX_FAILURES = 40
 MAX_MESSAGE = 500  # characters of a message
 MAX_ANSWER = 1 << 16  # bytes
-FRAMEWORKS = ("torch", "jax", "jaxlib")
-IMPORTED_FIRST = "torch"  # by torch.imports, too
-COMPILES = "torch.utils.cpp_extension"  # operators where they run, with setuptools
+OPERATOR_BUILDER = "torch.utils.cpp_extension"  # operators where they run, with setuptools
 MAX_TEXT = 20000
 MAX_LOADED = 4000  # names of modules
 MAX_CHAIN = 20
-WITHOUT_NAME = re.compile(r"(cannot import name .+) \(/[^()]*\)$")
-WITHOUT_ATTRIBUTE = re.compile(r"(module '([\w.]+)' has no attribute '\w+')(?=\.|$)")
+MISSING_NAME = re.compile(r"(cannot import name .+) \(/[^()]*\)$")
+MISSING_ATTRIBUTE = re.compile(r"(module '([\w.]+)' has no attribute '\w+')(?=\.|$)")
 # What Python and setuptools no longer have.
-ONCE_STANDARD = ("pkg_resources", "distutils", "imp", "asynchat", "asyncore", "cgi", "pipes", "telnetlib", "audioop")
-OF_NOTHING = re.compile(r"'NoneType' object")  # which may be what is found without a GPU
-OF_DRIVER = re.compile(r"libcuda\.|libnvidia-")
-REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
+REMOVED_MODULES = ("pkg_resources", "distutils", "imp", "asynchat", "asyncore", "cgi", "pipes", "telnetlib", "audioop")
+NONE_MESSAGE = re.compile(r"'NoneType' object")  # which may be what is found without a GPU
 # As pkg_resources.DistributionNotFound has it, and others after it: transformers/utils/versions.py.
 MISSING_DISTRIBUTION = re.compile(r"'([A-Za-z0-9][\w.-]*)[^']*' distribution was not found")
-EXTENSION_SUFFIX = re.compile(r"\.(?:cpython-\w+(?:-[\w-]+)?|abi3)?\.?so$|\.so$")
-INTERNAL_MODULE = re.compile(r"_.*|(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
 # The driver's libraries, each with what its functions are called and what they return without a GPU:
 # CUDA_ERROR_NO_DEVICE of cuda.h, NVML_ERROR_LIBRARY_NOT_FOUND of nvml.h.
 DRIVER_LIBRARIES = {
@@ -87,27 +78,8 @@ MACHINE_INDEPENDENT_TYPES = re.compile(
 )
 
 
-class Distribution(NamedTuple):
-    """An installed package: what it requires, what only its extras do, its modules, and its compiled files.
-
-    `names` are the first names of all its modules, `modules` those of them to import. `requirements` are what it
-    requires, each with its versions and its marker; `lost` is a file of it that is not as it was installed.
-    """
-
-    name: str
-    version: str
-    requires: frozenset[str]
-    extras: frozenset[str]
-    modules: list[str]
-    compiled: list[str]
-    names: frozenset[str]
-    folder: str
-    requirements: list[tuple[str, str, str]]
-    lost: str
-
-
 class ImportTask(NamedTuple):
-    """A module to import, whether it is of the GPU stack, and whether libraries stand in for the driver's."""
+    """A module to import; `stands_in_for_driver`: with libraries in the place of the driver's."""
 
     package: Distribution
     module: str
@@ -116,15 +88,15 @@ class ImportTask(NamedTuple):
 
 
 class ImportContext(NamedTuple):
-    """The packages of the GPU stack, all packages by the first names of their modules, and what hides what."""
+    """What explains failures: all packages by the first names of their modules, and what hides what."""
 
-    chosen: list[Distribution]
+    gpu_stack: list[Distribution]
     owners: dict[str, Distribution]
     shadows: dict[str, shadows.Shadow]
 
 
 class RunningImport(NamedTuple):
-    """The process that imports a module: the time of `time.monotonic` at which it is killed, and what it wrote."""
+    """The process that imports a module, killed at the `deadline` of `time.monotonic`."""
 
     process_id: int
     task: ImportTask
@@ -132,196 +104,60 @@ class RunningImport(NamedTuple):
     output: bytes = b""
 
 
-def imported_packages(workdir: str = "") -> dict[str, Any] | None:
-    """Import the GPU stack's packages and those that doubted() names, and return what was found.
+def import_packages(workdir: str = "") -> dict[str, Any] | None:
+    """Import the packages of the GPU stack, and others that may be broken.
 
-    {"imported", "failed", "unopened", "hidden"}: "unopened" is what opened.unopened() returns.
-    "imported" are versions of the GPU stack's packages by name, "hidden" is what a program does not find that starts in
-    `workdir`: see shadows.failing.
-    Each of "failed" has package, version, module, the exception's type and words, whether these are `certain`, that is
-    the same on every machine, the packages that it went `through`, and the module `missing`, with whether the package
-    in which it is missing requires it; and what explains it: the `shadow`, what comes before what and by what, and the
-    `lost` file of a package, "name version: file". The type is "" where the import works and NumPy complains of it.
-    None where there is nothing to import.
-
-    What the want of a GPU, of a network or of a file system to write to brings about is in neither, nor is what takes
+    What the want of a GPU, of a network or of a file system to write to brings about is no failure, nor is what takes
     too long, nor a module that others than the GPU stack's packages lack and do not require.
+
+    Args:
+        workdir: The folder in which the image's program starts; "" where none is known.
+
+    Returns:
+        None where there is nothing to import, else {"imported", "failed", "unopened", "hidden"}:
+        "imported" has the versions of the GPU stack's packages by name. Each of "failed" has `package`, `version`,
+        `module`, the exception's type as `error`, "" where NumPy complains of an import that works, and its `words`;
+        whether these are `certain`, the same on every machine; the packages that it went `through`; the module
+        `missing`, and whether it is `required`; the `shadow`, what comes before what and by what, and the `lost` file
+        of a package, "name version: file", that explain it. For "unopened" see opened.unopened, and for "hidden", what
+        a program in `workdir` does not find, shadows.failing_imports.
     """
-    distributions = list(installed(rootfs.Root(), sys.path))
-    chosen = gpu_stack(distributions)
-    others = doubted(distributions, chosen)
-    if not chosen and not others:
+    installed = list(distributions.read_distributions(rootfs.Root(), sys.path))
+    gpu_stack = distributions.select_gpu_stack(installed)
+    doubted = distributions.select_doubted(installed, gpu_stack)
+    if not gpu_stack and not doubted:
         return None
-    standard = IMPORTED_FIRST if importlib.util.find_spec(IMPORTED_FIRST) else (chosen or others)[0].modules[0]
-    results = list(_import_results(chosen, others, distributions, time.monotonic() + TOTAL_SECONDS))
+    standard = (
+        distributions.IMPORTED_FIRST
+        if importlib.util.find_spec(distributions.IMPORTED_FIRST)
+        else (gpu_stack or doubted)[0].modules[0]
+    )
+    results = list(_import_results(gpu_stack, doubted, installed, time.monotonic() + TOTAL_SECONDS))
     return {
         "imported": {result["package"]: result["version"] for result in results if result.get("imported")},
         "failed": [result for result in results if result.get("words") is not None][:MAX_FAILURES],
         "unopened": opened.unopened(
             sys.path,
-            {path: "%s %s" % (package.name, package.version) for package in distributions for path in package.compiled},
+            {path: "%s %s" % (package.name, package.version) for package in installed for path in package.compiled},
         ),
-        "hidden": shadows.failing(workdir, sys.path, standard) if workdir else [],
+        "hidden": shadows.failing_imports(workdir, sys.path, standard) if workdir else [],
     }
 
 
-def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distribution]:
-    """Yield each package in `folders`; of two of a name, the first."""
-    names = set()
-    order = list(map(root.real, filter(None, folders)))
-    records = sorted(packages.records(root, order), key=lambda pair: order.index(pair[0]))
-    for folder, record in records:
-        name, version = packages.wheel(root, record)
-        if name in names:
-            continue
-        names.add(name)
-        head = (root.text(record, packages.HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
-        required = [
-            (packages.NAME.sub("-", requirement).lower(), *rest.partition(";")[::2])
-            for requirement, rest in REQUIREMENT.findall(head)
-        ]
-        home = os.path.dirname(record)
-        files = _files(root.text(home + "/RECORD", MAX_RECORD) or "")
-        top_level = (root.text(home + "/top_level.txt", packages.HEAD) or "").split()
-        yield Distribution(
-            name,
-            version,
-            frozenset(requirement for requirement, _, marker in required if "extra" not in marker),
-            frozenset(requirement for requirement, _, marker in required if "extra" in marker),
-            modules_to_import(name, modules(files) if files else top_level),
-            ["%s/%s" % (folder, path) for path in files if stack_users.SHARED.fullmatch(path) and path[0] not in "./"],
-            frozenset(module.partition(".")[0] for module in modules(files) or top_level),
-            folder,
-            required,
-            suspects.lost_file(folder, files),
-        )
-
-
-def _files(record: str) -> dict[str, int]:
-    """Return the files that a RECORD lists, with their sizes in bytes."""
-    rows = (line.rsplit(",", 2) for line in record.splitlines())
-    return {row[0].strip('"'): int(row[2]) if row[2].isdigit() else 1 for row in rows if len(row) == 3}
-
-
-def modules(files: Mapping[str, int]) -> list[str]:
-    """Return the modules that can be imported by a first name, or by two where the first is a namespace's alone.
-
-    Empty ones, as those of NVIDIA's wheels, bring nothing.
-    """
-    names, namespaces = {}, {}
-    for path, size in files.items():
-        parts = path.split("/")
-        stem = parts[-1][:-3] if parts[-1].endswith(".py") else EXTENSION_SUFFIX.sub("", parts[-1])
-        is_module = stem != parts[-1] and stem.isidentifier()
-        if len(parts) == 1 and is_module:
-            names[stem] = size
-        elif parts[1:] == ["__init__.py"]:
-            names[parts[0]] = size
-        elif parts[2:] == ["__init__.py"] and parts[0].isidentifier() and parts[1].isidentifier():
-            namespaces["%s.%s" % (parts[0], parts[1])] = size
-    inner = {name: size for name, size in namespaces.items() if name.partition(".")[0] not in names}
-    return sorted(name for name, size in {**names, **inner}.items() if size)
-
-
-def modules_to_import(package: str, names: Iterable[str]) -> list[str]:
-    """Return the modules to import of a package: the one of its name, else what its name begins with, or its only one.
-
-    Those of a namespace all count. Others beside them may be what a build left, as flashinfer's build_backend.
-    """
-    module_name = package.replace("-", "_")
-    public = [name for name in names if not any(map(INTERNAL_MODULE.fullmatch, name.split(".")))]
-    related = [name for name in public if module_name.startswith(name.lower()) or "." in name]
-    return (
-        [name for name in public if name.lower() == module_name] or related[:MAX_MODULES] or public * (len(public) == 1)
-    )
-
-
-def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
-    """Return the packages that require torch or jax, link libraries of the GPU stack, or lack some, without torch.
-
-    Of those that the frameworks require themselves, these are the compiled ones. What requires a framework for an extra
-    alone counts: it is made to be used with it.
-    """
-    by_name = {distribution.name: distribution for distribution in distributions}
-    users = set(FRAMEWORKS)
-    is_growing = True
-    while is_growing:
-        more = {name for name, distribution in by_name.items() if name not in users and distribution.requires & users}
-        users |= more
-        is_growing = bool(more)
-    required = {name for framework in FRAMEWORKS if framework in by_name for name in by_name[framework].requires}
-    bundled = {os.path.basename(path) for distribution in by_name.values() for path in distribution.compiled}
-    absent: dict[str, bool] = {}
-    return [
-        distribution
-        for name, distribution in by_name.items()
-        if distribution.modules
-        and name != IMPORTED_FIRST
-        and (
-            name in users
-            or (name in required and distribution.compiled)
-            or distribution.extras.intersection(FRAMEWORKS)
-            or any(
-                stack_users.STACK.match(needed) or (needed not in bundled and _is_absent(needed, absent))
-                for path in distribution.compiled
-                for needed in _needed(path)
-            )
-        )
-    ]
-
-
-def doubted(distributions: Sequence[Distribution], chosen: Iterable[Distribution]) -> list[Distribution]:
-    """Return the packages beside the `chosen` ones that may be broken, or that somebody installed for themselves.
-
-    Those are compiled, lack a file or a requirement, or are what no other package requires.
-    """
-    versions = {distribution.name: distribution.version for distribution in distributions}
-    required = {name for distribution in distributions for name in distribution.requires | distribution.extras}
-    passed_over = {IMPORTED_FIRST, *(distribution.name for distribution in chosen)}
-    return [
-        distribution
-        for distribution in distributions
-        if distribution.modules
-        and distribution.name not in passed_over
-        and distribution.folder != suspects.OF_SYSTEM
-        and (
-            distribution.lost
-            or distribution.compiled
-            or distribution.name not in required
-            or any(
-                suspects.is_unmet(specifiers, marker, versions.get(name))
-                for name, specifiers, marker in distribution.requirements
-            )
-        )
-    ]
-
-
-def _is_absent(library: str, absent: dict[str, bool]) -> bool:
-    """Return whether the loader finds no `library`, which is not the driver's; `absent` keeps its answers."""
-    if library not in absent:
-        absent[library] = not OF_DRIVER.match(library) and not loader.resolved(library)["file"]
-    return absent[library]
-
-
-def _needed(path: str) -> list[str]:
-    try:
-        needed: list[str] = elf.library(path)["needed"]
-    except (elf.NotElf, OSError):
-        return []
-    return needed
-
-
 def _import_results(
-    chosen: list[Distribution], others: list[Distribution], distributions: list[Distribution], deadline: float
+    gpu_stack: list[Distribution],
+    doubted: list[Distribution],
+    installed: list[Distribution],
+    deadline: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the result of each module's import, as a process that has imported torch writes it, up to the deadline.
+    """Yield what a process that has imported torch says of each module, up to the deadline.
 
-    The `others` come after the `chosen` ones, where none of these has imported them.
+    Those that are doubted come after the GPU stack, where nothing of it has imported them.
     """
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(reader)
-        _run_and_exit(lambda: _import_in_processes(chosen, others, distributions, writer, deadline))
+        _run_and_exit(lambda: _import_in_processes(gpu_stack, doubted, installed, writer, deadline))
     os.close(writer)
     output, is_open = b"", True
     while is_open and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -341,28 +177,30 @@ def _run_and_exit(run: Any) -> None:
 
 
 def _import_in_processes(
-    chosen: list[Distribution],
-    others: list[Distribution],
-    distributions: list[Distribution],
+    gpu_stack: list[Distribution],
+    doubted: list[Distribution],
+    installed: list[Distribution],
     writer: int,
     deadline: float,
 ) -> None:
-    """Import each module in a new process, after torch where packages need it, and write the result."""
+    """Import each module in a process that has imported torch, where one needs it, and write the result."""
     sys.path[:] = [path for path in sys.path if path]
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     if os.path.exists(extensions.GPU):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a job may be using them
-    needs_torch = any(IMPORTED_FIRST in distribution.requires | distribution.extras for distribution in chosen)
-    if needs_torch and importlib.util.find_spec(IMPORTED_FIRST):
-        importlib.import_module(IMPORTED_FIRST)
-    owners = {name: package for package in distributions for name in package.names}
-    context = ImportContext(chosen, owners, shadows.shadows(sys.path))
+    needs_torch = any(
+        distributions.IMPORTED_FIRST in distribution.requires | distribution.extras for distribution in gpu_stack
+    )
+    if needs_torch and importlib.util.find_spec(distributions.IMPORTED_FIRST):
+        importlib.import_module(distributions.IMPORTED_FIRST)
+    owners = {name: package for package in installed for name in package.names}
+    context = ImportContext(gpu_stack, owners, shadows.find_shadows(sys.path))
     waiting = [
-        ImportTask(package, module) for package in chosen for module in package.modules if module not in sys.modules
+        ImportTask(package, module) for package in gpu_stack for module in package.modules if module not in sys.modules
     ]
-    if IMPORTED_FIRST in sys.modules and {IMPORTED_FIRST, "setuptools"} <= owners.keys():
-        waiting.append(ImportTask(owners[IMPORTED_FIRST], COMPILES))
-    waiting += [ImportTask(package, module, is_of_stack=False) for package in others for module in package.modules]
+    if distributions.IMPORTED_FIRST in sys.modules and {distributions.IMPORTED_FIRST, "setuptools"} <= owners.keys():
+        waiting.append(ImportTask(owners[distributions.IMPORTED_FIRST], OPERATOR_BUILDER))
+    waiting += [ImportTask(package, module, is_of_stack=False) for package in doubted for module in package.modules]
     loaded = set(sys.modules)
     running: dict[int, RunningImport] = {}
     while waiting or running:
@@ -370,7 +208,7 @@ def _import_in_processes(
             if not waiting[0].is_of_stack and any(started.task.is_of_stack for started in running.values()):
                 break  # what these import need not be imported again
             task = waiting.pop(0)
-            is_late = time.monotonic() > deadline - OTHERS_SECONDS
+            is_late = time.monotonic() > deadline - DOUBTED_SECONDS
             if task.is_of_stack or not (task.module in loaded or is_late):
                 running.update([_start_import(task, context)])
         for reader in select.select(list(running), [], [], 0.1)[0]:
@@ -384,7 +222,7 @@ def _import_in_processes(
 
 
 def _start_import(task: ImportTask, context: ImportContext) -> tuple[int, RunningImport]:
-    """Start the process that imports a module, and return the end of the pipe from which its answer is read, too."""
+    """Start the process that imports a module; return the pipe of its answer, and the process."""
     reader, writer = os.pipe()
     process_id = os.fork()
     if process_id == 0:
@@ -395,7 +233,7 @@ def _start_import(task: ImportTask, context: ImportContext) -> tuple[int, Runnin
 
 
 def _finish_import(reader: int, ended: RunningImport, writer: int, loaded: set[str]) -> list[ImportTask]:
-    """Write the answer of a module's import; return the task that is to be tried again with a stand-in, if any.
+    """Write the answer of a module's import; return the task to try again with a stand-in, if any.
 
     Adds to `loaded` what the module has imported.
     """
@@ -424,7 +262,7 @@ def _import(task: ImportTask, context: ImportContext, writer: int) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where memory ends, this process goes first
     if stands_in_for_driver:
-        stand_in_for_driver([path for distribution in context.chosen for path in distribution.compiled])
+        stand_in_for_driver([path for distribution in context.gpu_stack for path in distribution.compiled])
     answer: dict[str, Any] = {}
     with pytorch.captured_errors() as printed:
         try:
@@ -444,7 +282,7 @@ def _import(task: ImportTask, context: ImportContext, writer: int) -> None:
 
 
 def stand_in_for_driver(paths: Iterable[str]) -> None:
-    """Map libraries in the place of the driver's, which the files at `paths` need: every function finds no GPU."""
+    """Load libraries for the driver's that `paths` need: each of their functions finds no GPU."""
     paths = list(paths)
     for name, (pattern, result) in DRIVER_LIBRARIES.items():
         refuse = ctypes.CFUNCTYPE(ctypes.c_int)(lambda result=result: result)
@@ -461,7 +299,7 @@ def stand_in_for_driver(paths: Iterable[str]) -> None:
 def describe_failed_import(
     error: BaseException, module: str, package: Distribution, context: ImportContext
 ) -> dict[str, Any]:
-    """Return why the import of a module failed, as a row of imported_packages.
+    """Return why the import of a module failed, as a row of import_packages.
 
     `text` has the messages of all exceptions that led to it.
 
@@ -480,7 +318,7 @@ def describe_failed_import(
     within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
     top = missing.partition(".")[0]
     route = [*through, owners[top].name] if top in owners else through
-    shadow = shadows.of_failure(link, context.shadows, _required_modules(within, package, owners))
+    shadow = shadows.explain_failure(link, context.shadows, _required_modules(within, package, owners))
     return {
         **answer,
         "error": type(link).__name__,
@@ -494,21 +332,27 @@ def describe_failed_import(
     }
 
 
-def _required_modules(within: Distribution, package: Distribution, owners: Mapping[str, Distribution]) -> Iterator[str]:
-    """Yield the first names of the modules that two packages require, those of unmet requirements first."""
+def _required_modules(
+    within: Distribution,
+    package: Distribution,
+    owners: Mapping[str, Distribution],
+) -> Iterator[str]:
+    """Yield the modules that two packages require, those of unmet requirements first."""
     required = [*within.requirements, *package.requirements]
     for is_first in (True, False):
         for name, owner in owners.items():
-            of_owner = ((wanted, marker) for other, wanted, marker in required if other == owner.name)
-            if any(suspects.is_unmet(wanted, marker, owner.version) == is_first for wanted, marker in of_owner):
+            if any(item.name == owner.name and item.is_unmet(owner.version) == is_first for item in required):
                 yield name
 
 
 def _is_required(missing: str, within: Distribution, owners: Mapping[str, Distribution]) -> bool:
-    """Return whether a module that is not there has to be: it is required, of an installed package, or was Python's."""
+    """Return whether a missing module has to be there.
+
+    Its package is required, it is a part of an installed one, or it was Python's own.
+    """
     top = missing.partition(".")[0]
-    is_required = packages.NAME.sub("-", top).lower() in within.requires
-    return is_required or top in ONCE_STANDARD or _is_part(missing, owners)
+    is_required = requires_dist.normalized_name(top) in within.requires
+    return is_required or top in REMOVED_MODULES or _is_part(missing, owners)
 
 
 def _is_part(missing: str, owners: Mapping[str, Distribution]) -> bool:
@@ -524,8 +368,8 @@ def _lost_file(route: Sequence[str], owners: Mapping[str, Distribution]) -> str:
 
 
 def _with_release(words: str, error: BaseException, owners: Mapping[str, Distribution]) -> str:
-    """Return an exception's words with the release that has the module without the name, in place of its path."""
-    match, attribute = WITHOUT_NAME.fullmatch(words), WITHOUT_ATTRIBUTE.match(words)
+    """Return an exception's words, with the release whose module lacks a name in place of its path."""
+    match, attribute = MISSING_NAME.fullmatch(words), MISSING_ATTRIBUTE.match(words)
     name = attribute.group(2) if attribute else getattr(error, "name", None) or ""
     owner = owners.get(name.partition(".")[0])
     clause = match or attribute
@@ -533,14 +377,14 @@ def _with_release(words: str, error: BaseException, owners: Mapping[str, Distrib
 
 
 def _missing_name(error: ModuleNotFoundError) -> str:
-    """Return the module or package that is not there; some packages put a sentence in the place of its name."""
+    """Return the missing module or package, for which some packages write a sentence."""
     name = error.name or ""
     match = MISSING_DISTRIBUTION.search(name)
     return match.group(1) if match else name
 
 
 def describe_crash(module: str, signal_number: int) -> dict[str, Any]:
-    """Return that a signal ended the import of a module, which may be for want of a GPU, as of Mooncake's."""
+    """Return that a signal ended an import, which may be for want of a GPU, as with Mooncake."""
     name = tools.signal_name(signal_number)
     return {"module": module, "error": name, "words": "the process ends with %s" % name, "certain": False}
 
@@ -556,9 +400,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_system_error(error: BaseException) -> bool:
-    """Return whether an exception is a system call's, as of a network, of a file that is read-only, or of a device.
+    """Return whether an exception is a system call's, as of a network or a device.
 
-    A file that lacks among Python's packages lacks on every machine.
+    A file that lacks among Python's packages is none of these: it lacks on every machine.
     """
     return isinstance(error, OSError) and error.errno is not None and not _lacks_package_file(error)
 
@@ -575,7 +419,7 @@ def _is_machine_independent(error: BaseException) -> bool:
     words = str(error)
     if _lacks_package_file(error):
         return True
-    is_typed = bool(MACHINE_INDEPENDENT_TYPES.fullmatch(type(error).__name__)) and not OF_NOTHING.search(words)
+    is_typed = bool(MACHINE_INDEPENDENT_TYPES.fullmatch(type(error).__name__)) and not NONE_MESSAGE.search(words)
     has_type = isinstance(error, ModuleNotFoundError) or is_typed
     from_loader = isinstance(error, (ImportError, OSError)) and LOADER_MESSAGE.search(words)
     return has_type or bool(from_loader or MACHINE_INDEPENDENT.search(words))
@@ -586,14 +430,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def _packages_in_traceback(error: BaseException, owners: Mapping[str, Distribution]) -> Iterator[str]:
-    """Yield the packages whose code an exception went through, to the one in which it was raised."""
+    """Yield the packages that an exception went through, the one that raised it last."""
     last, step = "", error.__traceback__
     folders = [folder.rstrip("/") + "/" for folder in sys.path if folder]
     while step:
         file = step.tb_frame.f_code.co_filename
         folder = max(filter(file.startswith, folders), key=len, default="")
         owner = owners.get(file[len(folder) :].partition("/")[0].partition(".")[0]) if folder else None
-        if owner and owner.name not in (last, *FRAMEWORKS):
+        if owner and owner.name not in (last, *distributions.FRAMEWORKS):
             last = owner.name
             yield last
         step = step.tb_next

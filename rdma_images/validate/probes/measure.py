@@ -53,7 +53,7 @@ def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str]
     summary = tree.summary(entries, root, lambda: system.user(user, root))
     _note_unwritable(summary, user, root)
     files = summary["libraries"]
-    loaders, folders = libraries.ImageLoader(files), packages.this_python(root, only)
+    loaders, folders = libraries.ImageLoader(files), packages.python_folders(root, only)
     facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders, elf_files)
     return {"files": summary, "libraries": facts}
 
@@ -76,7 +76,7 @@ def _note_unwritable(summary: dict[str, Any], user: str, root: rootfs.Root) -> N
 def settings_of_system(entry: Sequence[str] = (), workdir: str = "", only: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
-    folders = packages.this_python(root, only)
+    folders = packages.python_folders(root, only)
     return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders, workdir)
 
 
@@ -85,7 +85,7 @@ PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
     "tree": file_tree,
     "user_files": user_files,
     "packages": packages.packages_of_system,
-    "imports": imports.imported_packages,
+    "imports": imports.import_packages,
     "contents": contents.contents_of_system,
     "tools": tools.tool_runs,
     "system": system.running_system,
@@ -114,7 +114,7 @@ def measure(
     probes: dict[str, Callable[[], Any]] = {
         **PROBE_FUNCTIONS,
         "tree": functools.partial(file_tree, volumes, user, only),
-        "imports": functools.partial(imports.imported_packages, workdir),
+        "imports": functools.partial(imports.import_packages, workdir),
         "user_files": functools.partial(user_files, user),
         "packages": functools.partial(packages.packages_of_system, only),
         "settings": functools.partial(settings_of_system, entry, workdir, only),

@@ -15,22 +15,22 @@ from rdma_images.validate.probes import elf, loader
 
 # TensorFlow's function for each library: tensorflow/tensorflow, tsl/platform/default/dso_loader.cc. It opens the
 # library by the name and the run path that TensorFlow was built with, and returns an absl::Status with glibc's words.
-OPENING = re.compile(
+OPENING_FUNCTION = re.compile(
     rb"_ZN\w*15CachedDsoLoader\d+Get(?:CudaRuntime|Cublas|Cufft|Cusolver|Cusparse|Cudnn)DsoHandleEv(?=\0)"
 )
-HOLDER = "libtensorflow_framework.so.2"
-UNOPENED = re.compile(rb"dynamic library '(lib[\w.-]+)'")
-NAMED = re.compile(rb"lib(?:cudnn|cublas)\w*\.so\.\d+(?=\0)")
+TENSORFLOW_LIBRARY = "libtensorflow_framework.so.2"
+UNOPENED_MESSAGE = re.compile(rb"dynamic library '(lib[\w.-]+)'")
+CUDA_NAME = re.compile(rb"lib(?:cudnn|cublas)\w*\.so\.\d+(?=\0)")
 FAMILIES = (b"libcudnn", b"libcublas")
 PASSED_OVER = re.compile(r"-packages/(?:torch|nvidia|tensorflow|triton)/")  # what is linked, or asked itself
 MIN_FOUND = 2  # libraries of CUDA: with fewer, TensorFlow is there without GPUs
 MAX_MESSAGE = 500  # bytes
 MAX_SIZE = 1 << 30  # bytes of a library whose strings are read
-OK = (0, 1)  # an absl::Status without an error, of two releases
+OK_STATUSES = (0, 1)  # an absl::Status without an error, of two releases
 
 
 def unopened(folders: Iterable[str], libraries: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the libraries of packages that open some of CUDA and do not find them where others are.
+    """Return the packages whose libraries open some of CUDA and do not find them.
 
     Args:
         folders: Those that Python imports from.
@@ -43,11 +43,11 @@ def unopened(folders: Iterable[str], libraries: Mapping[str, str]) -> list[dict[
     folders = list(folders)
     present = {os.path.basename(path) for folder in folders for path in glob.glob(folder + "/nvidia/*/lib/*.so.*")}
     answer = []
-    for path in (path for path in libraries if os.path.basename(path) == HOLDER):
-        opened = by_tensorflow(path)
+    for path in (path for path in libraries if os.path.basename(path) == TENSORFLOW_LIBRARY):
+        opened = open_by_tensorflow(path)
         if opened["missing"] and opened["found"] >= MIN_FOUND:
             answer.append({"package": libraries[path], "file": path, "missing": opened["missing"]})
-    for path, names in named(path for path in libraries if not PASSED_OVER.search(path)):
+    for path, names in named_libraries(path for path in libraries if not PASSED_OVER.search(path)):
         for family in FAMILIES:
             alternatives = [name for name in names if name.startswith(family.decode())]
             found = any(name in present or loader.resolved(name)["file"] for name in alternatives)
@@ -56,11 +56,14 @@ def unopened(folders: Iterable[str], libraries: Mapping[str, str]) -> list[dict[
     return answer
 
 
-def by_tensorflow(path: str) -> dict[str, Any]:
-    """Return what TensorFlow's own functions open of CUDA: the names that they do not find, and the number found.
+def open_by_tensorflow(path: str) -> dict[str, Any]:
+    """Return what TensorFlow's own functions open of CUDA.
 
     Args:
-        path: Its library HOLDER.
+        path: Its library TENSORFLOW_LIBRARY.
+
+    Returns:
+        The names `missing`, and the number `found`.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -78,29 +81,29 @@ def by_tensorflow(path: str) -> dict[str, Any]:
 
 
 def _call_all(path: str) -> dict[str, Any]:
-    """Call each function of TensorFlow that opens a library of CUDA."""
-    symbols, library = elf.exported(path, OPENING), ctypes.CDLL(path)
+    """Call each function of TensorFlow that opens a library of CUDA: open_by_tensorflow's answer."""
+    symbols, library = elf.exported(path, OPENING_FUNCTION), ctypes.CDLL(path)
     missing, found = [], 0
     for symbol in symbols:
         status = (ctypes.c_uint64 * 8)()
         function = library[symbol]
         function.restype = None
         function(ctypes.byref(status))
-        if status[0] in OK:
+        if status[0] in OK_STATUSES:
             found += 1
             continue
         # The reference count and code of the status, then the beginning and length of its message.
         fields = ctypes.cast(status[0] & ~3, ctypes.POINTER(ctypes.c_uint64))
-        match = UNOPENED.search(ctypes.string_at(fields[1], min(fields[2], MAX_MESSAGE)))
+        match = UNOPENED_MESSAGE.search(ctypes.string_at(fields[1], min(fields[2], MAX_MESSAGE)))
         missing += [match.group(1).decode()] if match else []
     return {"missing": sorted(missing), "found": found}
 
 
-def named(paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each library that has names of cuDNN's and cuBLAS's in its data and does not link them, with these."""
+def named_libraries(paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each library that names cuDNN or cuBLAS and does not link it, with the names."""
     for path in paths:
         try:
-            names = elf.find_strings(path, NAMED) if _mentions(path) else []
+            names = elf.find_strings(path, CUDA_NAME) if _mentions(path) else []
             linked = {name.partition(".so")[0] for name in elf.library(path)["needed"]} if names else set()
         except (elf.NotElf, OSError, ValueError):
             continue
@@ -110,6 +113,6 @@ def named(paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _mentions(path: str) -> bool:
-    """Return whether a file has the beginning of a name of FAMILIES: far quicker than to read its sections."""
+    """Return whether a file names one of FAMILIES; reading its sections takes far longer."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return len(data) < MAX_SIZE and any(data.find(name) >= 0 for name in FAMILIES)

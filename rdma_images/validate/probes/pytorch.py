@@ -30,7 +30,7 @@ def imported_torch() -> dict[str, Any] | None:
         try:
             torch = importlib.import_module("torch")
         except Exception as error:
-            shadow = shadows.of_failure(error, shadows.shadows(sys.path), ("torch",))
+            shadow = shadows.explain_failure(error, shadows.find_shadows(sys.path), ("torch",))
             if not shadow:
                 raise
             words = next((line for line in str(error).splitlines() if line.strip()), "")

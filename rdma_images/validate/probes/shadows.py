@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rdma_images.validate.probes import tools
 
-SECONDS = 20  # for one import
+IMPORT_SECONDS = 20  # for one import
 MAX_TRIED = 4
-SUFFIX = re.compile(r"py|(?:cpython-\w+(?:-[\w-]+)?\.|abi3\.)?so")  # of a module
-STANDARD = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+MODULE_SUFFIX = re.compile(r"py|(?:cpython-\w+(?:-[\w-]+)?\.|abi3\.)?so")  # of a module
+STANDARD_FOLDERS = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 
 
 class Shadow:
-    """A module `name`: the file or folder that is imported, and the one that it comes before; `by` is why."""
+    """A module `name` whose file or folder `first` is imported in place of `second`; `by` is why."""
 
     def __init__(self, name: str, first: str, second: str, by: str) -> None:
-        """Keep what was found."""
+        """`by` completes "comes before … by"."""
         self.name, self.first, self.second, self.by = name, first, second, by
 
     def __str__(self) -> str:
@@ -31,32 +31,35 @@ class Shadow:
         return "%s comes before %s by %s" % (self.first, own, self.by)
 
 
-def shadows(path: Sequence[str]) -> dict[str, Shadow]:
+def find_shadows(path: Sequence[str]) -> dict[str, Shadow]:
     """Return what modules of the folders that come before all others on the search path hide, by name."""
     folders = list(dict.fromkeys(map(os.path.realpath, filter(None, path))))
     named = [os.path.realpath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     user = os.path.realpath(site.getusersitepackages() or "/")
-    found: dict[str, Shadow] = {}
-    for place, folder in enumerate(folders):
+    shadow_by_name: dict[str, Shadow] = {}
+    for index, folder in enumerate(folders):
         if folder in named or folder == user:
             by = "PYTHONPATH" if folder in named else "the user's own packages"
-            for shadow in hidden(folder, folders[place + 1 :], by):
-                found.setdefault(shadow.name, shadow)
-    return found
+            for shadow in hidden_modules(folder, folders[index + 1 :], by):
+                shadow_by_name.setdefault(shadow.name, shadow)
+    return shadow_by_name
 
 
-def hidden(folder: str, later: Iterable[str], by: str) -> list[Shadow]:
+def hidden_modules(folder: str, later: Iterable[str], by: str) -> list[Shadow]:
     """Return the modules of a folder that hide others of their names in `later` ones, or in Python's own."""
-    own = _modules(folder)
-    answer = []
-    for other in [path for path in dict.fromkeys([*STANDARD, *later]) if path != folder] if own else []:
-        theirs = _modules(other)
-        answer += [Shadow(name, own[name], theirs[name], by) for name in sorted(own.keys() & theirs.keys())]
-    return answer
+    modules = _modules(folder)
+    shadows = []
+    for path in dict.fromkeys([*STANDARD_FOLDERS, *later]) if modules else ():
+        if path != folder:
+            hidden = _modules(path)
+            shadows += [
+                Shadow(name, modules[name], hidden[name], by) for name in sorted(modules.keys() & hidden.keys())
+            ]
+    return shadows
 
 
-def of_failure(error: BaseException, found: Mapping[str, Shadow], names: Iterable[str]) -> Shadow | None:
-    """Return what hides a module that an exception went through, or one of `names`; the nearest to its end first."""
+def explain_failure(error: BaseException, shadows: Mapping[str, Shadow], names: Iterable[str]) -> Shadow | None:
+    """Return what hides a module that an exception went through, its end first, or one of `names`."""
     route = [(getattr(error, "name", None) or "").partition(".")[0]]
     step, files = error.__traceback__, []
     while step:
@@ -65,18 +68,18 @@ def of_failure(error: BaseException, found: Mapping[str, Shadow], names: Iterabl
     by_file = [
         name
         for file in reversed(files)
-        for name, shadow in found.items()
+        for name, shadow in shadows.items()
         if file == shadow.first or file.startswith(shadow.first + "/")
     ]
-    return next((found[name] for name in [*route, *by_file, *names] if name in found), None)
+    return next((shadows[name] for name in [*route, *by_file, *names] if name in shadows), None)
 
 
 def is_standard(shadow: Shadow) -> bool:
     """Return whether what is hidden is one of Python's own modules."""
-    return os.path.dirname(shadow.second) in STANDARD
+    return os.path.dirname(shadow.second) in STANDARD_FOLDERS
 
 
-def failing(workdir: str, path: Sequence[str], first: str) -> list[dict[str, str]]:
+def failing_imports(workdir: str, path: Sequence[str], first: str) -> list[dict[str, str]]:
     """Return the modules in `workdir` that hide others, and where that keeps a program from starting.
 
     Args:
@@ -87,32 +90,34 @@ def failing(workdir: str, path: Sequence[str], first: str) -> list[dict[str, str
     Returns:
         What fails there and not elsewhere, each with the module, what it hides, and the exception's words.
     """
-    place = os.path.realpath(workdir)
-    answer: list[dict[str, str]] = []
+    start = os.path.realpath(workdir)
+    failures: list[dict[str, str]] = []
     tried: list[str] = []
     folders = list(dict.fromkeys(map(os.path.realpath, filter(None, path))))
-    for shadow in hidden(place, folders, "the working directory") if place != "/" and place not in folders else []:
+    if start == "/" or start in folders:
+        return []
+    for shadow in hidden_modules(start, folders, "the working directory"):
         module = first if is_standard(shadow) else shadow.name
         if not module or module in tried or len(tried) == MAX_TRIED:
             continue
         tried.append(module)
-        words = _failure(module, place)
+        words = _failure(module, start)
         if words and not _failure(module, "/"):
-            answer.append({"module": module, "first": shadow.first, "second": shadow.second, "words": words})
-    return answer
+            failures.append({"module": module, "first": shadow.first, "second": shadow.second, "words": words})
+    return failures
 
 
 def _failure(module: str, folder: str) -> str:
     """Return the last line of the import of a module by a program that starts in a folder; "" where it works."""
     code = "import os, sys; os.chdir(sys.argv[2]); __import__(sys.argv[1])"
-    rc, _, err = tools.bounded([sys.executable, "-c", code, module, folder], SECONDS, tools.MAX_OUTPUT_BYTES)
+    rc, _, err = tools.bounded([sys.executable, "-c", code, module, folder], IMPORT_SECONDS, tools.MAX_OUTPUT_BYTES)
     lines = err.decode("utf-8", "replace").strip().splitlines()
     return (lines[-1] if lines else "it ends with %s" % rc) if rc else ""
 
 
 def _modules(folder: str) -> dict[str, str]:
     """Return the modules and packages of a folder, by name; folders without __init__.py hide nothing."""
-    found = {}
+    paths = {}
     try:
         names = os.listdir(folder)
     except OSError:
@@ -120,7 +125,7 @@ def _modules(folder: str) -> dict[str, str]:
     for name in names:
         stem, _, rest = name.partition(".")
         whole = "%s/%s" % (folder, name)
-        is_module = SUFFIX.fullmatch(rest) if rest else os.path.isfile(whole + "/__init__.py")
+        is_module = MODULE_SUFFIX.fullmatch(rest) if rest else os.path.isfile(whole + "/__init__.py")
         if stem.isidentifier() and is_module:
-            found[stem] = whole
-    return found
+            paths[stem] = whole
+    return paths

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rdma_images.validate.probes import imports
+from rdma_images.validate.probes import distributions, imports
 from rdma_images.validate.probes.rootfs import Root
 from tests.incidents import elf_files
 
@@ -62,7 +62,7 @@ def package(site: Path, name: str, requires: str = "torch", code: str = "", file
 
 
 def imported() -> dict[str, Any]:
-    answer = imports.imported_packages()
+    answer = imports.import_packages()
     assert answer
     return answer
 
@@ -140,7 +140,7 @@ def test_a_distribution_that_is_not_there_is_named_by_its_name(site: Path) -> No
 def test_which_packages_are_imported(site: Path, requires: str, is_chosen: bool) -> None:
     package(site, "user")
     package(site, "plugin", requires=requires)
-    chosen = imports.gpu_stack(list(imports.installed(Root(), [str(site)])))
+    chosen = distributions.select_gpu_stack(list(distributions.read_distributions(Root(), [str(site)])))
     assert [distribution.name for distribution in chosen] == ["plugin", "user"][not is_chosen :]
 
 
@@ -176,7 +176,7 @@ def test_what_compiles_operators_is_imported_where_setuptools_is(site: Path, wit
 
 def test_the_modules_of_a_package() -> None:
     files = ["a/__init__.py", "a/b/__init__.py", "c/d/__init__.py", "_e.abi3.so", "f.cpython-313-x86_64-linux-gnu.so"]
-    assert imports.modules({**dict.fromkeys(files, 9), "g/__init__.py": 0}) == ["_e", "a", "c.d", "f"]
+    assert distributions.importable_modules({**dict.fromkeys(files, 9), "g/__init__.py": 0}) == ["_e", "a", "c.d", "f"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_modules_of_a_package() -> None:
     ],
 )
 def test_which_modules_are_a_packages_own(package_name: str, modules: list[str], expected: list[str]) -> None:
-    assert imports.modules_to_import(package_name, modules) == expected
+    assert distributions.choose_modules(package_name, modules) == expected
 
 
 def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> None:
@@ -229,7 +229,7 @@ def test_an_import_that_waits_is_given_up_and_no_fault(site: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("site")
 def test_there_is_nothing_to_import() -> None:
-    assert imports.imported_packages() is None
+    assert imports.import_packages() is None
 
 
 def test_others_than_the_gpu_stack_are_imported_where_they_are_in_doubt(site: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_file_of_the_working_directory_hides_what_is_imported_elsewhere(
     job.mkdir()
     (job / file).write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(site))
-    answer = imports.imported_packages(str(job))
+    answer = imports.import_packages(str(job))
     assert answer
     assert [(row["module"], row["first"], row["words"]) for row in answer["hidden"]] == (
         [(module, f"{job}/{file}", words)] if module else []

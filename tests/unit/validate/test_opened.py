@@ -39,7 +39,7 @@ def compiled(folder: Path, name: str, source: str) -> str:
 
 
 def test_tensorflow_is_asked_what_it_does_not_find(tmp_path: Path) -> None:
-    path = compiled(tmp_path / "site-packages" / "tensorflow", opened.HOLDER, SOURCE)
+    path = compiled(tmp_path / "site-packages" / "tensorflow", opened.TENSORFLOW_LIBRARY, SOURCE)
     row = {"package": "tensorflow 2.18.0", "file": path, "missing": ["libcudnn.so.99"]}
     assert opened.unopened([str(tmp_path)], {path: "tensorflow 2.18.0"}) == [row]
 

@@ -374,7 +374,7 @@ def test_packages_without_dpkg(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "libc6").write_text("Package: libc6\nVersion: 2.41-12\n")
     (tmp_path / "var/lib/dpkg/status").write_text("Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n")
-    assert packages.dpkg(Root(str(tmp_path))) == {"libc6": {"Package": "libc6", "Version": "2.41-12"}}
+    assert packages.debian_packages(Root(str(tmp_path))) == {"libc6": {"Package": "libc6", "Version": "2.41-12"}}
 
 
 def script(folder: Path, name: str, text: str) -> None:

@@ -221,7 +221,7 @@ def test_why_a_module_cannot_be_loaded(error: str, words: str) -> None:
 def test_what_modules_lack_is_certain_where_the_package_has_nothing_else(
     lacks: dict[str, list[str]], certain: list[str]
 ) -> None:
-    lacking = in_use.lacking_for_sure({f"{SITE}/{path}": names for path, names in lacks.items()})
+    lacking = in_use.essential_missing({f"{SITE}/{path}": names for path, names in lacks.items()})
     assert [name for names in lacking.values() for name in names] == certain
 
 
