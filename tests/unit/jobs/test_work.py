@@ -424,7 +424,7 @@ def test_no_value_of_a_secret_is_written(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_image_that_no_target_is_needs_its_launch() -> None:
     refusal_text = refusal("slurm", Work(), target="")
-    assert "give --launch" in refusal_text
+    assert "add --launch" in refusal_text
     job = jobs.job("slurm", "efa", "torchrun", target="", work=Work(launch="torchrun"))
     assert job.image == jobs.IMAGE
     assert job.name == "job-p5-48xlarge-2"
