@@ -126,7 +126,7 @@ def _image_details(image: Image) -> Any:
 
 
 def _header(image: Image) -> str:
-    versions = "".join(f"#   {c.name} {c.version}{_decided(c)}\n" for c in image.components.values())
+    versions = "".join(f"#   {c.name} {c.version}{_deciding_component(c)}\n" for c in image.components.values())
     return (
         f"# {image.id}\n"
         f"# Rendered from dockerfiles/targets/{image.template}.j2; a change belongs there, or into matrix.yaml.\n"
@@ -134,7 +134,7 @@ def _header(image: Image) -> str:
     )
 
 
-def _decided(component: Component) -> str:
+def _deciding_component(component: Component) -> str:
     """Return which component decided this one; nothing for a choice of the user's."""
     return "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
 

@@ -52,18 +52,6 @@ def labels(
         lock: Its wheels; a label for each that is not the public index's says where it is from.
         archive: Debian's, where it is locked; a label names the moment of its snapshot.
     """
-    oci = {
-        "title": image.target,
-        "description": summary,
-        "version": image.tag,
-        "revision": revision.commit,
-        "base.name": image.onto.base.ref.partition("@")[0] if image.onto else image.axes["base"],
-        "licenses": wheel_licenses.label(image, lock),
-    }
-    if image.onto:
-        oci["base.digest"] = image.onto.base.digest
-    if revision.repository:
-        oci["source"] = revision.repository
     parts = image.components.values()
     image_labels = {
         "target": image.target,
@@ -83,9 +71,26 @@ def labels(
         image_labels[SNAPSHOT] = archive.extra["snapshot"].rpartition("/")[2]
     if rehearsed:
         image_labels["rehearsal"] = ",".join(sorted(rehearsed))
-    prefixed = {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
-    prefixed |= {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
-    return dict(sorted((prefixed | (image.additions.labels if image.additions else {})).items()))
+    prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
+    all_labels = _oci_labels(image, summary, revision, lock) | prefixed
+    return dict(sorted((all_labels | (image.additions.labels if image.additions else {})).items()))
+
+
+def _oci_labels(image: Image, summary: str, revision: Revision, lock: Lock | None) -> dict[str, str]:
+    """Return the labels of the OCI's image specification."""
+    oci = {
+        "title": image.target,
+        "description": summary,
+        "version": image.tag,
+        "revision": revision.commit,
+        "base.name": image.onto.base.ref.partition("@")[0] if image.onto else image.axes["base"],
+        "licenses": wheel_licenses.label(image, lock),
+    }
+    if image.onto:
+        oci["base.digest"] = image.onto.base.digest
+    if revision.repository:
+        oci["source"] = revision.repository
+    return {f"org.opencontainers.image.{key}": value for key, value in oci.items()}
 
 
 def _git(*arguments: str) -> str:

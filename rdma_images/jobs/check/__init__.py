@@ -55,11 +55,11 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
         facts_file.read(Environment),
         facts_file.read(Variables),
     )
-    findings = _grouped(rules.check(parts, tables))
+    findings = _group_equal(rules.check(parts, tables))
     return CheckedJobs(opened, tuple(parts), findings, tuple(templates), tuple(unreadable))
 
 
-def _grouped(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
+def _group_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
     """Return equal findings of several places as one with all the places, errors first."""
     grouped: dict[JobFinding, dict[str, None]] = {}
     for finding in findings:

@@ -22,12 +22,12 @@ def findings_text(checked: CheckedJobs) -> Text:
     if len(checked.templates) > MAX_SHOWN:
         output.append(f"passed over  {len(checked.templates) - MAX_SHOWN} more templates and definitions\n")
     for finding in checked.findings:
-        _add(output, finding)
+        _append_finding(output, finding)
     output.append(_summary(checked))
     return output
 
 
-def _add(output: Text, finding: JobFinding) -> None:
+def _append_finding(output: Text, finding: JobFinding) -> None:
     output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
     output.append(f"  {finding.where[0]}: {finding.message}\n")
     other_locations = finding.where[1:]
@@ -47,10 +47,10 @@ def _summary(checked: CheckedJobs) -> str:
     """Return how much is wrong, or what was looked at without a finding."""
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = len(checked.findings) - errors
-    unread = f"; {_many(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
-    extent = f"in {_many(len(checked.parts), 'part')} of jobs in {_many(checked.files, 'file')}"
+    unread = f"; {_count_noun(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
+    extent = f"in {_count_noun(len(checked.parts), 'part')} of jobs in {_count_noun(checked.files, 'file')}"
     if checked.findings:
-        return f"{_many(errors, 'error')}, {_many(warnings, 'warning')} {extent}{unread}"
+        return f"{_count_noun(errors, 'error')}, {_count_noun(warnings, 'warning')} {extent}{unread}"
     return f"nothing is wrong {extent}{unread}\n{_parts_line(checked.parts)}" if checked.parts else unread.lstrip("; ")
 
 
@@ -59,14 +59,14 @@ def _parts_line(parts: Sequence[JobPart]) -> str:
     images = sum(bool(part.image) for part in parts)
     counted = [part for part in parts if part.instance and part.gpus]
     types = ", ".join(dict.fromkeys(part.instance.text for part in counted if part.instance))
-    line = f"looked at {_many(variables, 'variable')} and {_many(images, 'image')}"
+    line = f"looked at {_count_noun(variables, 'variable')} and {_count_noun(images, 'image')}"
     if counted:
         return f"{line}, and at the counts of {types}"
     has_instance = any(part.instance for part in parts)
     return f"{line}; not at counts: no {'part asks for GPUs' if has_instance else 'instance type with GPUs is named'}"
 
 
-def _many(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

@@ -34,13 +34,7 @@ def report(reference: str) -> Report | None:
         if (measured := REPORT.read(folder.name)) is None:
             continue
         published = publication.PUBLICATION.read_if_valid(folder.name)
-        if match and match[1] in {
-            measured.digest,
-            *(copy.ref.rpartition("@")[2] for copy in _published_copies(published)),
-        }:
+        copies = published.copies.values() if published else ()
+        if match and match[1] in {measured.digest, *(copy.ref.rpartition("@")[2] for copy in copies)}:
             return measured
     return None
-
-
-def _published_copies(published: publication.Publication | None) -> Collection[publication.PublishedCopy]:
-    return published.copies.values() if published else ()

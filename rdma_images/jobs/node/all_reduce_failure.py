@@ -93,7 +93,12 @@ def describe_waiting(options: argparse.Namespace, folder: str) -> str:
         rank = options.rank * options.gpus + local_rank
         log = nccl_log(folder, local_rank)
         if not os.path.exists("%s/connected.%d" % (folder, local_rank)):
-            return "rank %d has not reached %s, port %d%s" % (rank, options.master, PORT, unresolved(options.master))
+            return "rank %d has not reached %s, port %d%s" % (
+                rank,
+                options.master,
+                PORT,
+                describe_unresolved(options.master),
+            )
         attempts = [match for match in map(FAILED_CONNECTION.search, log) if match]
         if attempts:
             address, reason = attempts[-1]["address"], attempts[-1]["reason"]
@@ -117,7 +122,7 @@ def describe_waiting(options: argparse.Namespace, folder: str) -> str:
     return "NCCL has not started, or not all %d ranks have come to %s, port %d" % (ranks, options.master, PORT)
 
 
-def unresolved(name: str) -> str:
+def describe_unresolved(name: str) -> str:
     """Return why a name has no address here; "" where it has."""
     try:
         socket.getaddrinfo(name, PORT)

@@ -117,22 +117,17 @@ def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int
         os._exit(code)
 
 
-def observe_ranks(options: argparse.Namespace, folder: str) -> None:
-    """Say where this node's ranks are when they are late, and exchange failures.
+def open_store(options: argparse.Namespace, folder: str, note_time: float) -> Any:
+    """Return the store where all ranks meet, which the first node serves, once a rank of this node is connected.
 
-    On the first node, serve the store where all ranks meet: it goes on where rank 0 ends.
-    Writes how a rank of another node failed to `remote-failure` in `folder`; on the first node also the ranks that have
-    not connected, to `missing-ranks`. Puts the `local-failure` that `share_failure` writes into the store, and writes
-    `shared-failure` when the other nodes have it.
+    Prints a note at `note_time` where none is. Raises RuntimeError where the store cannot be served or reached.
     """
     from torch import distributed
-
-    ranks, note_time = options.nodes * options.gpus, time.monotonic() + NOTE_SECONDS
 
     def is_alone() -> bool:
         return not os.path.exists(folder + "/local-failure") and not glob.glob(folder + "/connected.*")
 
-    limit = datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
+    ranks, limit = options.nodes * options.gpus, datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
     server = None
     if options.rank == 0:
         try:
@@ -144,7 +139,19 @@ def observe_ranks(options: argparse.Namespace, folder: str) -> None:
         time.sleep(0.1)
     if is_alone():
         print_note(options, folder)
-    store = server or distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
+    return server or distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
+
+
+def observe_ranks(options: argparse.Namespace, folder: str) -> None:
+    """Say where this node's ranks are when they are late, and exchange failures.
+
+    On the first node, serve the store where all ranks meet: it goes on where rank 0 ends.
+    Writes how a rank of another node failed to `remote-failure` in `folder`; on the first node also the ranks that have
+    not connected, to `missing-ranks`. Puts the `local-failure` that `share_failure` writes into the store, and writes
+    `shared-failure` when the other nodes have it.
+    """
+    ranks, note_time = options.nodes * options.gpus, time.monotonic() + NOTE_SECONDS
+    store = open_store(options, folder, note_time)
     missing, has_read = list(range(ranks)) if options.rank == 0 else [], False
     is_noted = time.monotonic() > note_time
     while True:

@@ -42,7 +42,7 @@ class Log:
         self.lacking: list[str] = []  # the first lines that may say why
         self.warning = ""  # the first of NCCL
 
-    def take(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         """Record what a line says."""
         match = MESSAGE.search(line)
         if not match:
@@ -78,7 +78,7 @@ def _start_log() -> str:
     return pattern.replace("%h", socket.gethostname().split(".")[0]).replace("%p", str(os.getpid()))
 
 
-def _watch(path: str, seconds: float) -> None:
+def _watch_log(path: str, seconds: float) -> None:
     """Read NCCL's log for `seconds` from its start; end the process if it uses TCP."""
     log, offset, unfinished, start = Log(), 0, "", 0.0
     while not start or time.monotonic() < start + seconds:
@@ -93,29 +93,29 @@ def _watch(path: str, seconds: float) -> None:
         *lines, unfinished = (unfinished + text).split("\n")
         start = start or (time.monotonic() if lines else 0.0)
         for line in lines:
-            log.take(line)
+            log.read_line(line)
         if log.reason:
-            _print(log.reason)
+            _print_reason(log.reason)
             os._exit(1)
 
 
-def _print(reason: str) -> None:
+def _print_reason(reason: str) -> None:
     """Print a reason with the rank and the host of this process."""
     rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("SLURM_PROCID", "?")
     print("rdma_check: rank %s on %s: %s" % (rank, socket.gethostname(), reason), file=sys.stderr, flush=True)
 
 
-def _explain(path: str) -> None:
+def _print_first_warning(path: str) -> None:
     """Print NCCL's first warning, after the exception that ends the training."""
     log = Log()
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                log.take(line)
+                log.read_line(line)
     except OSError:
         return
     if log.warning:
-        _print("NCCL's first warning: %s" % log.warning)
+        _print_reason("NCCL's first warning: %s" % log.warning)
 
 
 def start(seconds: float = SECONDS) -> None:
@@ -125,7 +125,7 @@ def start(seconds: float = SECONDS) -> None:
 
     def explain(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         print_exception(kind, error, frames)
-        _explain(path)
+        _print_first_warning(path)
 
     sys.excepthook = explain
-    threading.Thread(target=_watch, args=(path, seconds), name="rdma_check", daemon=True).start()
+    threading.Thread(target=_watch_log, args=(path, seconds), name="rdma_check", daemon=True).start()

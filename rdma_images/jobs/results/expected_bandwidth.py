@@ -34,12 +34,12 @@ def parse_size(text: str) -> int:
     return int(match[1]) * UNITS[match[2]]
 
 
-def _size(text: str) -> str:
+def _check_size(text: str) -> str:
     parse_size(text)
     return text
 
 
-Size = Annotated[str, AfterValidator(_size)]
+Size = Annotated[str, AfterValidator(_check_size)]
 
 
 class PublishedRun(Row):
@@ -70,7 +70,7 @@ def expected_bandwidth(run: RunResult, expectations: Expectations) -> ExpectedBa
     busbw = best_busbw(row)
     return ExpectedBandwidth(
         line_rate=line_rate,
-        published=tuple(_published(expectations.instance, nodes, run.ranks or expectations.ranks, collective)),
+        published=tuple(_published_runs(expectations.instance, nodes, run.ranks or expectations.ranks, collective)),
         share=busbw / line_rate.low if line_rate and busbw else None,
     )
 
@@ -84,13 +84,15 @@ def _line_rate(expectations: Expectations) -> ReferenceBandwidth | None:
     return ReferenceBandwidth(origin, None, rate, rate, "facts/instances.yaml")
 
 
-def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[ReferenceBandwidth]:
+def _published_runs(
+    instance: str, nodes: int | None, ranks: int | None, collective: str
+) -> Iterator[ReferenceBandwidth]:
     """Yield the published runs of such a job, on as many GPUs, by size, the smallest first."""
     facts = facts_file.read(ReferenceBusbw)
     by_size: dict[int, list[tuple[float, PublishedRun]]] = {}
     for run in facts.runs.values():
-        if (_bare(run.instance), run.nodes, run.ranks, run.collective) == (
-            _bare(instance),
+        if (_base_type(run.instance), run.nodes, run.ranks, run.collective) == (
+            _base_type(instance),
             nodes,
             ranks or run.ranks,
             collective,
@@ -105,7 +107,7 @@ def _published(instance: str, nodes: int | None, ranks: int | None, collective: 
         yield ReferenceBandwidth(origin, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
 
 
-def _bare(instance: str) -> str:
+def _base_type(instance: str) -> str:
     return instance.removeprefix("ml.").removeprefix("ecs.")
 
 

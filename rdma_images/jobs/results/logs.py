@@ -73,18 +73,18 @@ class _Log:
         self.reader.failure_reader.feed(text, lines, shapes, self.name, number)
         for line, shape in zip(lines, shapes, strict=True):
             if shape is USUAL and channels.count(number, line):
-                if self.table.open:
+                if self.table.has_open_table:
                     self.table.read_other_line(line)
             elif shape.matters:
                 matching_lines.append((line, shape))
                 where = f"{self.name}:{number}"
                 # Message by message: an expression takes the square of a line's length where many messages are in it.
                 for message in dict.fromkeys(text[: parser.MAX_MESSAGE_LENGTH] for text in parser.MESSAGE.split(line)):
-                    self.processes.meanings(shape.wordings, message, where)
+                    self.processes.record_meanings(shape.wordings, message, where)
                 self._read_line(line, where)
-            elif self.table.open and shape.is_nccl:
+            elif self.table.has_open_table and shape.is_nccl:
                 self.table.read_other_line(line)
-            elif self.table.open:
+            elif self.table.has_open_table:
                 self._read_line(line, f"{self.name}:{number}")
             number += 1
         self._count_channels(channels)
@@ -94,8 +94,8 @@ class _Log:
         """Count the channels over a network of lines that say nothing else."""
         for (sender, _), channel in channels.network.items():
             key = (channel.match["network"], channel.match["device"], channel.match["gdr"] is not None)
-            if process := self.processes.named_by(sender):
-                process.channel(key, f"{self.name}:{channel.number}", channel.times)
+            if process := self.processes.process_of_line(sender):
+                process.count_channel(key, f"{self.name}:{channel.number}", channel.times)
 
     def _read_line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
@@ -104,8 +104,8 @@ class _Log:
             if messages:
                 self.table.read_other_line(prefix)
             else:
-                self.table.line(part[-parser.MAX_MESSAGE_LENGTH :], where)
+                self.table.read_line(part[-parser.MAX_MESSAGE_LENGTH :], where)
             for message in messages:
-                process = self.processes.named_by(prefix[-parser.MAX_MESSAGE_LENGTH :])
-                self.processes.message(process, message[: parser.MAX_MESSAGE_LENGTH], where)
+                process = self.processes.process_of_line(prefix[-parser.MAX_MESSAGE_LENGTH :])
+                self.processes.record_message(process, message[: parser.MAX_MESSAGE_LENGTH], where)
                 prefix = message

@@ -48,23 +48,23 @@ class SizesParser:
     _begun: str = ""  # the first piece of a row that was torn
 
     @property
-    def open(self) -> bool:
+    def has_open_table(self) -> bool:
         """Return whether rows may follow."""
         return bool(self._columns)
 
-    def line(self, line: str, where: str) -> None:
+    def read_line(self, line: str, where: str) -> None:
         """Read a line of the log. One that is not nccl-tests' changes nothing."""
         comment = line.find("#")
         if "busbw" in line and (match := HEADER.search(line)):
             self._columns, self._begun, self.concluded = _columns(match[1]), "", False
         elif comment >= 0:
-            self._comment(line[comment:], where)
+            self._read_comment(line[comment:], where)
         elif self._columns and len(self.rows) < MAX_ROWS:
-            self._row(line, where)
+            self._read_row(line, where)
         if "Test " in line and (match := FAILED.search(line)):
             self.failure = self.failure or SourcedValue(match[1], where)
 
-    def device(self, rank: int, host: str, gpu: str, where: str) -> None:
+    def record_device(self, rank: int, host: str, gpu: str, where: str) -> None:
         """Record where a rank ran. A GPU's bus alone, until 2.14, is not always unique."""
         self.devices[rank] = SourcedValue(host, where)
         if gpu.count(":") == 2:
@@ -78,7 +78,7 @@ class SizesParser:
         if self._columns and (match := TORN.match(line)):
             self._begun = match[1]
 
-    def _comment(self, line: str, where: str) -> None:
+    def _read_comment(self, line: str, where: str) -> None:
         if match := STARTED.match(line):
             self._collective = match[1]
         elif match := SIZES.match(line) or REDUCED.match(line):
@@ -89,9 +89,9 @@ class SizesParser:
                 self.out_of_bounds = SourcedValue(match[1], where)
             self._columns, self.concluded = (), True
         elif (match := DEVICE.match(line)) and len(self.devices) < MAX_ROWS:
-            self.device(int(match[1]), match[3], match[4], where)
+            self.record_device(int(match[1]), match[3], match[4], where)
 
-    def _row(self, line: str, where: str) -> None:
+    def _read_row(self, line: str, where: str) -> None:
         if self._begun and NUMBERS.match(line):
             line = f"{self._begun} {line}"
         row = _measurement(self._columns, line.split(), self._collective, where)
@@ -109,13 +109,16 @@ def _columns(header: str) -> tuple[str, ...]:
 def _measurement(columns: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
     """Return the row in the words, with or without its out-of-place half; None for none."""
     width = _half_width(columns)
-    for names in (columns, (*columns[: -2 * width - _stamp(columns)], *columns[-width - _stamp(columns) :])):
+    for names in (
+        columns,
+        (*columns[: -2 * width - _timestamp_width(columns)], *columns[-width - _timestamp_width(columns) :]),
+    ):
         values = list(words[-len(names) :])
         if len(values) < len(names):
             continue
         if match := GLUED.match(values[0]):
             values[0] = match[1]
-        if row := _typed(names, values, collective, where):
+        if row := _parse_row(names, values, collective, where):
             return row
     return None
 
@@ -126,11 +129,11 @@ def _half_width(columns: Sequence[str]) -> int:
     return times[1] - times[0] if len(times) == 2 else 0
 
 
-def _stamp(columns: Sequence[str]) -> int:
+def _timestamp_width(columns: Sequence[str]) -> int:
     return 2 if columns and columns[-1] == "clock" else 0
 
 
-def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
+def _parse_row(names: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
     """Return the row of the words under these columns; None where one does not fit."""
     leading = {
         name: word

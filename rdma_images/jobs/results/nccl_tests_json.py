@@ -59,7 +59,7 @@ def _table(document: dict[str, object], text: bytes, name: str) -> SizesParser:
         fields = _mapping(device)
         rank, host = fields.get("rank"), fields.get("hostname")
         if isinstance(rank, int) and isinstance(host, str) and host:
-            table.device(rank, host, str(fields.get("device_hex", "")), f"{name}:1")
+            table.record_device(rank, host, str(fields.get("device_hex", "")), f"{name}:1")
     if isinstance(maximum := config.get("maximum_bytes"), int):
         table.largest = SourcedValue(str(maximum), f"{name}:1")
     bounds = document.get("out_of_bounds")

@@ -49,11 +49,11 @@ class RankProcess:
     hostid: str = ""
     values: dict[str, SourcedValue] = field(default_factory=dict)  # "nccl", "plugin", "provider", "adapters", …
 
-    def note(self, name: str, value: str, where: str) -> None:
+    def record_value(self, name: str, value: str, where: str) -> None:
         """Record a value, unless one of this name is there."""
         self.values.setdefault(name, SourcedValue(value, where))
 
-    def channel(self, key: Channel, where: str, times: int = 1) -> None:
+    def count_channel(self, key: Channel, where: str, times: int = 1) -> None:
         """Count channels over a network; `where` is the line of the first."""
         if key in self.channels or len(self.channels) < MAX_CHANNELS:
             self.channels[key] += times
@@ -69,7 +69,7 @@ class Processes:
         self.evidence: dict[str, list[str]] = {}  # a meaning -> the first lines that have it
         self._prefixes: dict[str, RankProcess | None] = {}
 
-    def named_by(self, prefix: str) -> RankProcess | None:
+    def process_of_line(self, prefix: str) -> RankProcess | None:
         """Return the process that the beginning of a line names; None for none."""
         if prefix in self._prefixes:
             return self._prefixes[prefix]
@@ -86,24 +86,24 @@ class Processes:
         """Return a process' ranks in the job's largest communicator, by their lines."""
         return process.communicators.get(self.ranks, {})
 
-    def meanings(self, rows: Iterable[Wording], line: str, where: str) -> None:
+    def record_meanings(self, rows: Iterable[Wording], line: str, where: str) -> None:
         """Record which of the wordings the line has."""
         for row in rows:
-            self._evidence(row.meaning(line), where)
+            self._record_evidence(row.meaning(line), where)
 
-    def _evidence(self, meaning: str | None, where: str) -> None:
+    def _record_evidence(self, meaning: str | None, where: str) -> None:
         """Record the first lines of a meaning."""
         if meaning and (meaning in self.evidence or len(self.evidence) < MAX_CHANNELS):
             lines = self.evidence.setdefault(meaning, [])
             if len(lines) < EXAMPLES and where not in lines:
                 lines.append(where)
 
-    def message(self, process: RankProcess | None, message: str, where: str) -> None:
+    def record_message(self, process: RankProcess | None, message: str, where: str) -> None:
         """Record what another line of NCCL's says."""
         if process is None:
             return
         if match := CHANNEL.match(message):
-            process.channel((match[1], match[2], match[3] is not None), where)
+            process.count_channel((match[1], match[2], match[3] is not None), where)
         elif match := RANK.search(message):
             communicator = process.communicators.setdefault(int(match[2]), {})
             if len(communicator) < MAX_CHANNELS:
@@ -111,12 +111,12 @@ class Processes:
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
         for name, value in _values(message):
-            process.note(name, value, where)
+            process.record_value(name, value, where)
         if match := HOSTID.search(message):
             process.hostid = match[1]
         if (match := parser.DEVICES.search(message)) and not process.devices:
             process.devices = tuple(DEVICE.findall(match["devices"]))
-            process.note("adapters", str(len(process.devices)), where)
+            process.record_value("adapters", str(len(process.devices)), where)
 
 
 def _values(message: str) -> Iterator[tuple[str, str]]:

@@ -46,7 +46,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
         good=False if "error" in severities else None if "unknown" in severities else True,
         sentence=network_verdict.sentence,
         channels=dict(network_verdict.channels),
-        ranks=len(_ranks(job_nodes)),
+        ranks=len(_logged_ranks(job_nodes)),
         ranks_expected=expectations.ranks or run_logs.processes.ranks or None,
         nodes=job_nodes,
         measurements=rows,
@@ -89,7 +89,7 @@ def _check_network(
         )
 
 
-def _ranks(job_nodes: Iterable[NodeResult]) -> set[int]:
+def _logged_ranks(job_nodes: Iterable[NodeResult]) -> set[int]:
     return {rank for node in job_nodes for rank in node.ranks}
 
 
@@ -108,7 +108,7 @@ def _check_coverage(
         rank for rank, times in Counter(rank for node in job_nodes for rank in node.ranks).items() if times > 1
     )
     if measured or expectations.ranks == ranks or (expectations.ranks is None and not repeated):
-        silent = sorted(set(range(expectations.ranks or ranks)) - _ranks(job_nodes))
+        silent = sorted(set(range(expectations.ranks or ranks)) - _logged_ranks(job_nodes))
         yield from _check_communicator(job_nodes, expectations, run_logs, repeated)
         if silent:
             listed = ", ".join(map(str, silent[:8])) + (" …" if len(silent) > 8 else "")

@@ -49,7 +49,7 @@ class StopRequest:
 
 
 @contextmanager
-def stoppable() -> Iterator[StopRequest]:
+def handle_stop_signals() -> Iterator[StopRequest]:
     """Take Ctrl-C, a lost terminal and an end by kill(1) as a request to stop in good order."""
     stop = StopRequest()
     previous = {number: signal.signal(number, stop) for number in SIGNALS}

@@ -18,7 +18,7 @@ from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
-from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, stoppable
+from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, handle_stop_signals
 from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.record import SubmissionRecord
 from rdma_images.jobs.run.removal import remove_leftovers, remove_submission
@@ -74,7 +74,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     run_method = _run_method(job, project)
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
-    with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), stoppable() as stop:
+    with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), handle_stop_signals() as stop:
         remove_leftovers(job_folder, run_method, RUNNERS[run_method.how], progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})

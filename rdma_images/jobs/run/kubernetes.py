@@ -46,14 +46,14 @@ class Kubernetes:
                 return (
                     JobState("succeeded")
                     if phase == "succeeded"
-                    else JobState("failed", "; ".join([plain(reason), *_endings(pods)]))
+                    else JobState("failed", "; ".join([plain(reason), *_failure_reasons(pods)]))
                 )
         if ray_state := _ray_ending(job.get("status", {})):
             return ray_state
         if not self._submission.job.work.restarts and (lost_pods := self._describe_lost_pods(pods)):
             return JobState("failed", lost_pods)
-        if waiting := [pod for pod in pods if not _runs(pod)]:
-            return JobState("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
+        if waiting := [pod for pod in pods if not _is_running(pod)]:
+            return JobState("waiting", "; ".join(dict.fromkeys(self._waiting_reason(pod) for pod in waiting)))
         if len(pods) < self._submission.job.nodes:
             events = self._events(self._name) or "nothing"
             return JobState(
@@ -68,13 +68,13 @@ class Kubernetes:
         A log that is gone or shorter by now is written as its pod printed it while it ran.
         """
         try:
-            problems = list(self._collected())
+            problems = list(self._collect_logs())
         finally:
             self._streams.merge()
         if problems:
             raise CommandError("; ".join(problems))
 
-    def _collected(self) -> Iterator[str]:
+    def _collect_logs(self) -> Iterator[str]:
         """Write the log of each pod; yield what did not work."""
         started_pods = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
         for name in started_pods:
@@ -139,7 +139,7 @@ class Kubernetes:
     def _describe_lost_pods(self, pods: list[Object]) -> str:
         """Return which pods ran and are gone, or failed, and why; "" for none."""
         if failures := [
-            failure for pod in pods if pod["status"].get("phase") == "Failed" for failure in _endings([pod])
+            failure for pod in pods if pod["status"].get("phase") == "Failed" for failure in _failure_reasons([pod])
         ]:
             return "; ".join(failures)
         self._pods_that_ran |= {
@@ -154,7 +154,7 @@ class Kubernetes:
             f"pod {name} was deleted while it ran: {self._events(name) or 'no event says why'}" for name in missing
         )
 
-    def _why(self, pod: Object) -> str:
+    def _waiting_reason(self, pod: Object) -> str:
         """Return why a pod does not run: the scheduler's, a container's or an event's reason."""
         name, status = pod["metadata"]["name"], pod["status"]
         reasons = [
@@ -214,7 +214,7 @@ def _resource(manifest: Object) -> str:
     return ".".join(filter(None, (manifest["kind"], version, group)))
 
 
-def _runs(pod: Object) -> bool:
+def _is_running(pod: Object) -> bool:
     return pod["status"].get("phase") in ("Running", "Succeeded") and not _containers(pod, "waiting")
 
 
@@ -225,7 +225,7 @@ def _containers(pod: Object, state: str) -> list[Object]:
     return [container["state"][state] for container in statuses if state in container.get("state", {})]
 
 
-def _endings(pods: list[Object]) -> Iterator[str]:
+def _failure_reasons(pods: list[Object]) -> Iterator[str]:
     """Yield how pods failed: the kubelet's reason, or a container's exit code."""
     for pod in pods:
         status = pod["status"]

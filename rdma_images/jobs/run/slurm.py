@@ -50,14 +50,14 @@ class Slurm:
         name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
         nodes = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
         if name in WAITING:
-            return JobState("waiting", "; ".join(filter(None, (f"{name}, reason: {reason}", _unusable()))))
+            return JobState("waiting", "; ".join(filter(None, (f"{name}, reason: {reason}", _unusable_nodes()))))
         if name in RUNNING:
             return JobState("running", f"{name}{nodes}")
         if name == "COMPLETED":
             return JobState("succeeded")
         code = fields.get("ExitCode", "")
         sentence = f"Slurm says {name}{nodes}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
-        return JobState("failed", "; ".join(filter(None, (sentence, _unusable()))))
+        return JobState("failed", "; ".join(filter(None, (sentence, _unusable_nodes()))))
 
     def collect(self) -> None:
         """Move the ranks' logs from the job's folder below up into the folder of logs."""
@@ -69,13 +69,13 @@ class Slurm:
     def delete(self) -> None:
         """Cancel what has this run's tag, and wait until the queue has nothing of it."""
         deadline = time.monotonic() + CANCEL_SECONDS
-        while ids := self._queued():
+        while ids := self._queued_ids():
             output(["scancel", *ids])
             if time.monotonic() > deadline:
                 raise CommandError(f"job {', '.join(ids)} is still in the queue\nscancel it: scancel {' '.join(ids)}")
             time.sleep(0.3)
 
-    def _queued(self) -> list[str]:
+    def _queued_ids(self) -> list[str]:
         """Return the ids of what this run submitted and is in the queue."""
         lines = output(["squeue", "--me", "--noheader", "--format=%i|%k"]).splitlines()
         return [
@@ -100,7 +100,7 @@ class Slurm:
         )
 
 
-def _unusable() -> str:
+def _unusable_nodes() -> str:
     """Return the nodes that take no job, each with the reason that was given for it."""
     command = ["sinfo", "--noheader", "--Node", "--states=drain,down,fail", "--format=%N is %T: %E"]
     return "; ".join(dict.fromkeys(filter(None, output(command).splitlines())))

@@ -60,15 +60,15 @@ class Streams:
         """Replace each collected log that is missing, or has less than its pod printed."""
         self.stop()
         for number in range(1, self._count + 1):
-            for path in _by_pod(self._folder / str(number)):
+            for path in _split_by_pod(self._folder / str(number)):
                 collected = self._logs / path.name
-                if path.stat().st_size > _size(collected):
+                if path.stat().st_size > _log_size(collected):
                     path.replace(collected)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._count = 0
 
 
-def _size(log: Path) -> int:
+def _log_size(log: Path) -> int:
     """Return a file's bytes of log: 0 if it is missing, or says that the log is gone."""
     if not log.exists():
         return 0
@@ -76,7 +76,7 @@ def _size(log: Path) -> int:
         return 0 if file.read(len(NO_LOG)) == NO_LOG else log.stat().st_size
 
 
-def _by_pod(stream: Path) -> list[Path]:
+def _split_by_pod(stream: Path) -> list[Path]:
     """Split a stream of several pods' lines into a log for each pod."""
     folder = stream.with_name(f"{stream.name}.pods")
     folder.mkdir()

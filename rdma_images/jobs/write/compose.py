@@ -55,11 +55,13 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_combinations(request)
     check_links(request.work, parts.launcher.kind in COPIES_CODE)
     rows = _parameters(parts, facts)
-    parameter_values = parse_parameters(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
+    parameter_values = parse_parameters(
+        rows, _launcher_parameters(request, parts.launcher), f"launcher {request.launcher}"
+    )
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
-        *_folders(request.work, parts),
+        *_folder_variables(request.work, parts),
     ]
     job = _job(request, parts, ref, parameter_values, variables, facts)
     versions = {name: component.version for name, component in parts.image.components.items()}
@@ -72,7 +74,7 @@ def compose(request: JobRequest, project: Project) -> Job:
             request.work,
             parts.image.environment,
             parts.node,
-            _network(parts),
+            _network_kind(parts),
             request.work.launch or parts.starter,
             versions,
             facts,
@@ -94,7 +96,7 @@ def _job(
 
     `ref` is its image, `variables` what it sets beside the user's.
     """
-    node_counts = counts.counts(
+    node_counts = counts.part_counts(
         parts.node,
         request.gpus or parts.node.gpus,
         facts.instances.nodes[parts.node.fabric],
@@ -121,7 +123,7 @@ def _job(
         mpirun=job_image.mpirun(parts.image) if parts.starter == "mpirun" else "",
         environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
         baked=parts.image.environment,
-        docker=_docker(parts.image, node_counts.gpus, parts.node),
+        docker=_docker_options(parts.image, node_counts.gpus, parts.node),
         parameters=parameter_values,
         tcp=request.tcp,
         node_check=request.node_check,
@@ -174,7 +176,7 @@ def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
     return replace(request, work=replace(request.work, launch="ray"))
 
 
-def _network(parts: _Parts) -> str:
+def _network_kind(parts: _Parts) -> str:
     """Return what network the ranks have: the host's, or a pod's own."""
     return "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
 
@@ -280,7 +282,7 @@ def _first_line(path: Path) -> bytes:
         return b""
 
 
-def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:
+def _launcher_parameters(request: JobRequest, launcher: Launcher) -> dict[str, str]:
     """Return the parameters, with queue and account under the launcher's names."""
     work_fields = {"queue": request.work.queue, "account": request.work.account}
     fields = {launcher.fields[name].parameter: value for name, value in work_fields.items() if value}
@@ -298,7 +300,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
         )
     launcher = launchers[request.launcher]
     node = project.facts.instances.find(request.instance)
-    planned = _planned(request, node, launcher, project)
+    planned = _planned_image(request, node, launcher, project)
     instance = _type_name(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, node):
         raise RefusedError(refusal)
@@ -323,7 +325,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
     return _Parts(launcher, planned, instance, node, starter)
 
 
-def _planned(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
+def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
     """Return the image of the request's target, or one made of its node and launch."""
     if request.target:
         changes = [f"{axis}={value}" for axis, value in request.changes.items()]
@@ -394,7 +396,7 @@ def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], fa
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.is_needed(
-            parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts
+            parts.node.fabric, _network_kind(parts), parts.node.interfaces, parts.instance, request.work.restarts
         ):
             value = row.value.format(cidr=chosen.get("cidr"), logs=LOGS)
             interface = chosen.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
@@ -405,7 +407,7 @@ def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], fa
         yield from _tcp_variables(parts.node.fabric, facts)
 
 
-def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
+def _folder_variables(work: Work, parts: _Parts) -> Iterator[JobValue]:
     """Yield the variables that name the folders of checkpoints and outputs.
 
     Raises RefusedError for a folder that would end with its container.
@@ -460,7 +462,7 @@ def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
         if job.fabric == "efa"
         else f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
     )
-    yield JobValue(counts.resource(job.fabric), str(node_counts.interfaces), reason, node)
+    yield JobValue(counts.resource_name(job.fabric), str(node_counts.interfaces), reason, node)
     node_facts = facts.instances.nodes[job.fabric]
     reason = (
         f"libfabric keeps its buffers in them; a node has {node_facts.hugepages}"
@@ -471,7 +473,7 @@ def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
     yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 
-def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
+def _docker_options(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
     """Return the image's options of `docker run`, with as many GPUs as the job has."""
     options = {
         setting.name: setting.docker for setting in planned.settings if setting.docker and "." not in setting.name

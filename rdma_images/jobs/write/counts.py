@@ -12,7 +12,7 @@ RESERVED_SHARE = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
 
 
-def counts(
+def part_counts(
     node: InstanceType, gpus: int, reserve: NodeResources, pods: PodResources, training: bool, memory: int | None
 ) -> Counts:
     """Return the resources of a job's part that takes `gpus` of a node's GPUs.
@@ -34,12 +34,12 @@ def counts(
         hugepages=int(min(pods.hugepages, reserve.hugepages) * share) // PAGE * PAGE,
         memory=memory or min(usual, int(node.memory * 1024 * share * pods.training)),
     )
-    for problem in misfits(requested, node, reserve):
+    for problem in exceeded_resources(requested, node, reserve):
         raise RefusedError(f"--param memory={memory}: {problem}\nask for less")
     return requested
 
 
-def misfits(requested: Counts, node: InstanceType, reserve: NodeResources) -> Iterator[str]:
+def exceeded_resources(requested: Counts, node: InstanceType, reserve: NodeResources) -> Iterator[str]:
     """Yield a sentence for each resource that is requested and that the node does not have."""
     all_interfaces = _interfaces(node, node.gpus)
     if requested.gpus > node.gpus:
@@ -53,7 +53,7 @@ def misfits(requested: Counts, node: InstanceType, reserve: NodeResources) -> It
         yield f"{requested.memory} MiB of memory, and the node has {available} left for pods"
 
 
-def resource(fabric: Fabric) -> str:
+def resource_name(fabric: Fabric) -> str:
     """Return what Kubernetes calls an interface of the fabric."""
     return {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}[fabric]
 

@@ -37,42 +37,42 @@ def _as_value_error(parse: Callable[[], Parsed]) -> Parsed:
         raise ValueError(": ".join(str(error).splitlines())) from None
 
 
-def _variables(names: Mapping[str, str]) -> Mapping[str, str]:
+def _check_variable_names(names: Mapping[str, str]) -> Mapping[str, str]:
     for name in names:
         if not VARIABLE_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a variable: write letters, digits and _")
     return names
 
 
-def _secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
-    for name, source in _variables(sources).items():
+def _check_secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
+    for name, source in _check_variable_names(sources).items():
         _as_value_error(partial(work.check_secret, name, source))
     return sources
 
 
-def _word(text: str) -> str:
+def _check_word(text: str) -> str:
     if re.search(r"\s", text):
         raise ValueError(f"{text!r} is no name: write it without spaces")
     return text
 
 
-def _duration(text: str) -> str:
+def _check_duration(text: str) -> str:
     if _as_value_error(lambda: parse_duration(text, "time")) > MAX_DAYS * 86400:
         raise ValueError(f"time {text}: more than {MAX_DAYS}d")
     return text
 
 
-def _toleration(text: str) -> str:
+def _check_toleration(text: str) -> str:
     if not work.TOLERATION.fullmatch(text):
         raise ValueError(f"{text!r} is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
     return text
 
 
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
-Duration = Annotated[str, AfterValidator(_duration)]
+Duration = Annotated[str, AfterValidator(_check_duration)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Name = Annotated[str, AfterValidator(_word)]
-Toleration = Annotated[str, AfterValidator(_toleration)]
+Name = Annotated[str, AfterValidator(_check_word)]
+Toleration = Annotated[str, AfterValidator(_check_toleration)]
 
 
 class RoleEntry(yaml_file.Strict):
@@ -85,12 +85,12 @@ class RoleEntry(yaml_file.Strict):
     )
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(default=1, description="How many such servers.")
     launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
-    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
+    env: Annotated[dict[str, str], AfterValidator(_check_variable_names)] = Field(
         default_factory=dict, description="Variables of this role alone."
     )
 
 
-def _roles(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]:
+def _check_role_names(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]:
     for name in roles:
         if not work.NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a role: write lower-case letters, digits and hyphens")
@@ -122,10 +122,10 @@ class JobEntry(yaml_file.Strict):
     code: str = Field(
         default="", description="A folder beside jobs.yaml that the command starts in, or FOLDER:/PATH in the image."
     )
-    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
+    env: Annotated[dict[str, str], AfterValidator(_check_variable_names)] = Field(
         default_factory=dict, description="Variables of the ranks."
     )
-    secrets: Annotated[dict[str, str], AfterValidator(_secrets)] = Field(
+    secrets: Annotated[dict[str, str], AfterValidator(_check_secrets)] = Field(
         default_factory=dict,
         description="Variables by where their value is read when the job starts: env:NAME, file:/PATH, "
         "secret:NAME/KEY of Kubernetes, or secretsmanager:ID of AWS.",
@@ -155,7 +155,7 @@ class JobEntry(yaml_file.Strict):
         default=(),
         description="Refused variables and mounts, as what takes the fabric away, that are written all the same.",
     )
-    roles: Annotated[dict[str, RoleEntry], AfterValidator(_roles)] = Field(
+    roles: Annotated[dict[str, RoleEntry], AfterValidator(_check_role_names)] = Field(
         default_factory=dict,
         description="The parts of a server, each with nodes, GPUs, replicas and a command of its own, by name.",
     )
@@ -229,13 +229,13 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
         name=name,
         command=command or entry.command,
         parameters=entry.param,
-        work=_work(entry),
+        work=_job_work(entry),
         roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
         **options,
     )
 
 
-def _work(entry: JobEntry) -> Work:
+def _job_work(entry: JobEntry) -> Work:
     code = None
     if entry.code:
         name, target = work.parse_code(entry.code)

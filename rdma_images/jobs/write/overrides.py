@@ -143,14 +143,14 @@ def _variables(
                 name, f"{name}={value}", "NCCL then uses TCP alone: a job for that is written with --tcp", "NCCL"
             )
         elif row := next(
-            (row for row in facts.variables.values() if _applies(row, name, work, node, network, versions)), None
+            (row for row in facts.variables.values() if _surely_applies(row, name, work, node, network, versions)), None
         ):
             yield Override(name, f"{name}={value}", row.why, facts.cite(row))
     for name in work.secrets.keys() & {*baked, *LOG_VARIABLES}:
         yield Override(name, name, "a secret of this name would replace what the job sets", "--secret")
 
 
-def _applies(
+def _surely_applies(
     row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]
 ) -> bool:
     """Return whether a row of facts/environment.yaml surely applies to a job."""

@@ -123,7 +123,7 @@ def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: st
         (container,) = spec["containers"]
         resources = container["resources"]
         assert resources["limits"] == resources["requests"]
-        assert resources["limits"][counts.resource(fabric)] == job.counts.interfaces
+        assert resources["limits"][counts.resource_name(fabric)] == job.counts.interfaces
         assert container["image"].rpartition("@")[2].startswith("sha256:")
         assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
         shm = next(volume for volume in spec["volumes"] if volume["name"] == "shm")
@@ -187,7 +187,7 @@ def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, start
             continue
         for gpus in range(1, node.gpus + 1):
             requested = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).counts
-            assert list(counts.misfits(requested, node, reserved)) == []
+            assert list(counts.exceeded_resources(requested, node, reserved)) == []
             assert requested.interfaces >= 1
             parts = node.gpus // gpus
             assert parts * requested.hugepages <= reserved.hugepages

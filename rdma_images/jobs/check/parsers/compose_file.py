@@ -12,9 +12,9 @@ from rdma_images.jobs.check.parsers import docker, shell
 def parts(document: ForeignDocument) -> Iterator[JobPart]:
     """Yield a part for each service with GPUs or RDMA devices; none for other documents."""
     services = YamlNode(document, document.data).lookup("services")
-    hosts = sum(_merged(definition).get("network_mode") == "host" for definition in services.mapping.values())
+    hosts = sum(_with_merge_keys(definition).get("network_mode") == "host" for definition in services.mapping.values())
     for name, definition in services.mapping.items():
-        service = YamlNode(document, _merged(definition), (*services.path, name))
+        service = YamlNode(document, _with_merge_keys(definition), (*services.path, name))
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
@@ -51,14 +51,14 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
         )
 
 
-def _merged(service: object) -> dict[str, Any]:
+def _with_merge_keys(service: object) -> dict[str, Any]:
     """Return a service with what YAML's merge key brings; an empty one for what is no service."""
     if not isinstance(service, dict):
         return {}
     bases = service.get("<<")
     merged: dict[str, Any] = {}
     for base in reversed(bases if isinstance(bases, list) else [bases]):
-        merged |= _merged(base)
+        merged |= _with_merge_keys(base)
     return merged | service
 
 

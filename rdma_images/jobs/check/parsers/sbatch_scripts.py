@@ -96,25 +96,6 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
     images = tuple(LocatedText(word.text.removeprefix("docker://"), word.line) for word in script_settings.images)
     if directive := options.get("container_image"):
         images = (LocatedText(directive.text.removeprefix("docker://"), directive.line), *images)
-    traits: dict[Trait, LocatedText] = {}
-    if container_env := script_settings.container_env or options.get("container_env"):
-        traits["container-env"] = container_env
-    if SRUN.search(text):
-        traits["srun"] = LocatedText("srun", 1)
-    if late_match := _late_directive(text):
-        traits["late-directive"] = LocatedText(
-            re.split(r"[=\s]", late_match["option"])[0], bisect_right(starts, late_match.start("option"))
-        )
-    if options and (match := LOWER_DIRECTIVE.search(text)):
-        traits["lower-directive"] = LocatedText(match["option"], bisect_right(starts, match.start()))
-    if LIGHTNING.search(text):
-        traits["lightning"] = LocatedText("given", 1)
-    if match := CLEAN_CONTAINER.search(text):
-        traits["clean-container"] = LocatedText(match["program"], bisect_right(starts, match.start()))
-    if options and not text.startswith("#!"):
-        traits["no-shebang"] = LocatedText("#SBATCH", 1)
-    if options and (rank_match := _early_rank(text)):
-        traits["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     code = HOST_QUERY.sub("", code)
     lone_launcher = (
@@ -137,11 +118,38 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         image=images[0] if images else None,
         environment=script_settings.variables,
         options=options,
-        traits=traits,
+        traits=_traits(text, options, script_settings),
         network="host",
         start=start,
         more_images=images[1:],
     )
+
+
+def _traits(
+    text: str, options: Mapping[str, LocatedText], script_settings: shell.ShellSettings
+) -> dict[Trait, LocatedText]:
+    """Return what a script says beside its options and variables."""
+    starts = shell.line_starts(text)
+    traits: dict[Trait, LocatedText] = {}
+    if container_env := script_settings.container_env or options.get("container_env"):
+        traits["container-env"] = container_env
+    if SRUN.search(text):
+        traits["srun"] = LocatedText("srun", 1)
+    if late_match := _late_directive(text):
+        traits["late-directive"] = LocatedText(
+            re.split(r"[=\s]", late_match["option"])[0], bisect_right(starts, late_match.start("option"))
+        )
+    if options and (match := LOWER_DIRECTIVE.search(text)):
+        traits["lower-directive"] = LocatedText(match["option"], bisect_right(starts, match.start()))
+    if LIGHTNING.search(text):
+        traits["lightning"] = LocatedText("given", 1)
+    if match := CLEAN_CONTAINER.search(text):
+        traits["clean-container"] = LocatedText(match["program"], bisect_right(starts, match.start()))
+    if options and not text.startswith("#!"):
+        traits["no-shebang"] = LocatedText("#SBATCH", 1)
+    if options and (rank_match := _early_rank(text)):
+        traits["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
+    return traits
 
 
 def _wrapped_commands(text: str, name: str) -> Iterator[JobPart]:

@@ -39,7 +39,7 @@ def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
     for part in parts:
         files.setdefault(part.file, []).append(part)
     for file_parts in files.values():
-        shared = _shared(file_parts, tables)
+        shared = _file_context(file_parts, tables)
         if file_parts[0].title == ACCELERATE:
             shared = replace(shared, siblings=tuple(part for part in parts if part.title == ACCELERATE))
         for part in file_parts:
@@ -59,7 +59,7 @@ def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
                     )
 
 
-def _shared(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
+def _file_context(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
     """Return what a file's parts say of each other, as the fabric that only one shows."""
     fabrics = [_fabric(part, tables) for part in parts]
     mounts = (part.traits["mounts"].text.split(":") for part in parts if "mounts" in part.traits)

@@ -303,7 +303,7 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             and launch
             and launch.program != "torchrun"
             and LOOPBACK.fullmatch(word.text)
-            and not _is_shared_host(part)
+            and not (part.kind == "docker" and part.network == "host")  # whose containers do meet there
         ):
             problem = f"{text} is each node itself: no node meets the others"
             yield word, problem, "write the first node's name or address"
@@ -324,10 +324,6 @@ def unknown_pod_names(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         if host_names and host_names[0].partition(".")[2] != subdomain:
             problem = f"{word.text} is no name of the first pod: other pods find it by {host_names[0]}"
             yield word, problem, f"write {host_names[0]}"
-
-
-def _is_shared_host(part: JobPart) -> bool:
-    return part.kind == "docker" and part.network == "host"
 
 
 def _addresses(part: JobPart) -> Iterator[tuple[LocatedText, Launch | None]]:

@@ -55,13 +55,14 @@ def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[
     export = launch.srun.get("export") if launch.srun is not None else None
     if export and "$" not in export.text:
         names = export.text.split(",")
-        return f"srun has --export={export.text[:60]}", None if "ALL" in names else _names(names)
+        return f"srun has --export={export.text[:60]}", None if "ALL" in names else _variable_names(names)
     default = part.options.get("export")
     if launch.srun is not None and not export and default and default.text == "NONE":
         return "with #SBATCH --export=NONE srun passes nothing on", frozenset()
     if launch.program == "mpirun" and part.kind == "slurm":
         return "", None  # which srun starts, with all variables
-    if launch.program == "mpirun" and not (part.kind == "kubernetes" or _names_hosts(launch)):
+    names_hosts = any(name in launch.options for name in ("H", "host", "hostfile", "machinefile"))
+    if launch.program == "mpirun" and not (part.kind == "kubernetes" or names_hosts):
         return "", None
     clauses = {
         "mpirun": "mpirun has no -x for it",
@@ -81,12 +82,8 @@ def clean_containers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         yield word, problem, "leave -e and --containall out, or pass SLURM_ and PMI variables with --env"
 
 
-def _names(words: list[str]) -> frozenset[str]:
+def _variable_names(words: list[str]) -> frozenset[str]:
     return frozenset(word.partition("=")[0] for word in words)
-
-
-def _names_hosts(launch: Launch) -> bool:
-    return any(name in launch.options for name in ("H", "host", "hostfile", "machinefile"))
 
 
 @rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
