@@ -152,7 +152,7 @@ def validate(
     if image:
         _refuse_beside("--image", choice)
     if image or (host and not any(choice.values())):
-        candidates = tuple(map(validation.ValidationCandidate, image or [""]))
+        candidates = tuple(map(validation.ValidationCandidate, dict.fromkeys(image or [""])))
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
         candidates = validation.planned_candidates(target_options.chosen_images(loaded_project, target, all, set))
