@@ -34,12 +34,16 @@ def provide_secrets(
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
     `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.
-    Where the addresses of a base's archives are all known, `apt-config` makes apt read `apt-sources` and not the base's
-    own sources. An archive that comes over a base's ("over") has both in its `apt-sources`, or where the base's own
-    sources stay, itself alone: the stage mounts it among them, too.
-    `references` are the target's own secrets by id, "env:NAME" or "file:PATH"; `indexes` are beside the public one.
+    Where the addresses of a base's archives are all known, `apt-config` makes apt read `apt-sources` instead of the
+    base's own sources. For an archive on top of a base's ("over"), `apt-sources` has both; where the base's own sources
+    stay, it has only that archive, because the stage mounts it beside them.
 
-    Raises RefusedError for one of `references` that is not there, and for a secret that BuildKit does not take.
+    Args:
+        references: The target's own secrets by id, "env:NAME" or "file:PATH".
+        indexes: Package indexes beside the public one.
+
+    Raises:
+        RefusedError: One of `references` does not exist, or BuildKit does not take a secret of that size.
     """
     with _secrets_folder() as folder:
         _check_size(mirrors.ca_bundle)
@@ -107,13 +111,15 @@ def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable
         ending = "" if role == BASE else f"-{role}"
         archives_of_role = [s for s in archives if s.source.extra["role"] == role]
         roles_below = {s.source.extra.get("over") for s in archives_of_role}
-        below = [s for s in archives if s.source.extra["role"] in roles_below]
+        archives_below = [s for s in archives if s.source.extra["role"] in roles_below]
         # With some addresses unknown apt would read only some archives: then the base's own sources stay.
-        instead = all(s.address for s in below or archives_of_role)
-        lines = [_line(s) for s in ([*below, *archives_of_role] if instead else archives_of_role if below else ())]
-        by_id[f"apt-sources{ending}"] = "".join(lines)
-        by_id[f"apt-config{ending}"] = _apt_config(instead)
-        by_id[f"apt-auth{ending}"] = _apt_auth([*below, *archives_of_role], logins)
+        replaces_sources = all(s.address for s in archives_below or archives_of_role)
+        listed = archives_of_role if archives_below else []
+        if replaces_sources:
+            listed = [*archives_below, *archives_of_role]
+        by_id[f"apt-sources{ending}"] = "".join(map(_sources_list, listed))
+        by_id[f"apt-config{ending}"] = _apt_config(replaces_sources)
+        by_id[f"apt-auth{ending}"] = _apt_auth([*archives_below, *archives_of_role], logins)
     return by_id
 
 
@@ -134,8 +140,8 @@ def _check_size(bundle: Path) -> None:
         )
 
 
-def _line(supply: Supply) -> str:
-    """Return an archive as a line of sources.list(5)."""
+def _sources_list(supply: Supply) -> str:
+    """Return an archive as lines of sources.list(5), one for each suite."""
     extra = supply.source.extra
     options = f"signed-by={extra['signed-by']}" + (" check-valid-until=no" if "snapshot" in extra else "")
     lines = (f"deb [{options}] {supply.address} {suite}" for suite in extra["suites"].split())

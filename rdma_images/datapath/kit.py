@@ -110,7 +110,7 @@ def _kernel(folder: Path, progress: Progress) -> Path:
     metapackage = debian_packages.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
     version = debian_packages.fetched_packages(metapackage)[packages.KERNEL]
     with locking.hold(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
-        apt = debian_packages.apt(packages.SUITE, debian_packages.cache_path("apt", packages.SUITE))
+        apt = debian_packages.updated_apt(packages.SUITE, debian_packages.cache_path("apt", packages.SUITE))
         match = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
     if not match:
         raise RdmaImagesError(

@@ -109,7 +109,7 @@ def obstacle(name: str, platform: str) -> str | None:
     if emulation.is_foreign(platform) and (reason := emulation.obstacle(platform)):
         return reason
     try:
-        host_apt.debian()
+        host_apt.host_archives()
     except RdmaImagesError as error:
         return first_line(error)
     return namespace_obstacle()
@@ -178,7 +178,7 @@ def base(
             return cache_folder() / existing.tar
         if reason := obstacle(name, platform):
             raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
-        apt = debian_packages.apt(
+        apt = debian_packages.updated_apt(
             SUITES[name].codename,
             debian_packages.cache_path("apt", f"base-{label}"),
             snapshot.archives if snapshot else None,
@@ -316,7 +316,7 @@ def _perl_library(progress: Progress) -> str:
     version = output.rpartition(".")[0]
     packages = [f"perl-modules-{version}", f"libperl{version}"]
     folder = debian_packages.fetch(
-        packages, host_apt.debian().codename, debian_packages.cache_path("packages", "perl"), progress
+        packages, host_apt.host_archives().codename, debian_packages.cache_path("packages", "perl"), progress
     )
     candidates = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
     return os.pathsep.join(map(str, candidates))
@@ -330,4 +330,4 @@ def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
     archives = [
         a for text in texts for a in (*host_apt.deb822_archives(text), *host_apt.list_archives(text.splitlines()))
     ]
-    return host_apt.choose(archives, suite, str(examples))
+    return host_apt.choose_archives(archives, suite, str(examples))

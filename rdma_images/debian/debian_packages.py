@@ -82,7 +82,7 @@ def missing_programs() -> list[str]:
     return [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
 
 
-def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Apt:
+def updated_apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Apt:
     """Return a private apt for `suite` in `folder`, its lists updated and verified.
 
     It reads the host's archives, or the `archives` given. Raises RdmaImagesError where an archive is unreachable or
@@ -94,7 +94,7 @@ def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Ap
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)
-    private.sources.write_text((archives or host_apt.debian()).sources(suite), encoding="utf-8")
+    private.sources.write_text((archives or host_apt.host_archives()).sources(suite), encoding="utf-8")
     (private.folder / "status").touch()
     (private.folder / "apt.conf").write_text(_configuration(private.folder), encoding="utf-8")
     private.run("apt-get", "update", "--error-on=any", "-q")
@@ -114,7 +114,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
         if fetched_packages(folder).keys() == set(packages):
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
-        private = apt(suite, cache_path("apt", suite))
+        private = updated_apt(suite, cache_path("apt", suite))
         temporary = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(temporary, ignore_errors=True)
         try:

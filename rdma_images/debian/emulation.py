@@ -58,7 +58,7 @@ def obstacle(image_platform: str) -> str | None:
     if os.geteuid() != 0:
         return "registering an emulator needs root"
     try:
-        host_apt.debian()
+        host_apt.host_archives()
     except RdmaImagesError as error:
         return f"the emulator is one of Debian's packages, but {str(error).partition(chr(10))[0]}"
     if not REGISTRY.is_dir():

@@ -45,7 +45,7 @@ class Debian:
         )
 
 
-def debian(etc: Path = Path("/etc")) -> Debian:
+def host_archives(etc: Path = Path("/etc")) -> Debian:
     """Return this host's Debian archives. Raises RdmaImagesError where it has none."""
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read_text(etc / "os-release"), re.MULTILINE))
     codename = release.get("VERSION_CODENAME", "")
@@ -54,10 +54,10 @@ def debian(etc: Path = Path("/etc")) -> Debian:
             f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's apt names the archive\n"
             "install Docker 24 or later with buildx, or run on Debian"
         )
-    return choose(list(read_archives(etc / "apt")), codename, f"{etc}/apt")
+    return choose_archives(list(read_archives(etc / "apt")), codename, f"{etc}/apt")
 
 
-def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debian:
+def choose_archives(archives: Sequence[Archive], codename: str, folder_name: str) -> Debian:
     """Return Debian's own of `archives`. Raises RdmaImagesError where none has the suite."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]

@@ -112,7 +112,7 @@ def inspect_engine() -> tuple[Engine | None, str]:
             host=host,
             version=info["ServerVersion"],
             buildx=buildx,
-            store=store(info),
+            store=image_store(info),
             build_network="default" if bridge else "host",
         ),
         "",
@@ -120,12 +120,12 @@ def inspect_engine() -> tuple[Engine | None, str]:
 
 
 def _is_podman() -> bool:
-    """Return whether Podman answers in Docker's place: it gives its own version, as Docker's."""
+    """Return whether it is Podman that answers; it reports its own version as Docker's."""
     names, _ = _docker("version", "--format", "{{range .Server.Components}}{{.Name}}\n{{end}}")
     return "Podman Engine" in names
 
 
-def store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
+def image_store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
     """Return which image store a daemon uses, by its answer to /info."""
     containerd = any("containerd" in value for pair in info.get("DriverStatus") or () for value in pair)
     return "containerd" if containerd else "classic"

@@ -14,7 +14,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap, debian_packages, emulation, host_apt
 from rdma_images.engine import daemon_api, daemons, docker_command
-from rdma_images.engine.discovery import store
+from rdma_images.engine.discovery import image_store
 from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, layout, write_configuration
 
@@ -26,7 +26,7 @@ LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 def obstacle() -> str | None:
     """Return why no private engine can run here, as half a sentence; None if it can."""
     try:
-        host_apt.debian()
+        host_apt.host_archives()
     except RdmaImagesError as error:
         return f"a private one is made of Debian's packages, but {error}"
     libc = os.confstr("CS_GNU_LIBC_VERSION") or "no glibc"
@@ -137,7 +137,8 @@ def _unpack(folders: Layout, progress: Progress) -> None:
     for bundle in (folders.docker, folders.runtime):
         if any(not (bundle.folder / program).exists() for program in bundle.programs):
             shutil.rmtree(bundle.folder, ignore_errors=True)
-        debian_packages.fetch(bundle.packages, bundle.suite or host_apt.debian().codename, bundle.folder, progress)
+        suite = bundle.suite or host_apt.host_archives().codename
+        debian_packages.fetch(bundle.packages, suite, bundle.folder, progress)
 
 
 def describe(folders: Layout, env: dict[str, str]) -> Engine:
@@ -155,7 +156,7 @@ def describe(folders: Layout, env: dict[str, str]) -> Engine:
         host=folders.host,
         version=info["ServerVersion"],
         buildx="",
-        store=store(info),
+        store=image_store(info),
         build_network="host",
         env=env,
     )

@@ -147,7 +147,7 @@ def lock(
     snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
     progress(f"reading the archive of {base} at {snapshot}")
-    apt = debian_packages.apt(
+    apt = debian_packages.updated_apt(
         suite, debian_packages.cache_path("apt", f"lock-{base}"), _archives(base, snapshot, mirrors)
     )
     releases = {_suite(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in apt.releases()}

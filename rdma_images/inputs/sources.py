@@ -119,7 +119,7 @@ def _archives(role: str, name: str, base: Base) -> Iterator[Source]:
 def _debian() -> tuple[str, str]:
     """Return the host's Debian archive and security archive; empty on other systems."""
     try:
-        host = host_apt.debian()
+        host = host_apt.host_archives()
     except RdmaImagesError:
         return "", ""
     security = split_login(host.security.uri)[0] if host.security else ""

@@ -19,22 +19,17 @@ AXES: tuple[Axis, ...] = (
 BY_NAME = {axis.name: axis for axis in AXES}
 
 
-def named(name: str) -> Axis:
-    """Return the axis of that name. Raises RefusedError with similar names for an unknown one."""
-    if name not in BY_NAME:
-        raise RefusedError(f"no axis {name!r}\n{suggestion(name, BY_NAME)}")
-    return BY_NAME[name]
-
-
 @cache
 def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
     """Return the values of `axis`, oldest first, then the axis that may decide it."""
     return (*axis.values(facts), *([axis.decided_by] if axis.decided_by else []))
 
 
-def check(name: str, value: str, facts: Facts) -> None:
-    """Raise RefusedError, with similar ones, for an unknown axis or value."""
-    axis = named(name)
+def require_value(name: str, value: str, facts: Facts) -> None:
+    """Raise RefusedError, with similar names, unless an axis has the value."""
+    if name not in BY_NAME:
+        raise RefusedError(f"no axis {name!r}\n{suggestion(name, BY_NAME)}")
+    axis = BY_NAME[name]
     known_values = values(axis, facts)
     if value not in known_values:
         alias = axis.aliases(facts).get(value.lower())

@@ -49,7 +49,7 @@ class Candidate:
 
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
-    """Return the default row of `target` with `changes`, whose values axes.check knows."""
+    """Return the default row of `target` with `changes`, whose values axes.require_value knows."""
     changes = dict(changes or {})
     default_axes, row = target.complete(), target.complete(changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider not in row)

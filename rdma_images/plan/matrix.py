@@ -181,7 +181,7 @@ class Matrix(Document):
         for name, target in self.targets.items():
             for steps, axis, value in written_values(target):
                 try:
-                    axes.check(axis, value, facts)
+                    axes.require_value(axis, value, facts)
                 except RefusedError as error:
                     problem, _, fix = str(error).partition("\n")
                     wrong.append(f"{self.where('targets', name, *steps)}: {problem}: {fix}")

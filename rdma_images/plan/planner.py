@@ -49,7 +49,7 @@ def plan(
     matrix.check(facts)
     changes = dict(changes or {})
     for axis, value in changes.items():
-        axes.check(axis, value, facts)
+        axes.require_value(axis, value, facts)
     images: dict[str, Image] = {}
     refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
     for name in targets or _with_axes(matrix, changes):

@@ -20,7 +20,7 @@ def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     """Return a root filesystem of Debian 13 with these packages installed in `folder`."""
     tool = debian_packages.fetch(("mmdebstrap",), "trixie", debian_packages.cache_path("packages", "mmdebstrap"))
     with locking.hold("apt-trixie", "a test's bootstrap"):
-        apt = debian_packages.apt("trixie", debian_packages.cache_path("apt", "trixie"))
+        apt = debian_packages.updated_apt("trixie", debian_packages.cache_path("apt", "trixie"))
     path = os.pathsep.join((str(tool / "usr/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
     command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
     command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]

@@ -43,7 +43,7 @@ def programs() -> Path:
     shutil.rmtree(root, ignore_errors=True)
     for folder in ("lists/partial", "cache/archives/partial", "sources", "go/src/k8s.io", "bin"):
         (root / folder).mkdir(parents=True)
-    archive = host_apt.debian().main
+    archive = host_apt.host_archives().main
     (root / "sources" / "debian.sources").write_text(
         f"Types: deb deb-src\nURIs: {archive.uri}\nSuites: {SUITE}\nComponents: main\nSigned-By: {archive.signed_by}\n"
     )
@@ -175,48 +175,17 @@ def _write_kubeconfig(folder: Path, url: str, token: str) -> None:
 @contextmanager
 def cluster(folder: Path) -> Iterator[RunningCluster]:
     """Run the three programs in `folder` while the block runs."""
-    ready = programs()
-    etcd, peer, api, scheduler = (loopback.free_port() for _ in range(4))
+    ready, api_port = programs(), loopback.free_port()
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     served = authority.issue_cert("127.0.0.1")
     served.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
-    url, token = f"https://127.0.0.1:{api}", secrets.token_hex(8)
+    url, token = f"https://127.0.0.1:{api_port}", secrets.token_hex(8)
     _write_kubeconfig(folder, url, token)
     (folder / "tokens.csv").write_text(f"{token},test,test,system:masters\n")
-    key = f"{folder}/server.pem"
-    commands: dict[str, dict[str, object]] = {
-        "etcd": {
-            "data-dir": f"{folder}/etcd",
-            "listen-client-urls": f"http://127.0.0.1:{etcd}",
-            "advertise-client-urls": f"http://127.0.0.1:{etcd}",
-            "listen-peer-urls": f"http://127.0.0.1:{peer}",
-        },
-        "kube-apiserver": {
-            "etcd-servers": f"http://127.0.0.1:{etcd}",
-            "bind-address": "127.0.0.1",
-            "secure-port": api,
-            "tls-cert-file": key,
-            "tls-private-key-file": key,
-            "token-auth-file": f"{folder}/tokens.csv",
-            "service-account-issuer": "https://test",
-            "service-account-key-file": key,
-            "service-account-signing-key-file": key,
-            "authorization-mode": "AlwaysAllow",
-            # No controller is there to make service accounts, or to take a new node's taint away.
-            "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
-        },
-        "kube-scheduler": {
-            "kubeconfig": f"{folder}/kubeconfig",
-            "leader-elect": "false",
-            "port": 0,
-            "secure-port": scheduler,
-            "cert-dir": f"{folder}/scheduler",
-        },
-    }
     started = []
     try:
-        for name, options in commands.items():
+        for name, options in _options(folder, api_port).items():
             words = [str(ready / name), *(f"--{option}={value}" for option, value in options.items())]
             with (folder / f"{name}.log").open("w") as log:
                 started.append(subprocess.Popen(words, stdout=log, stderr=log))
@@ -233,8 +202,43 @@ def cluster(folder: Path) -> Iterator[RunningCluster]:
                 process.kill()
 
 
+def _options(folder: Path, api_port: int) -> dict[str, dict[str, object]]:
+    """Return the options of the three programs, by name, in the order in which they start."""
+    etcd_port, peer_port, scheduler_port = (loopback.free_port() for _ in range(3))
+    key = f"{folder}/server.pem"
+    return {
+        "etcd": {
+            "data-dir": f"{folder}/etcd",
+            "listen-client-urls": f"http://127.0.0.1:{etcd_port}",
+            "advertise-client-urls": f"http://127.0.0.1:{etcd_port}",
+            "listen-peer-urls": f"http://127.0.0.1:{peer_port}",
+        },
+        "kube-apiserver": {
+            "etcd-servers": f"http://127.0.0.1:{etcd_port}",
+            "bind-address": "127.0.0.1",
+            "secure-port": api_port,
+            "tls-cert-file": key,
+            "tls-private-key-file": key,
+            "token-auth-file": f"{folder}/tokens.csv",
+            "service-account-issuer": "https://test",
+            "service-account-key-file": key,
+            "service-account-signing-key-file": key,
+            "authorization-mode": "AlwaysAllow",
+            # No controller is there to make service accounts, or to take a new node's taint away.
+            "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
+        },
+        "kube-scheduler": {
+            "kubeconfig": f"{folder}/kubeconfig",
+            "leader-elect": "false",
+            "port": 0,
+            "secure-port": scheduler_port,
+            "cert-dir": f"{folder}/scheduler",
+        },
+    }
+
+
 def _wait(running_cluster: RunningCluster, seconds: float = 120) -> None:
-    """Until the API answers and the namespace is there."""
+    """Wait until the API answers and the default namespace exists."""
     until = time.monotonic() + seconds
     while True:
         try:

@@ -220,10 +220,10 @@ def test_an_interrupted_start_leaves_nothing_half(folders: layout.Layout) -> Non
 
 
 def test_what_apt_cannot_verify_is_never_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    archive = host_apt.debian()
+    archive = host_apt.host_archives()
     # A keyring of Debian's, which did not sign this suite.
     untrusted = dataclasses.replace(archive.main, signed_by="/usr/share/keyrings/debian-archive-removed-keys.gpg")
-    monkeypatch.setattr(host_apt, "debian", lambda: dataclasses.replace(archive, main=untrusted))
+    monkeypatch.setattr(host_apt, "host_archives", lambda: dataclasses.replace(archive, main=untrusted))
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"apt-get update for Debian trixie failed: .*sign"):
         debian_packages.fetch(["tini"], "trixie", tmp_path / "tini")

@@ -83,7 +83,7 @@ def classic(engine: Engine) -> Iterator[Engine]:
     try:
         while not is_answering(socket):
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
-        store = discovery.store(daemon_api.get(socket, "/info", 10.0))
+        store = discovery.image_store(daemon_api.get(socket, "/info", 10.0))
         assert store == "classic"
         env = {**engine.env, "DOCKER_HOST": f"unix://{socket}"}
         yield replace(engine, name="classic", kind="existing", host=f"unix://{socket}", store=store, env=env)

@@ -43,7 +43,7 @@ class SnapshotServer(ThreadingHTTPServer):
         self.folder = folder
         self.fills = True
         self.moments: set[str] = set()
-        debian = host_apt.debian()
+        debian = host_apt.host_archives()
         assert debian.security
         self._upstream = {"debian": debian.main.uri, "debian-security": debian.security.uri}
 

@@ -42,7 +42,7 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     monkeypatch.setattr(debian_packages, "missing_programs", list)
-    monkeypatch.setattr("rdma_images.debian.host_apt.debian", lambda: None)
+    monkeypatch.setattr("rdma_images.debian.host_apt.host_archives", lambda: None)
     (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare: newuidmap: No such file' >&2; exit 126\n")
     (tmp_path / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

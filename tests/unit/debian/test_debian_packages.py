@@ -41,7 +41,7 @@ def test_a_full_disk_is_reported_before_apt_begins(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("rdma_images.core.disk_space.free", lambda _: 4 * 10**6)
     expected = r"^reading the package lists of Debian trixie needs 150 MB, and .* has 4\.00 MB free\nfree 146 MB there"
     with pytest.raises(RdmaImagesError, match=expected):
-        debian_packages.apt("trixie", tmp_path / "apt")
+        debian_packages.updated_apt("trixie", tmp_path / "apt")
     assert not (tmp_path / "apt").exists()
 
 

@@ -36,7 +36,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(emulation, "REGISTRY", folder)
     monkeypatch.setattr("rdma_images.debian.emulation.platform.machine", lambda: "x86_64")
     monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 0)
-    monkeypatch.setattr(host_apt, "debian", lambda: None)
+    monkeypatch.setattr(host_apt, "host_archives", lambda: None)
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     packages = debian_packages.cache_path("packages", emulation.PACKAGE)
     packages.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_obstacles_are_reported_before_anything_is_fetched(registry: Path, monke
     assert reason() == f"{registry} is read-only here"
     monkeypatch.setattr(emulation, "REGISTRY", registry / "none")
     assert reason() == f"this kernel has no binfmt_misc (no {registry}/none)"
-    monkeypatch.setattr(host_apt, "debian", _no_debian)
+    monkeypatch.setattr(host_apt, "host_archives", _no_debian)
     assert reason() == "the emulator is one of Debian's packages, but this host is not Debian"
     monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 1000)
     assert reason() == "registering an emulator needs root"

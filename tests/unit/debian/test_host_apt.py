@@ -70,7 +70,7 @@ def test_one_line_reads_options_and_leaves_out_sources_and_comments() -> None:
 
 def test_another_suite_comes_from_the_hosts_archives(etc: Path) -> None:
     (etc / "apt" / "sources.list.d" / "debian.sources").write_text(DEB822)
-    debian = host_apt.debian(etc)
+    debian = host_apt.host_archives(etc)
     assert debian.codename == "bookworm"
     sources = debian.sources("trixie")
     assert "URIs: http://archive.example/debian\nSuites: trixie trixie-updates\n" in sources
@@ -82,26 +82,26 @@ def test_another_suite_comes_from_the_hosts_archives(etc: Path) -> None:
 @pytest.mark.parametrize("suite", ["sid", "unstable"])
 def test_a_rolling_suite_has_no_other_beside_it(etc: Path, suite: str) -> None:
     (etc / "apt" / "sources.list.d" / "debian.sources").write_text(DEB822)
-    assert [a.suite for a in host_apt.deb822_archives(host_apt.debian(etc).sources(suite))] == [suite]
+    assert [a.suite for a in host_apt.deb822_archives(host_apt.host_archives(etc).sources(suite))] == [suite]
 
 
 def test_a_vendors_archive_is_not_taken_for_debians(etc: Path) -> None:
     (etc / "apt" / "sources.list").write_text("deb http://vendor.example/linux bookworm main\n")
     (etc / "apt" / "sources.list.d" / "debian.sources").write_text(DEB822)
-    assert host_apt.debian(etc).main.uri == "http://archive.example/debian"
+    assert host_apt.host_archives(etc).main.uri == "http://archive.example/debian"
 
 
 def test_a_host_without_security_archive_has_the_main_one_only(etc: Path) -> None:
     (etc / "apt" / "sources.list").write_text("deb http://a.example/debian bookworm main\n")
-    assert "security" not in host_apt.debian(etc).sources("trixie")
+    assert "security" not in host_apt.host_archives(etc).sources("trixie")
 
 
 def test_another_distribution_is_refused_with_the_fix(etc: Path) -> None:
     (etc / "os-release").write_text('PRETTY_NAME="Fedora 41"\nID=fedora\n')
     with pytest.raises(RdmaImagesError, match=r"this host is Fedora 41.*\ninstall Docker 24"):
-        host_apt.debian(etc)
+        host_apt.host_archives(etc)
 
 
 def test_sources_without_debian_are_refused_with_the_place(etc: Path) -> None:
     with pytest.raises(RdmaImagesError, match=f"{etc}/apt names no archive with the suite bookworm"):
-        host_apt.debian(etc)
+        host_apt.host_archives(etc)

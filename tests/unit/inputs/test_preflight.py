@@ -185,7 +185,7 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
         host_apt.Archive(f"{site.address}/debian", "bookworm", ("main",), host_apt.KEYRING),
         host_apt.Archive(f"{site.address}/security", "bookworm-security", ("main",), host_apt.KEYRING),
     ]
-    monkeypatch.setattr(host_apt, "debian", lambda: host_apt.Debian("bookworm", *archives))
+    monkeypatch.setattr(host_apt, "host_archives", lambda: host_apt.Debian("bookworm", *archives))
     site.answers["/debian/dists/trixie/InRelease"] = Answer(b"signed")
     site.answers["/security/dists/trixie-security/InRelease"] = Answer(b"signed")
     site.answers["/simple/uv/"] = Answer(b"page")
@@ -302,7 +302,7 @@ def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: 
     def elsewhere() -> None:
         raise RdmaImagesError("this host is Fedora")
 
-    monkeypatch.setattr(host_apt, "debian", elsewhere)
+    monkeypatch.setattr(host_apt, "host_archives", elsewhere)
     archives = [source for source in sources.sources(planned_image(), facts.load()) if source.kind == "apt"]
     assert {archive.upstream for archive in archives} == {""}
     assert all(preflight.find_supplies([archive], mirrors())[0].reachable for archive in archives)
