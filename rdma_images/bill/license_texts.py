@@ -68,7 +68,7 @@ def _read_texts(engine: Engine, digest: str, text_paths: set[str]) -> dict[str, 
         try:
             folders = {match[0] for match in map(_FOLDER.match, text_paths) if match}
             texts = dict(_files(client, container, {*folders, COMMON}, is_text))
-            # Of what is behind a link, and of what is in no such folder, each is asked for.
+            # Files behind links, and in other folders, are read one by one.
             texts |= dict(_files(client, container, text_paths - texts.keys(), is_text))
         finally:
             client.remove_container(container, v=True)

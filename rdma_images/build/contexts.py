@@ -18,8 +18,8 @@ class Contexts:
     """The contexts of one bake file; images share the helper targets they need."""
 
     facts: Facts
-    download: Callable[[Source], Path]  # where the verified download of a source is, in a folder of its own
-    base_tar: Callable[[str, str], Path]  # where the tar of a bootstrapped base is, by its name and platform
+    download: Callable[[Source], Path]  # returns a source's verified download, alone in a folder
+    base_tar: Callable[[str, str], Path]  # returns a bootstrapped base's tar, by name and platform
     helpers: dict[str, HelperTarget] = field(default_factory=dict)
     # Helper target -> id of the image whose secrets it gets: the first image that uses it.
     users: dict[str, str] = field(default_factory=dict)

@@ -34,10 +34,10 @@ BUILDX = {
 FIRST_WITH_ALLOW = (0, 17)
 
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
-# What a step says of its own end: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …". Its number is before that
-# in plain progress, and not on a terminal.
+# How a step reports its failure: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …". In plain progress the
+# step's number comes first, on a terminal it does not.
 _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)$")
-# ENOSPC, errno(3): a step says it, or BuildKit itself.
+# ENOSPC, errno(3), as reported by a step or by BuildKit.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
 
 # Two failures of which another run has none. With another image, containerd removed files of the image whose name the

@@ -215,7 +215,7 @@ def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
 def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> dict[str, dict[str, LayerSet]]:
     """Return the layers that stand for stages of an image, by its id and the stage.
 
-    An image whose wheels lie above a base with settings of its own has no entry.
+    An image whose base has its own settings below the wheels has no entry.
     """
     layer_sets = {}
     for spec in specs:

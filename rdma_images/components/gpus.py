@@ -56,7 +56,7 @@ def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
 def resolve_architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:
     """Return the architectures for a value of the axis `gpu`: ("sm_80", "sm_90").
 
-    For a fabric, the oldest of its GPUs of each generation: a GPU runs what is compiled for an older one of its own.
+    For a fabric, the oldest of its GPUs of each generation: the newer ones of a generation run the same code.
     GPUs that this CUDA cannot compile for are left out: it does not run on them either.
     """
     if choice != ALL:

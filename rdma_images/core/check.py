@@ -6,7 +6,7 @@ from typing import Literal
 from rdma_images.core.plain import plain
 
 Tier = Literal["static", "device", "gpu", "multinode", "datapath"]
-Severity = Literal["error", "warning", "note"]  # a note is advice, shown where it is asked for
+Severity = Literal["error", "warning", "note"]  # a note is advice, shown on request
 Outcome = Literal["passed", "failed", "skipped"]
 
 

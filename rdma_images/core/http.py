@@ -27,9 +27,9 @@ from urllib3.util.retry import Retry
 from rdma_images.core.progress import Progress, silent
 
 BUSY = frozenset({429, 502, 503, 504})
-FAILING = BUSY | {408, 425, 500}  # for who only reads: some registries answer 500 for good to one question
-REPEATABLE = ("GET", "HEAD")  # what changes nothing on the server, and has no body that would be used up
-# A name that has no address, in the words of glibc (twice) and macOS; one that could not be asked for has others.
+FAILING = BUSY | {408, 425, 500}  # for reads only: some registries answer 500 to one question for good
+REPEATABLE = ("GET", "HEAD")  # they change nothing on the server, and have no body that a first try uses up
+# What glibc (twice) and macOS say of a name without an address; a failed lookup has other words.
 UNKNOWN_HOST = ("Name or service not known", "No address associated with hostname", "nodename nor servname")
 
 UNTRUSTED = "its certificate is not trusted"
@@ -88,7 +88,7 @@ def session(retry_policy: RetryPolicy | None = None) -> requests.Session:
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the seconds to wait after the given try: `first`, doubled each time, up to `longest`.
+    """Return the seconds to wait after a try: `first`, doubled each time, up to `longest`.
 
     Up to a quarter is added at random, so that many runners do not come back together.
     """

@@ -280,7 +280,7 @@ class Refusal:
     axes: dict[str, str]
     broken: tuple[BrokenRule, ...]
     nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
-    leave_out: dict[str, str] = field(default_factory=dict)  # what was asked for of axes that the target does not have
+    leave_out: dict[str, str] = field(default_factory=dict)  # requested axes that the target does not have, with values
 
 
 @dataclass(frozen=True)

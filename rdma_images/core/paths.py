@@ -2,8 +2,8 @@
 
 The code is in a checkout, or installed from a wheel. A checkout works on itself. Installed code brings its facts,
 templates, validators and locks along (DATA), and works on the user's folder (PROJECT): the current one, or the nearest
-around it with a matrix.yaml. Whatever is written goes there; what it has of its own in facts/, dockerfiles/ and locks/
-extends what the wheel brought.
+around it with a matrix.yaml. All files are written there; its own facts/, dockerfiles/ and locks/ extend those of the
+wheel.
 """
 
 import os

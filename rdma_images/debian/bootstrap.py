@@ -144,7 +144,7 @@ def namespace_obstacle() -> str | None:
 
 
 def namespace_command() -> tuple[str, ...]:
-    """Return the command that starts mmdebstrap as root in a mount namespace of its own.
+    """Return the command that starts mmdebstrap as root in a new mount namespace.
 
     The mounts of a killed run end with the namespace. A user is root in a user namespace, and owns the rest of its
     users by their range in /etc/subuid; the bytes of the tar are the same.

@@ -1,7 +1,7 @@
 """Run programs of another processor: Debian's qemu, registered in binfmt_misc.
 
-A registration holds for the whole machine. So ours has a name of its own, is made only where nothing else takes such
-programs, and `unregister` removes no other.
+A registration holds for the whole machine. So ours has a unique name, is made only where no other takes such programs,
+and `unregister` removes only ours.
 """
 
 import os

@@ -109,9 +109,9 @@ def describe_omitted(settings: Sequence[RunSetting], host: DockerHost, options: 
 
 
 def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
-    """Return what the engine's machine can give of what `settings` ask for.
+    """Return which of `settings` the engine's machine can satisfy.
 
-    An engine that is not on this machine is asked for its runtimes alone: nothing else of its machine can be seen.
+    Of an engine on another machine only the runtimes are read: nothing else there can be seen.
     """
     info = json.loads(docker_command.output(engine, "info", "--format", "{{json .}}"))
     is_local = engine.kind == "private" or info.get("Name") == socket.gethostname()

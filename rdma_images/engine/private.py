@@ -161,7 +161,7 @@ def describe(folders: Layout, env: dict[str, str]) -> Engine:
         env=env,
     )
     described = replace(described, buildx=docker_command.output(described, "buildx", "version").split()[1])
-    # Each process has an environment of its own.
+    # Each process gets its own environment.
     atomic.write(folders.description, json.dumps({k: v for k, v in asdict(described).items() if k != "env"}, indent=1))
     return described
 

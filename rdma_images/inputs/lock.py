@@ -46,7 +46,7 @@ class NotLockedError(RefusedError):
 
 
 def lock_request(image: Image) -> LockRequest:
-    """Return the requirements that an image puts to the package index.
+    """Return what an image requires from the package index.
 
     They are torch, an NCCL that is not torch's own, and the target's own packages.
     """

@@ -262,7 +262,7 @@ def _pylock(
 
 
 def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
-    """Run uv for `_pylock`, and remember whether the packages of the request go together. Raises as `_pylock` does."""
+    """Run uv for `_pylock`, which says what it raises, and remember conflicts of packages."""
     try:
         process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:

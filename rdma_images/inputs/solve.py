@@ -60,7 +60,7 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
     if TORCH not in default:
         raise RefusedError(f"{name} has no torch\nplan it without --solve")
     problem = _problem(matrix, name)
-    forced: dict[str, Conflict] = {}  # by axis, what the index answered first where another value was asked for
+    forced: dict[str, Conflict] = {}  # by axis, the index's first answer to a request for another value
     for base, torches in _rows(default, target, facts):
         progress(f"asking for wheels with {f'torch {torches[0]}' if len(torches) == 1 else 'any torch'} on {base}")
         planned = candidate(name, target, facts, {"base": base})

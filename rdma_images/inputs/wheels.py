@@ -1,4 +1,4 @@
-"""The question that a lock puts to the package index, and the exact wheels that answer it."""
+"""The request of a lock to the package index, and the exact wheels that answer it."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 class Wheel(yaml_file.Strict):
     """One wheel file, or the source of a package that has none; `size` in bytes.
 
-    `origin` is where a package is that no index has, see plan/local_packages.py; a project or commit has no file.
+    `origin` is the place of a package that no index has, see plan/local_packages.py; a project or commit has no file.
     `index` is the name of the index that has it; empty for the public one.
     """
 

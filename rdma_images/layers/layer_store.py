@@ -103,8 +103,8 @@ def size_limit() -> int:
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     """Remove the least recently used layers beyond `limit` bytes; return their keys.
 
-    What was used within the last hour stays. A file that the private engine has as well takes no space of its own. A
-    layer that is half or more such files stays, too: it would be made again, and little would be free.
+    Layers used within the last hour stay. A file that the private engine has linked, too, takes no extra space: a layer
+    of which half or more is such files stays, because removing it would free little.
     """
     limit = size_limit() if limit is None else limit
     now = time.time() if now is None else now

@@ -1,4 +1,4 @@
-"""Make a wheel's layer, in a process of its own, which therefore imports little."""
+"""Make a wheel's layer in a separate process, for which this module imports little."""
 
 import json
 import multiprocessing
@@ -43,7 +43,7 @@ def process_pool(count: int) -> ProcessPoolExecutor:
 
 
 def make_layer(task: LayerTask) -> None:
-    """Make one layer, in a process of its own.
+    """Make one layer; runs in a separate process.
 
     Raises WheelError for a bad wheel, FileError for a full disk.
     """

@@ -17,9 +17,9 @@ from rdma_images.render.wheel_layers import WheelLayer
 
 # The version of this code, by compression. Raise it when the code writes other bytes for the same wheels.
 EDITIONS: Mapping[Compression, int] = {"zstd": 2, "gzip": 2}
-# Blocks of zeros at the end of the tar; a reader wants two. With more, each compression has diff ids of its own, which
-# differ from BuildKit's for the same files: of two blobs with one diff id BuildKit takes the first that it saw, and
-# compresses it again for an image with the other. Edition 1 in zstd had two, and no table of contents.
+# Blocks of zeros at the end of the tar, where readers need two. More make the diff ids of each compression differ from
+# each other and from BuildKit's for the same files: of two blobs with one diff id BuildKit takes the first that it saw,
+# and compresses it again for an image with the other. Edition 1 in zstd had two, and no table of contents.
 END_BLOCKS: Mapping[Compression, int] = {"zstd": 4, "gzip": 3}
 PREFIX = "opt/venv"  # where a wheel is installed
 # Measured with torch's wheels: level 2 is twice as fast as 3 for 1.6% more bytes.

@@ -24,8 +24,8 @@ class Candidate:
     fabric: Fabric
     axes: dict[str, str]  # as chosen, complete: {"nccl": "pytorch", ...}
     requested: Mapping[str, str]  # those that the request adds to the target's row
-    foreign: tuple[str, ...]  # axes that were asked for, or follow, and that the target does not have
-    undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is not there
+    foreign: tuple[str, ...]  # requested or implied axes that the target does not have
+    undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is missing
     versions: dict[str, str]
 
     def __contains__(self, component: str) -> bool:
@@ -49,7 +49,7 @@ class Candidate:
 
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
-    """Return the default row of `target` with `changes`, whose values axes.require_value knows."""
+    """Return the default row of `target` with `changes`, all values of which are known."""
     changes = dict(changes or {})
     default_axes, row = target.complete(), target.complete(changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider not in row)

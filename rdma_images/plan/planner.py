@@ -179,7 +179,7 @@ def _image(
 def _python_packages(
     planned: Candidate, target: Target, listed: Sequence[str], facts: Facts, where: Callable[..., str]
 ) -> tuple[str, ...]:
-    """Return an image's requirements: the target's, those `listed` in its file, and what CUDA needs."""
+    """Return an image's requirements: the target's, those `listed`, and what CUDA needs."""
     own_packages = (
         local_packages.pin(text, paths.PROJECT, where("python-packages", number))
         for number, text in enumerate(target.python_packages)

@@ -53,7 +53,7 @@ def _copy_blob(engine: Engine, image: str, digest: str, target_file: IO[bytes]) 
 
 @contextmanager
 def _saved_files(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
-    """Yield the files of a saved image; read each before the next is asked for."""
+    """Yield the files of a saved image; read each before taking the next."""
     with archive(engine, digest) as chunks:
         saved = io.BufferedReader(ChunkReader(chunks), CHUNK)
         with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:

@@ -48,7 +48,7 @@ def approved_images(
     Args:
         all_images: The images of the whole matrix, which decide short tags and platforms.
         suite: The digest of today's validators.
-        policy: By which each image's scan has to pass; None where none is asked for.
+        policy: The policy that each image's scan has to pass, or None.
 
     Raises:
         RefusedError: For the first image that may not pass.

@@ -254,7 +254,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
 
 
 def _read_back_with_blobs(repository: Repository, tag: str, digest: str) -> Manifest:
-    """Return `read_back`. Raises ConflictError where the registry does not hold all blobs of the image.
+    """Return `read_back`. Raises ConflictError where the registry lacks blobs of the image.
 
     docker leaves out what the registry says it has, and a registry says that of files which a power failure emptied.
     """

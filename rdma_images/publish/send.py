@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 class Publisher:
     """The engine, display, signer, policy and converter of a publication.
 
-    The engine is asked for only when something is sent. With a `converter`, each image is published a second time,
-    as that converts it.
+    `engine` is called only when something is sent. With a `converter`, each image is published a second time, in
+    converted form.
     """
 
     engine: Callable[[], Engine]
@@ -74,10 +74,9 @@ def is_published(approved: ApprovedImage, destination: Destination) -> bool:
 
 
 def _target_tag(approved: ApprovedImage, destination: Destination, repository: Repository) -> tuple[str, str | None]:
-    """Return the tag for the image, and the digest that it leads to already.
+    """Return the tag for the image, and the digest to which it points already.
 
-    Where tags do not change and the full one was given to an earlier build of the same versions, this build gets a
-    tag of its own.
+    Where tags are immutable and an earlier build of the same versions has the full one, this build gets a unique tag.
     """
     full_tag, digest = approved.tags.full, approved.build.digest
     current = digest_under(full_tag, repository)

@@ -66,7 +66,7 @@ class Connection:
 
         Args:
             scope: The repository and actions the request needs, several with blanks between.
-            subject: What errors call the thing asked for.
+            subject: What errors call the requested thing.
 
         Raises:
             PublishError: The registry did not answer, or with a status that is not in `ok`.

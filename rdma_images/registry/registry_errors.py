@@ -69,7 +69,7 @@ class DeniedError(PublishError):
 
 
 class MissingError(PublishError):
-    """The repository or what was asked for is not there."""
+    """The repository, or the requested manifest or blob, does not exist."""
 
 
 class MalformedError(PublishError):

@@ -51,7 +51,7 @@ class IndexClient:
         Raises RdmaImagesError where the index does not answer or has no such release.
         """
         options = ("--no-deps", "--universal", "--format", "pylock.toml")
-        for python in PYTHONS:  # uv leaves out the wheels of older pythons than it is asked for
+        for python in PYTHONS:  # uv leaves out wheels for pythons older than the requested one
             if text := self._compile(f"{package}=={version}", *options, f"--python-version={python}"):
                 packages = tomllib.loads(text)["packages"]
                 return [wheel.get("url") or wheel["path"] for entry in packages for wheel in entry.get("wheels", ())]
