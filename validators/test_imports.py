@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from packaging.utils import canonicalize_name
@@ -70,16 +70,32 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
 
 @pytest.mark.validator("packages.hidden", source=WORKDIR_SOURCE, severity="warning")
 def test_hidden(inspection: Inspection, require: Requirement) -> None:
-    """A program that starts in the working directory imports what it imports elsewhere."""
+    """A program that starts in the working directory, or with PYTHONPATH, imports what it imports elsewhere."""
     imports = inspection.measured.imports
     if not imports:
         unmeasured(inspection, "imports")
+    releases = [] if any(failure.shadow for failure in imports.failed) else list(_hidden_releases(inspection))
+    more = f"; {len(releases) - 1} more" if len(releases) > 1 else ""
+    fixes = [f"rename {name}, or start elsewhere" for name in dict.fromkeys(module.first for module in imports.hidden)]
+    fixes += ["take the folder out of PYTHONPATH, or install the same releases there"] if releases else []
     require(
-        not imports.hidden,
+        not imports.hidden and not releases,
         expected="no module in the working directory that takes the place of another",
-        actual="; ".join(map(_describe_hiding, imports.hidden)) or "the same modules as elsewhere",
-        fix=f"rename {', '.join(dict.fromkeys(module.first for module in imports.hidden))}, or start elsewhere",
+        actual="; ".join([*map(_describe_hiding, imports.hidden), *releases[:1]]) + more
+        or "the same modules as elsewhere",
+        fix="; ".join(fixes),
     )
+
+
+def _hidden_releases(inspection: Inspection) -> Iterator[str]:
+    """Yield which packages of PYTHONPATH's folders are of another version than those that they come before."""
+    packages = inspection.measured.packages
+    wheels = packages.wheels if packages else {}
+    for folder in filter(wheels.get, inspection.subject.environment.get("PYTHONPATH", "").split(":")):
+        for name, version in sorted(wheels[folder].items()):
+            other = next((path for path, found in wheels.items() if path != folder and name in found), "")
+            if other and wheels[other][name] != version:
+                yield f"{name} {version} in {folder} comes before {wheels[other][name]} in {other}, by PYTHONPATH"
 
 
 def _describe_hiding(module: HiddenModule) -> str:
@@ -170,7 +186,9 @@ def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
         words = explain_module(path[1], first.words[path.start() :], torch_version(inspection))
     if SIZE_COMPLAINT.search(words):
         words = f"it was compiled for another NumPy than {_version(inspection, 'numpy')}: {words}"
-    if missing := missing_library(words):
+    if first.through[-1:] not in ([], [first.package]) and words == first.words and first.certain:
+        words = f"{first.through[-1]} {_version(inspection, first.through[-1])} ends with: {words}"
+    if missing := missing_library(first.words):
         words = f"it finds no {describe_missing_libraries(inspection, missing)}"
     if first.missing and first.through[-1:] not in ([], [first.package]):
         words = f"{first.through[-1]} imports {first.missing}, which is not installed"

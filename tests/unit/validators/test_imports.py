@@ -196,3 +196,27 @@ def test_a_module_that_was_made_for_a_hidden_torch_is_told_once() -> None:
 def test_what_explains_a_failure_comes_first(fault: dict[str, Any], words: str, fix: str) -> None:
     (check,) = validators_called.checks(changed(measured=imports(fault)), {"packages.imports"})
     assert (check.actual, check.fix) == (words, fix)
+
+
+def test_the_package_in_which_an_import_ends_is_named_with_its_version() -> None:
+    fault = failed("vision", "A non-annotated attribute was detected", through=["vision", "numpy"])
+    assert check_outcome("packages.imports", measured=imports(fault)) == (
+        "failed: vision 1.0 cannot be imported: numpy 2.5.5 ends with: A non-annotated attribute was detected"
+    )
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("4.67.1", True), ("4.66.5", False)])
+def test_a_release_in_a_folder_of_python_path_is_told_where_it_hides_another(version: str, is_told: bool) -> None:
+    packages = {"wheels": {S: {"tqdm": "4.66.5"}, "/opt/libs": {"tqdm": version, "alone": "1.0"}}}
+    outcome = check_outcome(
+        "packages.hidden",
+        measured={**imports(), "packages": packages},
+        environment={"PYTHONPATH": "/opt/libs:/opt/gone"},
+    )
+    shadowed = imports(failed("vision", NMS, shadow="/opt/libs/tqdm comes before site-packages/tqdm by PYTHONPATH"))
+    told_by_imports = {**shadowed, "packages": packages}
+    assert (
+        check_outcome("packages.hidden", measured=told_by_imports, environment={"PYTHONPATH": "/opt/libs"}) == "passed"
+    )
+    words = f"failed: tqdm {version} in /opt/libs comes before 4.66.5 in {S}, by PYTHONPATH"
+    assert outcome == (words if is_told else "passed")
