@@ -98,7 +98,7 @@ def _check_role_names(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]
 
 
 class JobEntry(yaml_file.Strict):
-    """A job; its launcher refuses by name what it cannot do (`job.launchers --fields`)."""
+    """A job. What its launcher cannot do is refused by name; `job.launchers --fields` shows who can do what."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
     image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")
