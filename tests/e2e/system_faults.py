@@ -120,7 +120,7 @@ FAULTS = (
             f"RUN sed -i 's/aws-ofi-nccl 1\\.21\\.1/aws-ofi-nccl 1.06.0/' {OFI}/lib/libnccl-net-ofi.so",
             f"{LABEL}component.aws-ofi-nccl=1.06.0",
         ),
-        besides=("environment.harmful", "environment.refusal", "plugin.broken"),
+        besides=("environment.harmful", "plugin.broken"),
     ),
     ImageFault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
     ImageFault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
