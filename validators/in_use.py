@@ -188,5 +188,5 @@ def broken_candidates(inspection: Inspection, libraries: Libraries, name: str) -
 
 
 def has_broken_file(inspection: Inspection, libraries: Libraries, *names: str) -> bool:
-    """Return whether the file of one of these names is no library, which libraries.intact reports."""
+    """Return whether the file of a name is no library, which libraries.intact reports."""
     return any(broken_candidates(inspection, libraries, name) for name in names)

@@ -76,7 +76,7 @@ def torch_version(inspection: Inspection) -> str:
 
 
 def _without_loaded(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
-    """Return those `missing` that torch has not loaded and Python's prefix, as conda's, does not have."""
+    """Return those `missing` that neither torch has loaded nor Python's prefix has."""
     prefix = path.partition("/lib/python")[0]
     return [n for n in missing if n not in torch and f"{prefix}/lib/{n}" not in files.libraries]
 
@@ -95,9 +95,10 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
 
 
 def loader_refusals(answer: Closure, path: str) -> list[str]:
-    """Return the loader's words about a library, without symbols of what its process has loaded before.
+    """Return the loader's words about a library that hold in every process.
 
-    What the C++ library has is nobody else's, nor is what lies in the library's own namespace.
+    Symbols of what its process has loaded before are no fault. What the C++ library has is nobody else's, nor is what
+    lies in the library's own namespace.
     """
     stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
     cxx_symbol = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX_LIBRARY in answer.libraries else "(?!)")
@@ -123,7 +124,7 @@ def _is_in_own_namespace(path: str, symbol: str) -> bool:
 def packages_for_another_cuda(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries
 ) -> list[PackageFault]:
-    """Return which packages of torch's family name another CUDA in their versions than torch has."""
+    """Return the packages of torch's family whose versions name another CUDA."""
     faults = []
     for wheels in packages.wheels.values():
         torch = wheels.get("torch", "")
@@ -144,7 +145,7 @@ def _tagged_cuda(version: str) -> str:
 
 
 def _runtime_major(libraries: Libraries) -> str:
-    """Return the major version of the CUDA runtime that torch's own library needs; "" for none."""
+    """Return the major version of the CUDA runtime that torch needs; "" for none."""
     names = [
         name
         for path, answer in libraries.closures.items()

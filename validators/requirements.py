@@ -74,7 +74,7 @@ class _Package(NamedTuple):
 
 
 def unmet_requirements(inspection: Inspection) -> list[UnmetRequirement]:
-    """Return the unmet requirements of the GPU stack and of all that it requires, the worst first.
+    """Return the unmet requirements of the GPU stack and what it requires, the worst first.
 
     What is not installed is left out: it may be there in another form, as in conda's packages and NVIDIA's containers.
     The NCCL that torch is pinned to is, too: see nccl.compiled.
@@ -105,7 +105,7 @@ def explained_failures(inspection: Inspection) -> list[tuple[FailedImport, Unmet
 
 
 def _nearest_cause(failure: FailedImport, requirements: Sequence[UnmetRequirement]) -> UnmetRequirement | None:
-    """Return the unmet requirement nearest to a failed import; None where it went through none.
+    """Return the unmet requirement nearest to a failed import; None where none is on its way.
 
     It is one of a package whose code it went through, or of the package in which it ended.
     """
@@ -135,7 +135,7 @@ def absent_requirement(inspection: Inspection, failure: FailedImport) -> UnmetRe
 def _unmet_in_folder(
     inspection: Inspection, packages: MeasuredPackages, folder: str, roots: tuple[str, ...] = ()
 ) -> Iterator[UnmetRequirement]:
-    """Yield the unmet requirements below `roots`, without any below the GPU stack, in a folder of packages."""
+    """Yield the unmet requirements in a folder of `roots`, or of the GPU stack, and below."""
     installed = _packages_in(packages, folder)
     environment = _marker_environment(inspection, folder)
     queue = [(name, JAX_EXTRA, "") for name in roots or _gpu_stack(inspection, installed) if name in installed]
@@ -170,7 +170,7 @@ def _is_framework(name: str) -> bool:
 def _severity(
     package: _Package, requirement: PackageRequirement, version: str, concerns_framework: bool
 ) -> Severity | None:
-    """Return how bad it is that a requirement is not met; None where a check of NCCL tells of it.
+    """Return how bad an unmet requirement is; None where a check of NCCL tells of it.
 
     What is compiled for another framework fails, and so does a framework with an older library than it was compiled
     with. Other requirements are often narrower than what works.
@@ -221,7 +221,7 @@ def _gpu_stack(inspection: Inspection, installed: Mapping[str, _Package]) -> lis
 
 
 def _marker_environment(inspection: Inspection, folder: str) -> dict[str, str]:
-    """Return what markers of requirements are compared with, for the Python that imports from a folder."""
+    """Return what requirements' markers are compared with, for a folder's Python."""
     system, match = inspection.measured.system, PYTHON_FOLDER.search(folder)
     python = match[1] if match else ""
     environment = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}

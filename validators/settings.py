@@ -99,7 +99,7 @@ def find_variables(
 
 
 def harmful_variables(inspection: Inspection) -> dict[str, str]:
-    """Return the variables, as NAME=value, that are reported as harmful: by each the check that does."""
+    """Return the checks that report harmful variables, by NAME=value."""
     if not concerns_nccl(inspection):
         return {}
     by_check = {"settings.harmful": file_variables(inspection), "environment.harmful": environments(inspection)}

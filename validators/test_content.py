@@ -60,7 +60,7 @@ class Budgets(Strict):
 
 
 class Leftover(NamedTuple):
-    """A file that has no business in an image; `layer` is 0 where it was found in the whole file system."""
+    """A file that has no business in an image; `layer` is 0 for the whole file system."""
 
     kind: str
     path: str

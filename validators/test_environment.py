@@ -286,13 +286,13 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.loader", source=SEARCH_SOURCE, severity="warning")
 def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
-    replaced = {
-        name: (answer, without)
-        for name, without in settings.without_path.items()
-        if without and (answer := libraries.resolved.get(name)) and answer.file not in ("", without)
-        if not same_nccl(libraries, answer.file, without)
-        if not (_is_ofi_plugin(libraries, answer.file) and _is_ofi_plugin(libraries, without))
-    }
+    replaced = {}
+    for name, without in settings.without_path.items():
+        answer = libraries.resolved.get(name)
+        if not without or not answer or answer.file in ("", without) or same_nccl(libraries, answer.file, without):
+            continue
+        if not (_is_ofi_plugin(libraries, answer.file) and _is_ofi_plugin(libraries, without)):
+            replaced[name] = answer, without
     preloaded_files = [
         path for path in _preloaded(inspection) if _replaces_fabric_library(inspection, settings, path, set(replaced))
     ]
@@ -440,7 +440,7 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
 
 
 def _without_ssh(inspection: Inspection, files: Files) -> tuple[str, Severity | None]:
-    """Return what an mpirun does that finds neither ssh nor rsh, and how serious that is; "" where it needs none.
+    """Return what an mpirun does without ssh and rsh, and how serious it is; "" for none.
 
     Before Open MPI 5 it ends, also with one process on one node, unless srun or a launcher's own agent starts the
     ranks. What the image itself starts has neither.

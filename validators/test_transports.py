@@ -262,7 +262,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
 
 
 def _is_unused(inspection: Inspection, libraries: Libraries, path: str) -> bool:
-    """Return whether a module is for what the image is not for: a plugin for EFA, or cupy's part for several GPUs."""
+    """Return whether a module is for a fabric or for several GPUs that the image is not for."""
     fabric = inspection.expected.fabric
     return (fabric != "efa" and NIXL_LIBFABRIC in path) or bool(
         not fabric and not libraries.nccl and CUPY_NCCL.fullmatch(path)

@@ -377,7 +377,7 @@ def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, st
 
 
 def _absence(inspection: Inspection) -> str:
-    """Return as part of a sentence that no image has this, or that the machine that was measured has none."""
+    """Return that the image, or the machine that was measured, has no such thing."""
     return "which no image has" if inspection.subject.digest else "and there is none"
 
 

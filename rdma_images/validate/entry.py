@@ -103,11 +103,8 @@ def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: C
     `read` gives the beginning of a file of the image, None where nothing is there.
     """
     files = {setting.file for setting in earlier_settings.assigned}
-    paths = {
-        path
-        for name in settings.FILE_NAMING_VARIABLES
-        if (path := variables.get(name, "")).startswith("/") and path not in files
-    }
+    named_files = {variables.get(name, "") for name in settings.FILE_NAMING_VARIABLES}
+    paths = {path for path in named_files - files if path.startswith("/")}
     texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.ELF_MAGIC)]
     assigned = settings.find_assignments(texts, variables)
     short_values = {name: value for name, value in variables.items() if len(value) < settings.MAX_VALUE_LENGTH}

@@ -60,7 +60,7 @@ def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
 
 
 def _with_network(machine: Host, measured: Measured | str, instance: str, python: str = "") -> Measured | str:
-    """Return what was measured with what the network plugin does there, where it has an NCCL of a known version."""
+    """Return what was measured, with what the network plugin of a known NCCL does."""
     request = None if isinstance(measured, str) else network_request(host_config("", "", measured), measured, instance)
     if isinstance(measured, str) or not request:
         return measured

@@ -73,7 +73,7 @@ def blocking_path(path: str, user: User, owned: dict[str, Ownership]) -> str:
 
 
 def home(text: str, passwd: str) -> str:
-    """Return the home of the user that an image names, by its /etc/passwd; "" for one without a name."""
+    """Return the home of an image's user by its /etc/passwd; "" for one without a name."""
     name = text.partition(":")[0]
     return next((row[5] for row in _rows(passwd) if name in (row[0], row[2]) and len(row) > 5), "")
 

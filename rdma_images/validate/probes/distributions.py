@@ -189,7 +189,7 @@ def _needed(path: str) -> list[str]:
 
 
 def lost_file(folder: str, files: Mapping[str, int]) -> str:
-    """Return the first module that a package's RECORD lists and that is not there, else one of another size.
+    """Return the first module in a RECORD that is not there, else one of another size.
 
     "" where all are as they were installed.
     """

@@ -88,7 +88,7 @@ class ImportTask(NamedTuple):
 
 
 class ImportContext(NamedTuple):
-    """What explains failures: all packages by the first names of their modules, and what hides what."""
+    """What explains failures: the packages of all modules, and what hides what."""
 
     gpu_stack: list[Distribution]
     owners: dict[str, Distribution]
@@ -183,7 +183,10 @@ def _import_in_processes(
     writer: int,
     deadline: float,
 ) -> None:
-    """Import each module in a process that has imported torch, where one needs it, and write the result."""
+    """Import each module in a process that has imported torch, and write the result.
+
+    torch is imported first where one of the packages needs it.
+    """
     sys.path[:] = [path for path in sys.path if path]
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     if os.path.exists(extensions.GPU):
@@ -233,7 +236,7 @@ def _start_import(task: ImportTask, context: ImportContext) -> tuple[int, Runnin
 
 
 def _finish_import(reader: int, ended: RunningImport, writer: int, loaded: set[str]) -> list[ImportTask]:
-    """Write the answer of a module's import; return the task to try again with a stand-in, if any.
+    """Write the answer of an import; return the task to try again with a stand-in, if any.
 
     Adds to `loaded` what the module has imported.
     """
@@ -361,14 +364,14 @@ def _is_part(missing: str, owners: Mapping[str, Distribution]) -> bool:
 
 
 def _lost_file(route: Sequence[str], owners: Mapping[str, Distribution]) -> str:
-    """Return the last package of a route that lacks a file, or has another in its place, with that file."""
+    """Return the last package of a route that lacks a file or has another, with that file."""
     by_name = {owner.name: owner for owner in owners.values()}
     damaged = [by_name[name] for name in route if name in by_name and by_name[name].lost]
     return "%s %s: %s" % (damaged[-1].name, damaged[-1].version, damaged[-1].lost) if damaged else ""
 
 
 def _with_release(words: str, error: BaseException, owners: Mapping[str, Distribution]) -> str:
-    """Return an exception's words, with the release whose module lacks a name in place of its path."""
+    """Return an exception's words with a release in place of its module's path."""
     match, attribute = MISSING_NAME.fullmatch(words), MISSING_ATTRIBUTE.match(words)
     name = attribute.group(2) if attribute else getattr(error, "name", None) or ""
     owner = owners.get(name.partition(".")[0])

@@ -83,7 +83,7 @@ def open_by_tensorflow(path: str) -> dict[str, Any]:
 
 
 def _call_all(path: str) -> dict[str, Any]:
-    """Call each function of TensorFlow that opens a library of CUDA: open_by_tensorflow's answer."""
+    """Call each of TensorFlow's functions, and return open_by_tensorflow's answer."""
     symbols, library = elf.exported(path, OPENING_FUNCTION), ctypes.CDLL(path)
     missing, found = [], 0
     for symbol in symbols:

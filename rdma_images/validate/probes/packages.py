@@ -46,7 +46,7 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
 
 
 def packages_of_system(only: Collection[str] = ()) -> dict[str, Any]:
-    """Return the packages of the running system, those of rpm, too; `only`: see import_folders."""
+    """Return the packages of the running system; for `only` see import_folders."""
     root = rootfs.Root()
     return {**installed_packages(root, python_folders(root, only)), "rpm": rpm_packages()}
 
@@ -57,7 +57,9 @@ def python_folders(root: rootfs.Root, only: Collection[str] = ()) -> list[str]:
 
 
 def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Collection[str] = ()) -> list[str]:
-    """Return the folders of packages of each Python on PATH, then those in usual places, without links.
+    """Return the folders of packages of each Python on PATH, then those in usual places.
+
+    Links in their paths are resolved.
 
     Args:
         root: The file system to read.
@@ -128,7 +130,7 @@ def packages_for_other_python(root: rootfs.Root, folders: Iterable[str]) -> dict
 
 
 def requirements_and_compiled(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
-    """Return what packages require, by folder and "name version", and which are compiled, by folder.
+    """Return what packages require, and which are compiled, both by folder.
 
     Of what an extra requires, that of the extras which another package asks for, and of JAX_EXTRA.
     """
@@ -159,7 +161,7 @@ def _requested_lines(packages: Mapping[str, list[requires_dist.PackageRequiremen
 
 
 def triton_users(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
-    """Return the packages that require Triton, without torch, which compiles with it only where it is asked to."""
+    """Return the packages that require Triton, without torch, which does not need it."""
     users = {
         name_and_version(root, record)[0]
         for _, record in metadata_files(root, folders)
@@ -170,7 +172,7 @@ def triton_users(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
 
 
 def debian_packages(root: rootfs.Root) -> dict[str, dict[str, str]]:
-    """Return the fields of each installed Debian package, from dpkg's database or pieces of it."""
+    """Return the fields of each installed Debian package, by dpkg's database or its pieces."""
     packages: dict[str, dict[str, str]] = {}
     for path in (DPKG_STATUS, *root.glob(DPKG_STATUS + ".d/*")):
         for paragraph in re.split(r"\n\s*\n", root.text(path, MAX_DPKG_BYTES) or ""):
@@ -187,7 +189,7 @@ def source_package(fields: dict[str, str]) -> str:
 
 
 def efa_installer(root: rootfs.Root) -> str:
-    """Return the version of the EFA installer that ran last; "" where none left its list of packages."""
+    """Return the version of the last EFA installer; "" where none left its list."""
     text = root.text("/opt/amazon/efa_installed_packages", 1 << 16) or ""
     match = re.search(r"^# EFA installer version: *(\S+)", text, re.MULTILINE)
     return match.group(1) if match else ""

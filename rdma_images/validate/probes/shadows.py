@@ -18,7 +18,7 @@ STANDARD_FOLDERS = [os.path.realpath(sysconfig.get_path(name)) for name in ("std
 
 
 class Shadow:
-    """A module `name` whose file or folder `first` is imported in place of `second`; `by` is why."""
+    """A module that is imported from `first` in place of `second`, for the reason `by`."""
 
     def __init__(self, name: str, first: str, second: str, by: str) -> None:
         """`by` completes "comes before … by"."""
@@ -32,7 +32,7 @@ class Shadow:
 
 
 def find_shadows(path: Sequence[str]) -> dict[str, Shadow]:
-    """Return what modules of the folders that come before all others on the search path hide, by name."""
+    """Return what the first folders of the search path hide of others, by module."""
     folders = list(dict.fromkeys(map(os.path.realpath, filter(None, path))))
     named = [os.path.realpath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     user = os.path.realpath(site.getusersitepackages() or "/")
@@ -46,7 +46,7 @@ def find_shadows(path: Sequence[str]) -> dict[str, Shadow]:
 
 
 def hidden_modules(folder: str, later: Iterable[str], by: str) -> list[Shadow]:
-    """Return the modules of a folder that hide others of their names in `later` ones, or in Python's own."""
+    """Return the modules of a folder that hide others, of `later` folders or Python's own."""
     modules = _modules(folder)
     shadows = []
     for path in dict.fromkeys([*STANDARD_FOLDERS, *later]) if modules else ():
@@ -59,7 +59,7 @@ def hidden_modules(folder: str, later: Iterable[str], by: str) -> list[Shadow]:
 
 
 def explain_failure(error: BaseException, shadows: Mapping[str, Shadow], names: Iterable[str]) -> Shadow | None:
-    """Return what hides a module that an exception went through, its end first, or one of `names`."""
+    """Return what hides a module that an exception went through, or one of `names`."""
     route = [(getattr(error, "name", None) or "").partition(".")[0]]
     step, files = error.__traceback__, []
     while step:
@@ -80,7 +80,7 @@ def is_standard(shadow: Shadow) -> bool:
 
 
 def failing_imports(workdir: str, path: Sequence[str], first: str) -> list[dict[str, str]]:
-    """Return the modules in `workdir` that hide others, and where that keeps a program from starting.
+    """Return the modules in `workdir` that hide others and keep a program from starting.
 
     Args:
         workdir: The folder in which a program starts.
@@ -108,7 +108,7 @@ def failing_imports(workdir: str, path: Sequence[str], first: str) -> list[dict[
 
 
 def _failure(module: str, folder: str) -> str:
-    """Return the last line of the import of a module by a program that starts in a folder; "" where it works."""
+    """Return the last line of an import that fails in a folder; "" where it works."""
     code = "import os, sys; os.chdir(sys.argv[2]); __import__(sys.argv[1])"
     rc, _, err = tools.bounded([sys.executable, "-c", code, module, folder], IMPORT_SECONDS, tools.MAX_OUTPUT_BYTES)
     lines = err.decode("utf-8", "replace").strip().splitlines()
@@ -116,7 +116,7 @@ def _failure(module: str, folder: str) -> str:
 
 
 def _modules(folder: str) -> dict[str, str]:
-    """Return the modules and packages of a folder, by name; folders without __init__.py hide nothing."""
+    """Return the modules and packages in a folder by name; no namespaces, which hide nothing."""
     paths = {}
     try:
         names = os.listdir(folder)

@@ -52,7 +52,7 @@ def user(name: str, root: rootfs.Root) -> access.User | None:
 
 
 def unwritable(name: str, root: rootfs.Root, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the home and the caches of the user that an image names to which it may not write: see access.unwritable.
+    """Return the home and caches that an image's user may not write to: see access.unwritable.
 
     This process may be another user's, whose HOME the engine has set.
     """
