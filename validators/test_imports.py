@@ -76,14 +76,18 @@ def test_hidden(inspection: Inspection, require: Requirement) -> None:
         unmeasured(inspection, "imports")
     releases = [] if any(failure.shadow for failure in imports.failed) else list(_hidden_releases(inspection))
     more = f"; {len(releases) - 1} more" if len(releases) > 1 else ""
+    overwritten = [
+        f"{row.package} and {row.other} both write {row.file}: the one that was installed last is there"
+        for row in imports.overwritten
+    ]
     fixes = [f"rename {name}, or start elsewhere" for name in dict.fromkeys(module.first for module in imports.hidden)]
     fixes += ["take the folder out of PYTHONPATH, or install the same releases there"] if releases else []
     require(
-        not imports.hidden and not releases,
+        not imports.hidden and not releases and not overwritten,
         expected="no module in the working directory that takes the place of another",
-        actual="; ".join([*map(_describe_hiding, imports.hidden), *releases[:1]]) + more
+        actual="; ".join([*map(_describe_hiding, imports.hidden), *overwritten, *releases[:1]]) + more
         or "the same modules as elsewhere",
-        fix="; ".join(fixes),
+        fix="; ".join([*fixes, *(["uninstall both, then install the one that is wanted"] if overwritten else [])]),
     )
 
 

@@ -230,6 +230,14 @@ class HiddenModule(MeasuredValue):
     words: str
 
 
+class OverwrittenPackage(MeasuredValue):
+    """A package and the `other` one that has overwritten a `file` of it, each "name version"."""
+
+    package: str
+    other: str
+    file: str
+
+
 class UnopenedLibraries(MeasuredValue):
     """A `file` of a package, "name version", and the libraries that it opens by their names and does not find."""
 
@@ -244,6 +252,7 @@ class ImportedPackages(MeasuredValue):
     imported: dict[str, str]
     failed: list[FailedImport]
     hidden: list[HiddenModule] = Field(default_factory=list)
+    overwritten: list[OverwrittenPackage] = Field(default_factory=list)
     unopened: list[UnopenedLibraries] = Field(default_factory=list)
 
 

@@ -73,6 +73,21 @@ def read_distributions(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Di
         )
 
 
+def overwritten(root: rootfs.Root, installed: Iterable[Distribution]) -> list[dict[str, str]]:
+    """Return each `package` of which an `other` one has overwritten a `file`, both with their versions."""
+    rows = []
+    for damaged in (package for package in installed if package.lost):
+        if not root.exists("%s/%s" % (damaged.folder, damaged.lost)):
+            continue
+        for _, record in packages.metadata_files(root, [damaged.folder]):
+            name, version = packages.name_and_version(root, record)
+            listed = _file_sizes(root.text(os.path.dirname(record) + "/RECORD", MAX_RECORD) or "")
+            if name != damaged.name and damaged.lost in listed:
+                title = "%s %s" % (damaged.name, damaged.version)
+                rows.append({"package": title, "other": "%s %s" % (name, version), "file": damaged.lost})
+    return rows
+
+
 def _file_sizes(record: str) -> dict[str, int]:
     """Return the files that a RECORD lists, with their sizes in bytes."""
     rows = (line.rsplit(",", 2) for line in record.splitlines())

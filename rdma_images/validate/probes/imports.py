@@ -119,8 +119,9 @@ def import_packages(workdir: str = "") -> dict[str, Any] | None:
         `module`, the exception's type as `error`, "" where NumPy complains of an import that works, and its `words`;
         whether these are `certain`, the same on every machine; the packages that it went `through`; the module
         `missing`, and whether it is `required`; the `shadow`, what comes before what and by what, and the `lost` file
-        of a package, "name version: file", that explain it. For "unopened" see opened.unopened, and for "hidden", what
-        a program in `workdir` does not find, shadows.failing_imports.
+        of a package, "name version: file", that explain it. For "unopened" see
+        opened.unopened, for "overwritten" distributions.overwritten, and for "hidden", what a program in `workdir` does
+        not find, shadows.failing_imports.
     """
     installed = list(distributions.read_distributions(rootfs.Root(), sys.path))
     gpu_stack = distributions.select_gpu_stack(installed)
@@ -140,6 +141,7 @@ def import_packages(workdir: str = "") -> dict[str, Any] | None:
             sys.path,
             {path: "%s %s" % (package.name, package.version) for package in installed for path in package.compiled},
         ),
+        "overwritten": distributions.overwritten(rootfs.Root(), installed),
         "hidden": shadows.failing_imports(workdir, sys.path, standard) if workdir else [],
     }
 

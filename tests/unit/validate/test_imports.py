@@ -217,14 +217,14 @@ def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> N
     )
     (site / "libcuda.so.1").unlink()
     answer = imported()
-    assert answer == {"imported": {"transport": "1.0"}, "failed": [], "unopened": [], "hidden": []}
+    assert answer == {"imported": {"transport": "1.0"}, "failed": [], "unopened": [], "overwritten": [], "hidden": []}
 
 
 def test_an_import_that_waits_is_given_up_and_no_fault(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "MODULE_SECONDS", 0.2)
     package(site, "waiting", code="import time; time.sleep(600)")
     package(site, "working")
-    assert imported() == {"imported": {"working": "1.0"}, "failed": [], "unopened": [], "hidden": []}
+    assert imported() == {"imported": {"working": "1.0"}, "failed": [], "unopened": [], "overwritten": [], "hidden": []}
 
 
 @pytest.mark.usefixtures("site")
@@ -319,3 +319,12 @@ def test_a_file_that_is_not_as_it_was_installed_explains_what_fails(site: Path) 
     package(site, "user", requires="models", code="import models.part")
     failed = {fault["package"]: fault for fault in imported()["failed"]}
     assert failed["user"]["lost"] == "models 1.0: models/part.py"
+
+
+def test_a_package_whose_file_another_one_has_overwritten_is_found(site: Path) -> None:
+    package(site, "models", requires="", code="value = 10")
+    package(site, "other", requires="", files=("models/__init__.py",))
+    assert not imported()["overwritten"]
+    (site / "models" / "__init__.py").write_text("value = 11000")
+    row = {"package": "models 1.0", "other": "other 1.0", "file": "models/__init__.py"}
+    assert imported()["overwritten"] == [row]

@@ -220,3 +220,12 @@ def test_a_release_in_a_folder_of_python_path_is_told_where_it_hides_another(ver
     )
     words = f"failed: tqdm {version} in /opt/libs comes before 4.66.5 in {S}, by PYTHONPATH"
     assert outcome == (words if is_told else "passed")
+
+
+def test_two_packages_with_the_same_files_are_told() -> None:
+    row = {"package": "onnxruntime 1.23.2", "other": "onnxruntime-gpu 1.23.2", "file": "onnxruntime/__init__.py"}
+    changes = {"imports": {"imported": {"vision": "1.0"}, "failed": [], "overwritten": [row]}}
+    assert check_outcome("packages.hidden", measured=changes) == (
+        "failed: onnxruntime 1.23.2 and onnxruntime-gpu 1.23.2 both write onnxruntime/__init__.py: the one that was "
+        "installed last is there"
+    )
