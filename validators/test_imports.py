@@ -53,7 +53,7 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     groups = _by_cause(certain or failed)
     lines = [_sentence(inspection, group) for group in groups]
     lines += [_describe_unopened(inspection, package) for package in unopened]
-    fixes = [f"install the release of NVIDIA's wheels that has {', '.join(p.missing[:MAX_SHOWN])}" for p in unopened]
+    fixes = [_fix_unopened(inspection, package) for package in unopened]
     more = f"; {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
     used = [
         fault for fault in certain if fault.module != OPERATOR_BUILDER
@@ -160,6 +160,15 @@ def _describe_unopened(inspection: Inspection, package: UnopenedLibraries) -> st
     more = f" and {len(package.missing) - 1} more" if len(package.missing) > 1 else ""
     library = describe_missing_libraries(inspection, shown)
     return f"{package.package} finds no {library}{more}, which it opens where it meets a GPU: it cannot use one"
+
+
+def _fix_unopened(inspection: Inspection, package: UnopenedLibraries) -> str:
+    """Return what lets a package find the libraries: the way to their folders where the image has them."""
+    libraries = inspection.measured.tree.files.libraries if inspection.measured.tree else {}
+    folders = {base_name(path): path.rpartition("/")[0] for path in libraries}
+    if all(name in folders for name in package.missing):
+        return f"set LD_LIBRARY_PATH={':'.join(dict.fromkeys(folders[name] for name in package.missing))}"
+    return f"install the release of NVIDIA's wheels that has {', '.join(package.missing[:MAX_SHOWN])}"
 
 
 def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:

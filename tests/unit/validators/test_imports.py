@@ -160,6 +160,16 @@ def test_libraries_that_a_package_opens_by_their_names_are_told_where_they_are_m
     assert check.fix == "install the release of NVIDIA's wheels that has libcudnn.so.9"
 
 
+def test_a_library_that_is_installed_and_not_searched_is_not_to_be_installed() -> None:
+    """As libcusolver with TensorFlow 2.21.0, whose own library has no way to it."""
+    folder = f"{S}/nvidia/cusolver/lib"
+    unopened = {"package": "tensorflow 2.21.0", "file": f"{S}/tensorflow/x.so", "missing": ["libcusolver.so.11"]}
+    changes = {"imports": {"imported": {}, "failed": [], "unopened": [unopened]}}
+    case = changed(measured=changes, files={f"{folder}/libcusolver.so.11": {"size": 1, "target": ""}})
+    (check,) = validators_called.checks(case, {"packages.imports"})
+    assert check.fix == f"set LD_LIBRARY_PATH={folder}"
+
+
 def test_a_module_that_was_made_for_a_hidden_torch_is_told_once() -> None:
     shadow = "/opt/other/torch comes before site-packages/torch by PYTHONPATH"
     changes = imports(failed("torchvision", NMS, shadow=shadow))
