@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     Facts = dict[str, Any]
 
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
-MEETING_SECONDS = 90.0  # seconds for all nodes to come there: their containers start at different times
+# Seconds for all nodes to come there, as long as torchrun waits for its nodes: one may pull its image first.
+MEETING_SECONDS = 600.0
 NOTE_SECONDS = 10.0  # seconds after which the nodes that are waited for are named
+REPEAT_SECONDS = 60.0  # seconds after which they are named again
 LEAVING_SECONDS = 10.0  # seconds for the neighbour to come after that
 IDLE_SECONDS = 2.0  # seconds without a connection, after which the neighbour needs no more
 CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
@@ -146,15 +148,15 @@ class Meeting:
     def collect_facts(self) -> Facts:
         """Collect the facts of all nodes, send each its answer, and return this node's."""
         present: dict[int, tuple[socket.socket | None, Facts]] = {0: (None, self.facts)}
-        start, is_noted = time.monotonic(), False
+        start, note_at = time.monotonic(), NOTE_SECONDS
         with socket.create_server(("", PORT), reuse_port=False, backlog=1024) as server:
             server.settimeout(0.2)
             while len(present) < self.nodes:
                 waited = time.monotonic() - start
                 if waited > MEETING_SECONDS:
                     raise UnreachedNodeError(self.describe_missing(set(present), waited))
-                if waited > NOTE_SECONDS and not is_noted:
-                    is_noted = True
+                if waited > note_at:
+                    note_at = waited + REPEAT_SECONDS
                     print_finding(
                         NODE_CHECK, "note", "neighbours", self.describe_missing(set(present), waited) + "; waiting"
                     )
@@ -198,18 +200,19 @@ class Meeting:
 
     def report_facts(self) -> Facts:
         """Send this node's facts to the first node, and return its answer."""
-        start, is_noted = time.monotonic(), False
+        start, note_at = time.monotonic(), NOTE_SECONDS
         while True:
             try:
                 connection = socket.create_connection((self.master, PORT), CONNECT_SECONDS)
                 break
             except OSError as error:
-                if time.monotonic() > start + NOTE_SECONDS and not is_noted:
-                    is_noted = True
+                waited = time.monotonic() - start
+                if waited > note_at:
+                    note_at = waited + REPEAT_SECONDS
                     state = "not resolved here" if isinstance(error, socket.gaierror) else "not reached"
                     sentence = "the first node, %s, is %s so far: %s" % (self.master, state, error)
                     print_finding(NODE_CHECK, "note", "neighbours", sentence)
-                if time.monotonic() > start + MEETING_SECONDS:
+                if waited > MEETING_SECONDS:
                     if isinstance(error, socket.gaierror):
                         raise UnresolvedNameError(
                             "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
