@@ -72,6 +72,7 @@ MACHINE_INDEPENDENT = re.compile(
     r"|compiled using NumPy 1|module '[\w.]+' has no attribute|partially initialized module|cannot import name"
     r"|unexpected keyword argument|Descriptors cannot|mutable default|metaclass conflict"
     r"|(?:requires?|required|supports?|need\w*|incompatible|older|newer|found|installed)\b.*\d+\.\d+"
+    r"|\d+\.\d+.* (?:does|do) not match|library not found"
 )
 MACHINE_INDEPENDENT_TYPES = re.compile(
     r"SyntaxError|IndentationError|(?:Contextual)?VersionConflict|AttributeError|NameError|TypeError|Pydantic\w*Error"
@@ -366,9 +367,18 @@ def _is_part(missing: str, owners: Mapping[str, Distribution]) -> bool:
 
 
 def _lost_file(route: Sequence[str], owners: Mapping[str, Distribution]) -> str:
-    """Return the last package of a route that lacks a file or has another, with that file."""
+    """Return the last package of a route that lacks a file, with that file.
+
+    What an edited file brings about is in the words of the failure.
+    """
     by_name = {owner.name: owner for owner in owners.values()}
-    damaged = [by_name[name] for name in route if name in by_name and by_name[name].lost]
+    damaged = [
+        by_name[name]
+        for name in route
+        if name in by_name
+        and by_name[name].lost
+        and not os.path.exists("%s/%s" % (by_name[name].folder, by_name[name].lost))
+    ]
     return "%s %s: %s" % (damaged[-1].name, damaged[-1].version, damaged[-1].lost) if damaged else ""
 
 

@@ -22,6 +22,7 @@ COMPLAINS_OF_NUMPY = """import os
 os.write(2, b"A module that was compiled using NumPy 1.x cannot be run in\\nNumPy 2.3.5 as it may crash.\\n")
 """
 NUMPY_COMPLAINT = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
+VERSIONS = "raise RuntimeError('vision-data version (0.6.8) does not match vision version (0.6.10)')"
 VERSION = """try:
     raise LookupError("found huggingface-hub==0.20.3")
 except LookupError as error:
@@ -93,6 +94,8 @@ def imported() -> dict[str, Any]:
         ("raise ImportError('vision requires CUDA')", None, "", True),
         ("raise ImportError('This package requires a GPU')", None, "", True),
         ("raise AssertionError('vision needs compute capability 9.0, found 0.0')", None, "", True),
+        (VERSIONS, "RuntimeError", "vision-data version (0.6.8) does not match", True),
+        ("raise OSError('vision library not found')", "OSError", "vision library not found", True),
         ("raise ImportError('vision is not for this place')", "ImportError", "vision is not for this place", False),
     ],
 )  # fmt: skip
@@ -319,6 +322,14 @@ def test_a_file_that_is_not_as_it_was_installed_explains_what_fails(site: Path) 
     package(site, "user", requires="models", code="import models.part")
     failed = {fault["package"]: fault for fault in imported()["failed"]}
     assert failed["user"]["lost"] == "models 1.0: models/part.py"
+
+
+def test_a_file_that_somebody_has_edited_fails_with_its_words(site: Path) -> None:
+    package(site, "models", requires="", code="import os; os.absent\n")
+    with (site / "models" / "__init__.py").open("a") as file:
+        file.write("# patched\n")
+    (failed,) = imported()["failed"]
+    assert (failed["words"], failed["lost"]) == ("module 'os' has no attribute 'absent'", "")
 
 
 def test_a_package_whose_file_another_one_has_overwritten_is_found(site: Path) -> None:
