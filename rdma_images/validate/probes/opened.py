@@ -45,10 +45,8 @@ def unopened(folders: Iterable[str], libraries: Mapping[str, str]) -> list[dict[
     answer = []
     for path in (path for path in libraries if os.path.basename(path) == TENSORFLOW_LIBRARY):
         opened = open_by_tensorflow(path)
-        # TensorFlow's other library has a run path of its own, by which it may find what is in NVIDIA's wheels.
-        missing = [name for name in opened["missing"] if name not in present]
-        if missing and opened["found"] >= MIN_FOUND:
-            answer.append({"package": libraries[path], "file": path, "missing": missing})
+        if opened["missing"] and opened["found"] >= MIN_FOUND:
+            answer.append({"package": libraries[path], "file": path, "missing": opened["missing"]})
     for path, names in named_libraries(path for path in libraries if not PASSED_OVER.search(path)):
         for family in FAMILIES:
             alternatives = [name for name in names if name.startswith(family.decode())]
