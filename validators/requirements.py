@@ -9,7 +9,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rdma_images.core.check import Severity
-from rdma_images.inspection.inspection import NCCL_WHEEL, Inspection
+from rdma_images.facts import nccl_releases
+from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import FailedImport, MeasuredPackages
 from rdma_images.validate.probes.distributions import FRAMEWORKS
 from rdma_images.validate.probes.packages import COMPILED_FOR, JAX_EXTRA, PYTHON_FOLDER
@@ -178,7 +179,7 @@ def _severity(
     name = canonicalize_name(requirement.name)
     optional = requirement.marker is not None and JAX_EXTRA in str(requirement.marker)
     pinned = optional or any(clause.operator in PINNING_OPERATORS for clause in requirement.specifier)
-    if NCCL_WHEEL.fullmatch(name) and not optional:
+    if nccl_releases.WHEEL_NAME.fullmatch(name) and not optional:
         return None
     if package.compiled and _is_framework(name):
         return "warning"

@@ -1,13 +1,12 @@
 """The NCCL of an image: torch's pin decides it, unless the matrix or `--set` does."""
 
-import re
 from dataclasses import dataclass
 
 from rdma_images.components import cuda, pytorch
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.image import Details, Fabric
-from rdma_images.facts import Facts
+from rdma_images.facts import Facts, nccl_releases
 
 NAME = "nccl"
 
@@ -39,7 +38,7 @@ NCCL = ComponentDefinition(
     is_bumped=True,
     details=_details,
     was_tested=_was_tested,
-    wheel=re.compile(r"nvidia-nccl-cu\d+"),
+    wheel=nccl_releases.WHEEL_NAME,
     decides_wheels=True,
     is_measured=True,
 )

@@ -1,6 +1,10 @@
 """Facts about NCCL's wheels: the plugins that each can load, and where one does not work."""
 
+import re
+
 from rdma_images.facts.origin import FactsFile, Row, Version
+
+WHEEL_NAME = re.compile(r"nvidia-nccl-cu\d+")
 
 
 class NcclRelease(Row):

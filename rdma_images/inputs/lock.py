@@ -1,6 +1,5 @@
 """The exact wheels of an image, in locks/python/: names, versions, hashes and sizes."""
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version as installed_version
@@ -16,6 +15,7 @@ from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image, PackageIndex, Platform
 from rdma_images.core.paths import COMMAND
+from rdma_images.facts import nccl_releases
 from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
@@ -261,7 +261,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
         )
     if not (lock.wheels and "nccl" in image.components):
         return
-    bundled = {name: v for name, v in versions.items() if re.fullmatch(r"nvidia-nccl-cu\d+", name)}
+    bundled = {name: v for name, v in versions.items() if nccl_releases.WHEEL_NAME.fullmatch(name)}
     expected = {nccl_package(image): image.version("nccl")}
     if bundled != expected:
         raise RdmaImagesError(

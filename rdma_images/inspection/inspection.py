@@ -9,13 +9,13 @@ from pydantic import Field
 
 from rdma_images.core.image import LABEL_PREFIX, machine_name
 from rdma_images.core.plain import plain
+from rdma_images.facts import nccl_releases
 from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.inspection.values import MeasuredValue
 
 # The driver's own libraries: mounted into a container by the runtime, in no image.
 DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
 NCCL_WHEEL_PATH = "-packages/nvidia/nccl/lib/libnccl.so.2"
-NCCL_WHEEL = re.compile(r"nvidia-nccl-cu(\d+)")
 # glibc's elf/dl-version.c and elf/dl-lookup.c, and probes that read the files of an image in its place.
 NO_VERSION = re.compile(
     r"(?P<file>/[^\s:]+): version `(?P<version>[\w.]+)' not found \(required by (?P<asker>[^)\s]+)\)"
@@ -198,7 +198,12 @@ def nccl_wheels(inspection: Inspection) -> dict[str, str]:
     """Return the NCCL wheels that are installed: name -> version."""
     packages = inspection.measured.packages
     folders = packages.wheels.values() if packages else ()
-    return {name: version for folder in folders for name, version in folder.items() if NCCL_WHEEL.fullmatch(name)}
+    return {
+        name: version
+        for folder in folders
+        for name, version in folder.items()
+        if nccl_releases.WHEEL_NAME.fullmatch(name)
+    }
 
 
 def resolve_links(files: Files, path: str) -> str:
