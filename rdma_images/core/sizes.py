@@ -1,4 +1,4 @@
-"""Sizes in words: files and downloads in decimal units, NCCL's messages in binary ones."""
+"""Counts and sizes in words: files and downloads in decimal units, NCCL's messages in binary ones."""
 
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
@@ -23,3 +23,8 @@ def format_size(count: int) -> str:
         if count >= 1 << power:
             return f"{count / (1 << power):.4g} {unit}"
     return f"{count} B"
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return "1 node", "2 nodes", for a noun whose plural ends in s."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

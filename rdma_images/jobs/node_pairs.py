@@ -9,6 +9,7 @@ from statistics import median
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
+from rdma_images.core.sizes import format_count
 from rdma_images.jobs.results import expected_bandwidth, from_logs
 
 Pair = tuple[str, str]  # in the order of the nodes
@@ -170,9 +171,7 @@ def next_report(nodes: Sequence[str], by_pair: Mapping[Pair, float], expected: f
         remainder = " and more" if len(inference.unmeasured) > MAX_SHOWN else ""
         parts.append(f"no log has {', '.join(inference.unmeasured[:MAX_SHOWN])}{remainder}")
     if remaining := rounds_left(inference):
-        parts[-1] += (
-            f"{':' if inference.unmeasured else ','} {remaining} more round{'s' if remaining != 1 else ''} at least"
-        )
+        parts[-1] += f"{':' if inference.unmeasured else ','} {format_count(remaining, 'more round')} at least"
     if not parts:
         parts.append("no node is slow")
     return PairReport("; ".join(parts), (following,) if following else (), inference)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
+from rdma_images.core.sizes import format_count
 from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
 MAX_SHOWN = 5  # places of one finding, and files passed over, that people are shown
@@ -47,10 +48,10 @@ def _summary(checked: CheckedJobs) -> str:
     """Return how much is wrong, or what was looked at without a finding."""
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = len(checked.findings) - errors
-    unread = f"; {_count_noun(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
-    extent = f"in {_count_noun(len(checked.parts), 'part')} of jobs in {_count_noun(checked.files, 'file')}"
+    unread = f"; {format_count(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
+    extent = f"in {format_count(len(checked.parts), 'part')} of jobs in {format_count(checked.files, 'file')}"
     if checked.findings:
-        return f"{_count_noun(errors, 'error')}, {_count_noun(warnings, 'warning')} {extent}{unread}"
+        return f"{format_count(errors, 'error')}, {format_count(warnings, 'warning')} {extent}{unread}"
     return f"nothing is wrong {extent}{unread}\n{_parts_line(checked.parts)}" if checked.parts else unread.lstrip("; ")
 
 
@@ -59,15 +60,11 @@ def _parts_line(parts: Sequence[JobPart]) -> str:
     images = sum(bool(part.image) for part in parts)
     counted = [part for part in parts if part.instance and part.gpus]
     types = ", ".join(dict.fromkeys(part.instance.text for part in counted if part.instance))
-    line = f"looked at {_count_noun(variables, 'variable')} and {_count_noun(images, 'image')}"
+    line = f"looked at {format_count(variables, 'variable')} and {format_count(images, 'image')}"
     if counted:
         return f"{line}, and at the counts of {types}"
     has_instance = any(part.instance for part in parts)
     return f"{line}; not at counts: no {'part asks for GPUs' if has_instance else 'instance type with GPUs is named'}"
-
-
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def as_json(checked: CheckedJobs) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.sizes import format_size
+from rdma_images.core.sizes import format_count, format_size
 from rdma_images.jobs.results import expectations, expected_bandwidth, nccl_tests_json, run_folder, run_results, tables
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
@@ -86,7 +86,7 @@ def _good_parts(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> Iter
     if run.network == "one node" or not run.nodes:
         yield name
     else:
-        adapters = f"{min(counts)} adapter{'s' if min(counts) != 1 else ''} of each of " if counts else ""
+        adapters = f"{format_count(min(counts), 'adapter')} of each of " if counts else ""
         yield f"{name} on {adapters}{len(run.nodes)} nodes"
     gpudirect = {node.gpudirect.value for node in run.nodes if node.gpudirect}
     if gpudirect:

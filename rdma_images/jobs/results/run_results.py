@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from rdma_images.core.sizes import format_size
+from rdma_images.core.sizes import format_count, format_size
 from rdma_images.jobs.results import expected_bandwidth, logs, nodes
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.logs import RunLogs
@@ -127,7 +127,7 @@ def _check_coverage(
             )
     if expectations.nodes and job_nodes and len(job_nodes) != expectations.nodes and name == "fabric":
         hosts = ", ".join(node.name for node in job_nodes[:8])
-        sentence = f"{_count_nodes(len(job_nodes))}, not the {expectations.nodes} asked for: {hosts}"
+        sentence = f"{format_count(len(job_nodes), 'node')}, not the {expectations.nodes} asked for: {hosts}"
         uncertain = len(job_nodes) < expectations.nodes and missing  # those that say nothing may be on the others
         yield Problem(
             sentence, DEBUG_FIX if uncertain else "", _rank_lines(run_logs)[:4], "unknown" if uncertain else "error"
@@ -145,17 +145,13 @@ def _check_communicator(
         )
     if expectations.nodes and node_count and node_count != expectations.nodes:
         yield Problem(
-            f"NCCL counts {_count_nodes(node_count)}, not the {expectations.nodes} asked for",
+            f"NCCL counts {format_count(node_count, 'node')}, not the {expectations.nodes} asked for",
             MPI_FIX,
             _rank_lines(run_logs)[:4],
         )
     if repeated:
         hosts = ", ".join(node.name for node in job_nodes if repeated[0] in node.ranks)
         yield Problem(f"rank {repeated[0]} is on more than one node: {hosts}", MPI_FIX, _rank_lines(run_logs)[:4])
-
-
-def _count_nodes(count: int) -> str:
-    return f"{count} node{'s' if count != 1 else ''}"
 
 
 def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:

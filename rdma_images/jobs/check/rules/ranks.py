@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.sizes import format_count
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText
 from rdma_images.jobs.check.rules.rendezvous import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
@@ -51,12 +52,10 @@ def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     if not (part.start.ranks and part.gpus and ranks and gpus) or ranks == gpus:
         return
     if ranks > gpus:
-        problem = (
-            f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
-        )
+        problem = f"{ranks} ranks on each node, and {format_count(gpus, 'GPU')}: NCCL refuses two ranks on one GPU"
         yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
     else:
-        problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
+        problem = f"{format_count(ranks, 'rank')} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
         yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
 
 
@@ -68,7 +67,7 @@ def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
     if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
         return
     fix = f"start {total}, or change slotsPerWorker or the workers' replicas"
-    problem = f"mpirun starts {ranks} rank{'s' if ranks > 1 else ''}, and the workers have {total} slots"
+    problem = f"mpirun starts {format_count(ranks, 'rank')}, and the workers have {total} slots"
     if ranks > total:
         yield part.start.mpi_ranks, f"{problem}: it refuses to", fix
     elif "ranks-placed" not in part.traits:
@@ -87,7 +86,7 @@ def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         problem = f"torchrun waits for {min_nodes} nodes, and the job has {nodes}"
         yield part.start.nodes, problem, f"write --nnodes={nodes}"
     elif nodes > max_nodes:
-        problem = f"torchrun takes {max_nodes} node{'s' if max_nodes > 1 else ''}, and the job has {nodes}"
+        problem = f"torchrun takes {format_count(max_nodes, 'node')}, and the job has {nodes}"
         yield part.start.nodes, problem, f"write --nnodes={nodes}"
 
 
@@ -170,10 +169,10 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
         if devices and OPEN_DEVICES.fullmatch(devices.text) and part.gpus:
             devices = LocatedText(part.gpus.text, devices.line)
         if devices and devices.number and tasks and devices.number != tasks:
-            problem = f"{devices.number} devices, and srun starts {tasks} task{'s' if tasks > 1 else ''} on each node"
+            problem = f"{devices.number} devices, and srun starts {format_count(tasks, 'task')} on each node"
             yield devices, problem, f"write --ntasks-per-node={devices.number}: Lightning starts no ranks under Slurm"
         elif not devices and tasks and gpus and tasks > gpus:
-            problem = f"srun starts {tasks} ranks on each node, and it has {gpus} GPU{'s' if gpus > 1 else ''}"
+            problem = f"srun starts {tasks} ranks on each node, and it has {format_count(gpus, 'GPU')}"
             yield LocatedText("srun", launch.line), problem, f"ask for {tasks} GPUs, or start {gpus} tasks on each node"
         nodes = next((arguments[name] for name in ("trainer.num_nodes", "num_nodes") if name in arguments), None)
         if (
@@ -225,7 +224,7 @@ def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         return
     expected = per_node.number * nodes
     if word.number != expected:
-        problem = f"{word.number} tasks, and {nodes} node{'s' if nodes > 1 else ''} with {per_node.number} each"
+        problem = f"{word.number} tasks, and {format_count(nodes, 'node')} with {per_node.number} each"
         yield word, f"{problem}: programs that read both wait for others", f"write --ntasks={expected}, or leave it out"
 
 
@@ -344,7 +343,7 @@ def gpus_of_measurements(part: JobPart, context: CheckContext) -> Iterator[RuleF
             continue
         total = ranks * math.prod(size for size in sizes if size)
         if total > gpus.number:
-            problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node take {total} GPUs, and it has {gpus.text}"
+            problem = f"{format_count(ranks, 'rank')} on each node take {total} GPUs, and it has {gpus.text}"
             yield LocatedText(launch.script, launch.line), problem, "write -g 1, and start a rank for each GPU"
 
 

@@ -1,8 +1,9 @@
 """Rules on how the nodes of a job meet: their ranks, the address of the first one, its port, and who starts them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from rdma_images.core.sizes import format_count
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Severity
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
 
@@ -133,10 +134,10 @@ def _isolated_by_default(part: JobPart, launch: Launch) -> Iterator[RuleFinding]
         yield LocatedText("torchrun", launch.line), problem, fix, "warning"
 
 
-def _missing_options(options: object) -> str:
-    names = options if isinstance(options, dict) else {}
-    missing = [] if "node_rank" in names else ["--node-rank"]
-    if "master_addr" not in names and "rdzv_endpoint" not in names:
+def _missing_options(options: Mapping[str, LocatedText]) -> str:
+    """Return the options that a torchrun without `--rdzv-backend` lacks to meet other nodes; "" where none."""
+    missing = [] if "node_rank" in options else ["--node-rank"]
+    if "master_addr" not in options and "rdzv_endpoint" not in options:
         missing.append("--master-addr")
     return " and ".join(missing)
 
@@ -154,9 +155,7 @@ def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             continue
         is_started_on_all = (srun_nodes(part, launch) or 0) > 1 or is_on_each_node(part, launch)
         if rank.number >= nodes:
-            problem = (
-                f"rank {rank.text} of {nodes} node{'s' if nodes > 1 else ''}: their ranks go from 0 to {nodes - 1}"
-            )
+            problem = f"rank {rank.text} of {format_count(nodes, 'node')}: their ranks go from 0 to {nodes - 1}"
             yield rank, problem, "count the nodes from 0"
         elif nodes > 1 and is_started_on_all and part.kind in ("slurm", "kubernetes"):
             problem = f"each of the {nodes} nodes is started with rank {rank.text}"
@@ -258,7 +257,7 @@ def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
         if launch.program == "accelerate":
             fix = "write --main_process_port with a number made of the job's, as $((20000 + SLURM_JOB_ID % 10000))"
         problem = f"port {port.text if port else '29500'} is in use where {others} runs on the same node, of which "
-        yield word, f"{problem}this takes {gpus} GPU{'s' if gpus > 1 else ''}", fix
+        yield word, f"{problem}this takes {format_count(gpus, 'GPU')}", fix
 
 
 def _is_read_by_each(part: JobPart, launch: Launch | None) -> bool:
