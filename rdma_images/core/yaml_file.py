@@ -97,11 +97,11 @@ class Document(Strict):
         return self._location(steps)[1]
 
     def _location(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
-        nearest = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
-        return self._lines.get(nearest, (self._name, 1))
+        return _nearest(self._lines, steps, (self._name, 1))
 
 
 Model = TypeVar("Model", bound=BaseModel)
+Place = TypeVar("Place")
 YamlPath = tuple[str | int, ...]
 
 
@@ -185,8 +185,13 @@ class ForeignDocument:
 
     def line(self, *steps: str | int) -> int:
         """Return the line, from 1, of the value at `steps`, or of the nearest one around it."""
-        nearest = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self.lines), ())
-        return self.lines.get(nearest, 1)
+        return _nearest(self.lines, steps, 1)
+
+
+def _nearest(places: Mapping[YamlPath, Place], steps: YamlPath, default: Place) -> Place:
+    """Return the place of the value at `steps`, or of the nearest one around it; `default` where none has one."""
+    around = (steps[:length] for length in range(len(steps), -1, -1))
+    return next((places[path] for path in around if path in places), default)
 
 
 def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDocument]:

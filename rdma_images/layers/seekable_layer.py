@@ -16,13 +16,14 @@ from typing import IO, Any
 
 import zstandard
 
+from rdma_images.core.stream import SKIPPABLE
+
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"  # of a layer's descriptor: a node verifies the table by it
 PIECE = 4 << 20  # bytes of a file in one frame, as the snapshotter's own converter cuts them
 FOOTER = struct.Struct("<4Q8s")  # offset and size of the compressed table, its own size, its kind, MAGIC
 MAGIC = b"GnUlInUx"
 TABLE_KIND = 1
 MAX_TABLE = 1 << 28  # bytes: a file has some 200 in it, and a layer at most some 100,000 files
-SKIPPABLE = 0x184D2A50
 TYPES = {
     tarfile.DIRTYPE: "dir",
     tarfile.REGTYPE: "reg",

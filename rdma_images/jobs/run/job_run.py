@@ -98,7 +98,6 @@ class _JobRun:
     options: JobRunOptions
     stop: StopRequest
     progress: Progress
-
     troubleshooting: Troubleshooting
     finished: list[SubmissionRecord] = field(default_factory=list)
 
@@ -134,12 +133,7 @@ class _JobRun:
         self.progress(f"{submission.job.name} {outcome.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
         if outcome.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
-            explanation = troubleshooting.fitting_entries([outcome.why], submission.job.fabric, self.troubleshooting)
-            fix = (
-                ""
-                if explanation or self.stop.number
-                else f"\n{display_path(submission.files)}/README.md has the commands that show more"
-            )
+            explanation, fix = self._explain(outcome.why, submission, is_clear=bool(self.stop.number))
             message = f"{submission.job.name}: {outcome.why}{logs}{removal_error}{fix}"
             raise JobEndedError(message, self.stop.number, explanation)
         if removal_error:
@@ -161,13 +155,19 @@ class _JobRun:
                     runner.delete()  # a part of it may be there
                 entry = replace(entry, cleanup="removed")
             self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
-            explanation = troubleshooting.fitting_entries([str(error)], submission.job.fabric, self.troubleshooting)
-            is_explained = explanation or "\n" in str(error)
-            fix = (
-                "" if is_explained else f"\n{display_path(submission.files)}/README.md has the commands that show more"
-            )
+            explanation, fix = self._explain(str(error), submission, is_clear="\n" in str(error))
             message = f"{submission.job.name} was not submitted: {error}{fix}"
             raise JobEndedError(message, explanation=explanation) from None
+
+    def _explain(self, why: str, submission: Submission, is_clear: bool) -> tuple[str, str]:
+        """Return the entries about the reason `why`, and a line with where to look.
+
+        The line is empty where there are entries, or the reason `is_clear` as it is.
+        """
+        entries = troubleshooting.fitting_entries([why], submission.job.fabric, self.troubleshooting)
+        if entries or is_clear:
+            return entries, ""
+        return entries, f"\n{display_path(submission.files)}/README.md has the commands that show more"
 
     def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""

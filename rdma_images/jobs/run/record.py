@@ -20,7 +20,7 @@ class SubmissionRecord:
     tag: str
     submitted: str
     ended: str = ""
-    how: str = ""  # succeeded, failed, late, interrupted or unreachable
+    how: Literal["succeeded", "failed", "late", "interrupted", "unreachable", "not submitted", ""] = ""
     why: str = ""
     cleanup: Literal["not removed", "removed", "kept"] = "not removed"
 
