@@ -81,15 +81,17 @@ def provide_contexts(
     """
     locked = locked_digests.read_digests()
     layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
-    images = list(dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values()))
-    if not images:
+    distinct_layer_sets = list(
+        dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values())
+    )
+    if not distinct_layer_sets:
         return WheelContexts()
     engine_layers = engine_layers_of(engine, options.compression) if _is_loadable(engine, options) else None
     if (repository := options.layers) is None:
-        transfer = _plan_load(images, engine_layers or EngineLayers(), engine, progress)
+        transfer = _plan_load(distinct_layer_sets, engine_layers or EngineLayers(), engine, progress)
     else:
         transfer = _plan_pull(
-            [remote_layers.query_registry(layer_set, repository, locked) for layer_set in images],
+            [remote_layers.query_registry(layer_set, repository, locked) for layer_set in distinct_layer_sets],
             repository,
             engine_layers,
             engine,
@@ -112,7 +114,7 @@ def provide_contexts(
         image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded_images[layer_set].blobs}
         for image_id, by_stage in layer_sets.items()
     }
-    refs = tuple(loaded_images[layer_set].ref for layer_set in images if layer_set in transfer.in_engine)
+    refs = tuple(loaded_images[layer_set].ref for layer_set in distinct_layer_sets if layer_set in transfer.in_engine)
     return WheelContexts(contexts, blobs, repository.ref if repository else "", refs)
 
 
@@ -127,15 +129,16 @@ class _Transfer:
 
 
 def _plan_load(
-    images: Sequence[LayerSet], engine_layers: EngineLayers, engine: Engine, progress: Progress
+    layer_sets: Sequence[LayerSet], engine_layers: EngineLayers, engine: Engine, progress: Progress
 ) -> _Transfer:
     """Plan to load the layers into the engine."""
-    recipes = [recipe for layer_set in images for recipe in layer_set.recipes]
+    recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
     load_layer_set = partial(load_layers.load_image, engine=engine, engine_layers=engine_layers, progress=progress)
     is_long = any(
-        _is_new(recipe, layer_set.part, engine_layers) for layer_set in images for recipe in layer_set.recipes
+        _is_new(recipe, layer_set.part, engine_layers) for layer_set in layer_sets for recipe in layer_set.recipes
     )
-    return _Transfer({layer_set: partial(load_layer_set, layer_set) for layer_set in images}, recipes, images, is_long)
+    actions = {layer_set: partial(load_layer_set, layer_set) for layer_set in layer_sets}
+    return _Transfer(actions, recipes, layer_sets, is_long)
 
 
 def _plan_pull(
@@ -151,7 +154,7 @@ def _plan_pull(
     actions: dict[LayerSet, Callable[[LayerMaker], LoadedImage]] = {
         remote.layer_set: partial(complete, remote) for remote in remotes
     }
-    lacking = [
+    lacking_sets = [
         remote.layer_set
         for remote in remotes
         if engine_layers is not None and not all(map(engine_layers.has, remote.blobs.values()))
@@ -160,8 +163,8 @@ def _plan_pull(
         _download_layers, repository=repository, engine_layers=engine_layers or EngineLayers(), progress=progress
     )
     pull = download if engine.kind == "private" else _pull_image
-    actions |= {remote: partial(pull, remote, actions[remote], engine=engine) for remote in lacking}
-    return _Transfer(actions, recipes, lacking, bool(recipes or lacking))
+    actions |= {layer_set: partial(pull, layer_set, actions[layer_set], engine=engine) for layer_set in lacking_sets}
+    return _Transfer(actions, recipes, lacking_sets, bool(recipes or lacking_sets))
 
 
 def _run_in_parallel(

@@ -55,7 +55,7 @@ def push(
     tag: str,
     policy: PushPolicy,
     on_progress: ProgressCallback,
-    progress: Callable[[str], None],
+    write_line: Callable[[str], None],
     mounted: Collection[str] = (),
 ) -> PushResult:
     """Push the image with manifest `digest` under `tag`, and return it as it was read back.
@@ -77,11 +77,11 @@ def push(
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=policy.stall)
-    attempts = _PushAttempts(engine, client.api, digest, repository, tag, policy.stall, on_progress, progress)
+    attempts = _PushAttempts(engine, client.api, digest, repository, tag, policy.stall, on_progress, write_line)
     try:
         _tag(client, digest, repository.ref, tag)
         try:
-            registry_errors.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=progress)
+            registry_errors.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=write_line)
         finally:
             with suppress(docker.errors.APIError, requests.RequestException):  # if the name stays, nothing breaks
                 client.api.remove_image(f"{repository.ref}:{tag}", noprune=True)
@@ -92,7 +92,7 @@ def push(
     finally:
         client.close()
     checked_read_back = partial(_read_back_with_blobs, repository, tag, digest)
-    manifest = registry_errors.retry(checked_read_back, policy.attempts, policy.first_wait, progress=progress)
+    manifest = registry_errors.retry(checked_read_back, policy.attempts, policy.first_wait, progress=write_line)
     return PushResult(manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started))
 
 
@@ -107,7 +107,7 @@ class _PushAttempts:
     tag: str
     stall: int
     on_progress: ProgressCallback
-    progress: Callable[[str], None]
+    write_line: Callable[[str], None]
     pushes: list[PushProgress] = field(default_factory=list)
     repaired: set[str] = field(default_factory=set)
     refused: int = 0
@@ -123,7 +123,7 @@ class _PushAttempts:
         except registry_errors.InternalError as error:
             if not error.about or error.about in self.repaired:
                 raise
-            self.progress(f"{first_line(error)}; sending {error.about} again")
+            self.write_line(f"{first_line(error)}; sending {error.about} again")
             send_again(self.engine, self.digest, self.repository, error.about)
             self.repaired.add(error.about)
             self.attempt()
@@ -137,12 +137,12 @@ def _attempt(
     api: docker.APIClient,
     repository: Repository,
     tag: str,
-    progress: PushProgress,
+    push_progress: PushProgress,
     on_progress: ProgressCallback,
     stall: int,
     fresh_login: bool,
 ) -> None:
-    """Push once and pass each event to `progress`. Raises the push's PublishError."""
+    """Push once and pass each event to `push_progress`. Raises the push's PublishError."""
     host, subject = repository.connection.host, f"{repository.name}:{tag}"
     login = repository.connection.login(fresh_login)
     secrets = login.secrets() if login else ()
@@ -151,9 +151,9 @@ def _attempt(
             events = api.push(
                 repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
             )
-            for event in _events_until_stalled(events, progress, host, stall):
-                progress.update(event, host, subject)
-                on_progress(progress)
+            for event in _events_until_stalled(events, push_progress, host, stall):
+                push_progress.update(event, host, subject)
+                on_progress(push_progress)
     except docker.errors.APIError as error:
         masked = registry_errors.mask_secrets(str(error), secrets)
         raise registry_errors.PublishError(
@@ -166,7 +166,7 @@ def _attempt(
         raise registry_errors.BusyError(
             f"the engine stopped answering in the middle of the push: {error}\nsee with `docker info` that it runs"
         ) from None
-    if progress.digest is None:
+    if push_progress.digest is None:
         raise registry_errors.BusyError(
             f"{host}: {subject} was not pushed: docker's answer ended early\nlook into the engine's log"
         )
