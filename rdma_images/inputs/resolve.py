@@ -41,11 +41,11 @@ from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name
 from rdma_images.plan import local_packages
 from rdma_images.plan.local_packages import LocalPackage
 
-SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
-TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
+RESOLUTION_SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
+INDEX_TIMEOUT_SECONDS = (10.0, 30.0)  # seconds to connect, seconds to answer
 RETRY_POLICY = RetryPolicy(statuses=FAILING, retry_absent=True)  # of hundreds of questions one may well get lost
 PARALLEL = 8
-SOURCE_TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
+SOURCE_TIMEOUT_SECONDS = (10.0, 60.0)  # seconds to connect, seconds without a byte
 LISTS = re.compile(r"[^/]+/(?:[^/]+/)?[^/]+\.egg-info/requires\.txt")  # of setuptools, beside PKG-INFO
 METADATA = re.compile(r"[^/]+/PKG-INFO")
 
@@ -190,25 +190,27 @@ def _pylock_of_indexes(
     metadata: dict[tuple[str, str], tuple[str, ...]] = {}
     while True:
         indirect = names - direct - required
-        error = None
-        packages: list[dict[str, Any]] = []
         try:
             packages = _pylock(request, local, index, mirrors, indexes, sorted(required), sorted(indirect), metadata)
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
             metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
-            continue
-        except conflicts.PackageConflictError as raised:
-            error = raised
-        words = error.conflict.words if error else ""
-        added = {name for name in indirect if re.search(rf"(?<![\w-]){name}(?![\w-])", words)}
-        added |= indirect & {canonicalize_name(package["name"]) for package in packages}
-        if not added:
-            if error:
-                raise error
-            return packages
-        required |= added
+        except conflicts.PackageConflictError as error:
+            blamed = _names_in(error.conflict.words, indirect)
+            if not blamed:
+                raise
+            required |= blamed
+        else:
+            brought = indirect & {canonicalize_name(package["name"]) for package in packages}
+            if not brought:
+                return packages
+            required |= brought
+
+
+def _names_in(text: str, names: Iterable[str]) -> set[str]:
+    """Return those of `names` that `text` has as whole words."""
+    return {name for name in names if re.search(rf"(?<![\w-]){name}(?![\w-])", text)}
 
 
 def _pylock(
@@ -264,10 +266,12 @@ def _pylock(
 def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
     """Run uv for `_pylock`, which says what it raises, and remember conflicts of packages."""
     try:
-        process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+        process = subprocess.run(
+            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RESOLUTION_SECONDS
+        )
     except subprocess.TimeoutExpired:
         raise RdmaImagesError(
-            f"locking {request.key}: the package index did not answer in {SECONDS} s\ntry again"
+            f"locking {request.key}: the package index did not answer in {RESOLUTION_SECONDS} s\ntry again"
         ) from None
     if process.returncode:
         _refuse_undeclared_import(process.stderr)
@@ -370,7 +374,7 @@ def wheel_size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
     if file := web.local_path(address):
         return file.stat().st_size
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=RETRY_POLICY) as response:
+        with web.request("HEAD", address, mirrors, INDEX_TIMEOUT_SECONDS, retry_policy=RETRY_POLICY) as response:
             return int(response.headers["Content-Length"])
     except (web.StatusError, requests.RequestException) as error:
         reason = web.describe_error(error, mirrors)
@@ -385,7 +389,7 @@ def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -
     if address is None:
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
     try:
-        with web.request("GET", address, mirrors, SOURCE_TIMEOUT) as response:
+        with web.request("GET", address, mirrors, SOURCE_TIMEOUT_SECONDS) as response:
             return read_requirements(io.BytesIO(response.content))
     except (web.StatusError, requests.RequestException) as error:
         raise RdmaImagesError(f"{address}: {web.describe_error(error, mirrors)}\ntry again") from None
