@@ -40,6 +40,7 @@ CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 CUPY_FOLDER = "/cupy_backends/"
 PATHFINDER_CUPY = "14"  # cupy/_environment.py: it looks for NCCL with cuda-pathfinder, in site-packages first
 LIBTORCH_CUDA = "libtorch_cuda"  # that has NCCL in itself
+NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel", "nccl"})
 DECLARED_SOURCE = "an image says of itself what is in it, and nothing else"
 
 
@@ -379,9 +380,6 @@ def test_packages(
         fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
         severity="note" if agree else None,
     )
-
-
-NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel", "nccl"})
 
 
 @pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h", severity="note")

@@ -307,8 +307,10 @@ def _record_and_remove_replaced(
 def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
     """Raise RdmaImagesError where the engine's disk lacks space for building `specs`.
 
-    `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
-    Raises RdmaImagesError with what is needed, what is free, where, and the fix.
+    The error says what is needed, what is free, where, and what to do.
+
+    Args:
+        handed_over: Whether the wheels' layers are made before, and not by the Dockerfile's stages.
     """
     data_folder = _engine_data_folder(engine)
     if data_folder is None:

@@ -158,7 +158,7 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
 
 
 def admits(providers: str | None, name: str) -> bool:
-    """Return whether a value of FI_PROVIDER leaves the provider `name`.
+    """Return whether libfabric may use provider `name` under this FI_PROVIDER.
 
     As ofi_create_filter() does, ofiwg/libfabric src/fabric.c. None is a variable that is not set; an empty one leaves
     no provider.

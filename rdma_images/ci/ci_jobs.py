@@ -14,7 +14,7 @@ from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-TIMEOUT = 120  # minutes that a job may take
+MAX_JOB_MINUTES = 120  # minutes that a job may take
 MAX_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 
 
@@ -52,7 +52,7 @@ def jobs(
             target=image.target,
             platform=image.platform,
             runner=runner_by_platform[image.platform],
-            timeout=TIMEOUT,
+            timeout=MAX_JOB_MINUTES,
             arguments=arguments(image, matrix),
             cache=cache_name(image),
             caches=" ".join(_caches(image, all_images)),

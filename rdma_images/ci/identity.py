@@ -26,7 +26,7 @@ from rdma_images.core.progress import progress, run_periodically
 URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 FRESH = 120.0  # seconds: a token of this age still has some minutes
 RETRY_AFTER = 10.0  # seconds until a question that failed is asked again
-TIMEOUT = 20  # seconds for an answer
+ANSWER_SECONDS = 20  # seconds for an answer
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _token(audience: str, environ: Mapping[str, str]) -> str:
                 environ[URL],
                 params={"audience": audience},
                 headers={"Authorization": f"Bearer {environ[TOKEN]}"},
-                timeout=TIMEOUT,
+                timeout=ANSWER_SECONDS,
             )
         response.raise_for_status()
         return str(response.json()["value"])

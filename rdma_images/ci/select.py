@@ -25,7 +25,7 @@ from rdma_images.selection import project
 PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 MAX_PARTS = 2_000  # parts: no target has more rows
 FIRST, NEXT = 600, 60  # seconds assumed for an image: the first with its wheels, and each other one
-_DIGESTS_TIMEOUT = 300  # seconds for the digests of the commit before
+_DIGESTS_SECONDS = 300  # seconds for the digests of the commit before
 
 
 def select_images(
@@ -146,11 +146,11 @@ def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
     command = [*paths.PYTHON, "-m", "rdma_images.ci.select"]
     try:
         process = subprocess.run(
-            command, cwd=tree, capture_output=True, text=True, timeout=_DIGESTS_TIMEOUT, check=False
+            command, cwd=tree, capture_output=True, text=True, timeout=_DIGESTS_SECONDS, check=False
         )
         reported = json.loads(process.stdout)
     except subprocess.TimeoutExpired:
-        reason = f"not in {_DIGESTS_TIMEOUT} s"
+        reason = f"not in {_DIGESTS_SECONDS} s"
     except ValueError:
         reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
     else:

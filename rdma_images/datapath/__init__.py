@@ -13,7 +13,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import accelerator, kit, lab, steps
 from rdma_images.datapath.checks import verdict
 from rdma_images.datapath.disk import ImageDisk
-from rdma_images.datapath.guest import MEMORY, GuestError, GuestMachine, NoGuestError
+from rdma_images.datapath.guest import GUEST_MEMORY_MIB, GuestError, GuestMachine, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.engine.docker_command import Engine
 
@@ -88,7 +88,7 @@ def parallel_capacity() -> int:
     Each needs memory for two machines, and a core.
     """
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    per_image = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
+    per_image = 2 * (GUEST_MEMORY_MIB + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
     memory = int(available[1]) // per_image if available else 1
     return max(1, min(os.cpu_count() or 1, memory))
 

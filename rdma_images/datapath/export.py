@@ -28,7 +28,7 @@ EXCLUDED = ("*/site-packages", "*/dist-packages", "./usr/local/cuda*", "./usr/sh
 # What the loader preloads into every program, which no option of it forbids; and a name of that length under which no
 # image can have a file, as /dev is the engine's.
 PRELOADED = (b"/etc/ld.so.preload\0", b"/dev/null/.preload\0")
-MEMORY = 256 * 1024 * 1024  # bytes for the tar
+TAR_MEMORY_BYTES = 256 * 1024 * 1024  # bytes for the tar
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: 
         cap_drop=["ALL"],
         cap_add=["DAC_READ_SEARCH"],
         security_opt=["no-new-privileges"],
-        mem_limit=MEMORY,
+        mem_limit=TAR_MEMORY_BYTES,
         pids_limit=8,
         network_mode="none",
         auto_remove=True,  # so that nothing stays even where this process does not live to remove it

@@ -14,7 +14,7 @@ from typing import Self
 from rdma_images.core.errors import RdmaImagesError
 
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
-MEMORY = 512  # MiB a guest
+GUEST_MEMORY_MIB = 512  # MiB a guest
 GRACE_SECONDS = 30  # beyond a task's own limit, which the guest keeps: a loaded machine can stop it for seconds
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # bytes of an answer
 OPENING = "opening the image"  # what guest/init says before it touches the image's files
@@ -174,7 +174,7 @@ class Guest:
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-sandbox", "on,spawn=deny,resourcecontrol=deny"),
             *(("-run-with", "user=65534:65534") if os.geteuid() == 0 else ()),  # nobody, once all is open
-            *("-machine", f"q35,accel={self.machine.accelerator}", "-cpu", cpu, "-m", str(MEMORY)),
+            *("-machine", f"q35,accel={self.machine.accelerator}", "-cpu", cpu, "-m", str(GUEST_MEMORY_MIB)),
             *("-kernel", str(self.machine.kernel), "-initrd", str(self.machine.initramfs)),
             *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off address={self.address}"),
             *("-serial", "stdio"),

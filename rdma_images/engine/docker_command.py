@@ -42,7 +42,7 @@ class Engine:
 
 Stream = int | IO[bytes] | IO[str] | None
 NO_VARIABLES: Mapping[str, str] = {}
-SECONDS = 60.0  # for an answer of the engine; it removes large images in a few
+ENGINE_ANSWER_SECONDS = 60.0  # for an answer of the engine; it removes large images in a few
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -100,7 +100,7 @@ def request(engine: Engine, method: str, path_and_query: str) -> Any:
     kind, _, path = engine.host.partition("://")
     if kind != "unix":
         raise OSError(f"{engine.host} is no socket")
-    return daemon_api.send(Path(path), method, path_and_query, SECONDS)
+    return daemon_api.send(Path(path), method, path_and_query, ENGINE_ANSWER_SECONDS)
 
 
 def remove_images(engine: Engine, *names: str) -> None:

@@ -26,9 +26,8 @@ class KnownFault(Fault):
 
     component: str = Field(alias="of")
     fabric: Fabric | None = None
-    beside: dict[str, VersionRange] = Field(
-        default_factory=dict
-    )  # the versions of other components beside which it occurs
+    # The versions of other components beside which it occurs.
+    beside: dict[str, VersionRange] = Field(default_factory=dict)
     machine: str | None = None  # as ELF files call it
     without: str | None = None  # a library, by its name: it occurs where the loader finds none
     refuses: bool = True  # whether a plan is refused for it
@@ -118,8 +117,8 @@ class CompilingPackage(VersionedRow):
 
     `when` says what it compiles, and when. It does not compile beside the package `unless_beside`, with the variable
     `unless`, or where it has brought a module below `unless_modules`, a folder of site-packages. `triton` is set for
-    what Triton compiles: the row is about every package that requires it. A row with needs in `where` holds where these
-    are met and no other row tells anything: who has them means to compile.
+    what Triton compiles: the row is about every package that requires it. A row with `where` is used only for an image
+    that meets these needs, which shows that it is meant to compile, and that no other row describes.
     """
 
     packages: tuple[str, ...] = Field(alias="of")

@@ -22,7 +22,7 @@ from rdma_images.facts import Facts
 from rdma_images.inputs import sources, web
 from rdma_images.inputs.mirrors import Mirrors
 
-TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds without a byte
+INDEX_TIMEOUT_SECONDS = (5.0, 30.0)  # seconds to connect, seconds without a byte
 FIELDS = re.compile(r"^(Package|Version|Provides): (.*)$", re.MULTILINE)
 
 
@@ -88,7 +88,7 @@ def _index_packages(address: str, mirrors: Mirrors, progress: Progress) -> list[
     if not path.exists():
         progress(f"reading which packages {address.partition('/dists/')[0]} has")
         try:
-            with web.request("GET", address, mirrors, TIMEOUT) as response:
+            with web.request("GET", address, mirrors, INDEX_TIMEOUT_SECONDS) as response:
                 text = lzma.decompress(response.content).decode("utf-8", "replace")
         except (requests.RequestException, web.StatusError, lzma.LZMAError):
             return []

@@ -114,7 +114,9 @@ def query_archive(source: Source, address: str, mirrors: Mirrors) -> "Reachabili
         return False, f"no address: {ADDRESS_FIX}"
     for suite, locked in zip(source.extra["suites"].split(), source.extra["releases"].split(), strict=True):
         try:
-            with web.request("GET", f"{address}/dists/{suite}/InRelease", mirrors, reachable.TIMEOUT) as response:
+            with web.request(
+                "GET", f"{address}/dists/{suite}/InRelease", mirrors, reachable.PREFLIGHT_TIMEOUT_SECONDS
+            ) as response:
                 digest = hashlib.sha256(response.content).hexdigest()
         except web.StatusError as error:
             return False, f"{suite}: {error}"

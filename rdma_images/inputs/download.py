@@ -18,7 +18,7 @@ from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 
-TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds without a byte
+DOWNLOAD_TIMEOUT_SECONDS = (10.0, 30.0)  # seconds to connect, seconds without a byte
 TRIES = 4
 PAUSE = 0.5  # seconds before the second try, doubled before each next
 CHUNK = 1 << 16  # bytes; a lost connection loses less than one chunk. 16 kB took 1.5 times the processor time
@@ -102,7 +102,7 @@ def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy:
     if offset and etag_file.exists():
         headers["If-Range"] = etag_file.read_text()
     try:
-        with web.request("GET", address, settings.mirrors, TIMEOUT, headers, retry_policy) as response:
+        with web.request("GET", address, settings.mirrors, DOWNLOAD_TIMEOUT_SECONDS, headers, retry_policy) as response:
             if not http.continues(response, offset):
                 offset = 0
             etag_file.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 
-SECONDS = 60  # far more than a client needs to print its configuration
+CONFIGURATION_SECONDS = 60  # far more than a client needs to print its configuration
 RELEVANT = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables that decide where it is read from
 
 Environ = tuple[tuple[str, str], ...]
@@ -60,7 +60,13 @@ def _uv_index(environ: Environ, *options: str) -> str:
     ]
     with tempfile.TemporaryDirectory() as folder:  # away from any project's own uv.toml
         process = subprocess.run(
-            command, input="", env=dict(environ), cwd=folder, capture_output=True, text=True, timeout=SECONDS
+            command,
+            input="",
+            env=dict(environ),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=CONFIGURATION_SECONDS,
         )
     for line in process.stdout.splitlines():
         if line.startswith("--index-url "):

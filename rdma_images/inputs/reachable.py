@@ -11,7 +11,10 @@ from rdma_images.registry import client
 from rdma_images.registry import connection as registry_http
 from rdma_images.registry.reference import DOCKER_HUB, HUB_HOST, parse_reference
 
-TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
+PREFLIGHT_TIMEOUT_SECONDS = (
+    2.5,
+    3.0,
+)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
 RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
 
 Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
@@ -23,7 +26,7 @@ def probe_download(address: str, mirrors: Mirrors) -> Reachability:
         with files.as_file_error(path):
             return (True, format_bytes(path.stat().st_size)) if path.is_file() else (False, "no such file")
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=RETRY_POLICY) as response:
+        with web.request("HEAD", address, mirrors, PREFLIGHT_TIMEOUT_SECONDS, retry_policy=RETRY_POLICY) as response:
             return True, ", ".join([str(response.status_code), *_size(response)])
     except web.StatusError as error:
         if error.status not in (403, 405, 501):
@@ -65,7 +68,7 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
         HUB_HOST if parsed.host == DOCKER_HUB else parsed.host,
         lambda: mirrors.login(parsed.host),
         ca=mirrors.ca_bundle,
-        timeout=TIMEOUT,
+        timeout=PREFLIGHT_TIMEOUT_SECONDS,
         retry_policy=RETRY_POLICY,
     )
     return client.Repository(connection, parsed.repository).head(parsed.selector)
@@ -73,7 +76,9 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
 
 def _first_byte(address: str, mirrors: Mirrors) -> Reachability:
     try:
-        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, RETRY_POLICY) as response:
+        with web.request(
+            "GET", address, mirrors, PREFLIGHT_TIMEOUT_SECONDS, {"Range": "bytes=0-0"}, RETRY_POLICY
+        ) as response:
             return True, str(response.status_code)
     except web.StatusError as error:
         return False, str(error)

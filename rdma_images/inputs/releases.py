@@ -25,7 +25,7 @@ from rdma_images.inputs.wheels import Lock
 # PEP 691, and PEP 503 for the indexes that know no JSON.
 ACCEPT = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.1"}
 ANCHOR = re.compile(r"<a\b[^>]*>\s*([^<\s]+)\s*</a>", re.IGNORECASE)
-TIMEOUT = (5.0, 20.0)  # seconds to connect, seconds without a byte
+INDEX_TIMEOUT_SECONDS = (5.0, 20.0)  # seconds to connect, seconds without a byte
 EMPTY = 16 * 1024  # bytes of a wheel without content: transformer-engine 0.0.0 has 1,097
 OLD_DAYS = 730  # behind the newest release: what nobody means who names no version
 
@@ -152,7 +152,7 @@ def _versions(index_files: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, 
 def listed_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
     """Return the index's files of a package; none where it does not answer."""
     try:
-        with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as response:
+        with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, INDEX_TIMEOUT_SECONDS, ACCEPT) as response:
             if "html" in response.headers.get("Content-Type", ""):
                 return [{"filename": file} for file in ANCHOR.findall(response.text)]
             listed = decode_json(response.content).get("files")

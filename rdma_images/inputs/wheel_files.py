@@ -13,7 +13,7 @@ from rdma_images.core import http, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import decode_json
 from rdma_images.inputs import download_store, web
-from rdma_images.inputs.download import TIMEOUT, DownloadSettings, download
+from rdma_images.inputs.download import DOWNLOAD_TIMEOUT_SECONDS, DownloadSettings, download
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel, wheel_file_name
@@ -93,7 +93,7 @@ def _page(name: str, index: str) -> str:
 def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
     """Return the addresses of all files of a project."""
     try:
-        with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, RETRY_POLICY) as response:
+        with web.request("GET", page, mirrors, DOWNLOAD_TIMEOUT_SECONDS, ACCEPTED, RETRY_POLICY) as response:
             text = response.content.decode("utf-8", "replace")
             is_json = "json" in response.headers.get("Content-Type", "")
     except (web.StatusError, requests.RequestException) as error:

@@ -21,7 +21,7 @@ from rdma_images.layers.recipe import Recipe
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 
-PARALLEL_DOWNLOADS = 2  # downloads
+PARALLEL_DOWNLOADS = 2
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,8 @@ def fetching(
     folder = paths.state_folder() / "fetched"
     shutil.rmtree(folder, ignore_errors=True)  # what a killed build left
     layers: dict[str, Future[LayerFile]] = {}
-    pending_blobs: dict[
-        str, DownloadedLayer
-    ] = {}  # by digest: layers can be equal, as those of wheels that have nothing for devel
+    # By digest: layers can be equal, as those of wheels that have nothing for devel.
+    pending_blobs: dict[str, DownloadedLayer] = {}
     for recipe, blob in zip(layer_set.recipes, loaded_image.blobs, strict=True):
         local, fetched = layer_store.find(recipe), DownloadedLayer(blob, folder / blob.digest.rpartition(":")[2])
         if local and local.blob(layer_set.part) == blob:

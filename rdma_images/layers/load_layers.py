@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsRead
 
 REPOSITORY = "rdma-images/wheels"  # of their images in an engine
-SECONDS = 600  # without an answer: an engine says nothing while it unpacks
+ENGINE_ANSWER_SECONDS = 600  # without an answer: an engine says nothing while it unpacks
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def check_collisions(recipes: Sequence[Recipe]) -> None:
 
 def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
     """Load an image with `docker load`; `blobs` has the files the engine lacks, by digest."""
-    client = docker.DockerClient(base_url=engine.host, timeout=SECONDS)
+    client = docker.DockerClient(base_url=engine.host, timeout=ENGINE_ANSWER_SECONDS)
     try:
         # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
         client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs)))

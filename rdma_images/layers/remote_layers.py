@@ -63,11 +63,9 @@ def query_registry(
             if blob := _find_blob(recipe, layer_set.part, repository, locked):
                 blobs[recipe.key] = blob
     for recipe in recipes:
-        remote, expected, where = (
-            blobs.get(recipe.key),
-            locked.blob(recipe, layer_set.part),
-            f"locks/{locked_digests.NAME} has",
-        )
+        remote = blobs.get(recipe.key)
+        expected = locked.blob(recipe, layer_set.part)
+        where = f"locks/{locked_digests.NAME} has"
         if expected is None and (local := layer_store.find(recipe)):
             expected, where = local.blob(layer_set.part), "this machine made"
         if remote and expected and remote != expected:

@@ -166,7 +166,7 @@ class _Destination(WheelDestination):
         self._add(scheme, record_file_path, self._new_entry(b"", executable=False))
 
     def listing(self, excluded: Collection[str]) -> LayerMember:
-        """Return RECORD without the rows of the names `left_out`."""
+        """Return RECORD without the rows of the `excluded` names."""
         rows = [(Scheme(""), row) for row in self.rows if row.path not in excluded]
         with construct_record_file(rows) as stream:
             return replace(self._new_entry(stream.read(), executable=False), path=self.entries[self.record].path)

@@ -86,9 +86,8 @@ class FailureReader:
         self._number = 0
         self._log = self._where = self._time = ""
         self._progress: dict[str, deque[int]] = {}  # by log, the last lines that tell how far the job is
-        self._unfinished: tuple[int, FailureEvent] | None = (
-            None  # the line after it belongs to it, until the line of this number
-        )
+        # The line after it belongs to it, until the line of this number.
+        self._unfinished: tuple[int, FailureEvent] | None = None
         self._paragraph: list[Line] | None = None  # after a line of dashes: one message over several lines
         self._paragraphs = self._block_end = 0  # how many, and the number of the line where the open one ends at last
         self._has_pattern = {row.requires_line: False for row in facts.failures.values() if row.requires_line}

@@ -43,7 +43,6 @@ AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
 Row = dict[str, str]
 
 
-# One value, or a list of them.
 class Exclude(Strict):
     """Rows of a target's matrix that are not built, though they might work."""
 

@@ -39,7 +39,7 @@ _INSTALL = (
 _HELPER = "rdma-images"
 # What a bundle states that is a signature of the image.
 SIGNATURE_TYPES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")
-_TIMEOUT = 180  # seconds for one call
+_COSIGN_SECONDS = 180  # seconds for one call
 # Where the helper below finds the login: the environment of that one child process.
 _LOGIN_VARIABLE = "RDMA_IMAGES_LOGIN"
 
@@ -139,11 +139,11 @@ class Cosign:
             command = [str(self.program.path), verb, *self.program.arguments(verb, in_bundles), *arguments]
             try:
                 process = subprocess.run(
-                    command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+                    command, env=environ, capture_output=True, text=True, timeout=_COSIGN_SECONDS, check=False
                 )
             except subprocess.TimeoutExpired:
                 raise registry_errors.BusyError(
-                    f"cosign {verb} for {arguments[-1]} took more than {_TIMEOUT} s\n"
+                    f"cosign {verb} for {arguments[-1]} took more than {_COSIGN_SECONDS} s\n"
                     "check the connection to the registry"
                 ) from None
         if process.returncode == 0:
@@ -251,7 +251,9 @@ def _inspect_program(path: Path) -> CosignProgram:
 def _program_output(path: Path, *arguments: str) -> str:
     """Return both outputs of a program. Raises RdmaImagesError where it does not run."""
     try:
-        process = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        process = subprocess.run(
+            [path, *arguments], capture_output=True, text=True, timeout=_COSIGN_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RdmaImagesError(f"{path} does not run: {error}\n{_INSTALL}") from None
     return process.stdout + process.stderr

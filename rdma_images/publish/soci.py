@@ -26,7 +26,7 @@ from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest, Reposit
 
 _OLDEST = (0, 15)
 _INSTALL = "install soci 0.15 or later from the releases of awslabs/soci-snapshotter"
-_TIMEOUT = 60  # seconds for its version
+_VERSION_SECONDS = 60  # seconds for its version
 # What a conversion makes: an index over the image, which has one annotation more, and SOCI's own index. Source:
 # github.com/awslabs/soci-snapshotter v0.15.0, soci/soci_convert.go and docs/soci-index-manifest-v2.md.
 TYPE = "application/vnd.amazon.soci.index.v2+json"
@@ -66,7 +66,9 @@ def find_program() -> SociProgram:
 @functools.cache
 def _inspect_program(path: Path) -> SociProgram:
     try:
-        process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        process = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RdmaImagesError(f"{path} does not run: {error}\n{_INSTALL}") from None
     version = re.search(r"^soci version v?((\d+)\.(\d+)\S*)", process.stdout, re.MULTILINE)

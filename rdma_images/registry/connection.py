@@ -15,7 +15,7 @@ from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import is_loopback
 
-TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
+REGISTRY_TIMEOUT_SECONDS = (10.0, 60.0)  # seconds to connect, seconds without a byte
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 LoginSource = Callable[[], Login | None]
 
@@ -32,7 +32,7 @@ class Connection:
         login: LoginSource,
         tls: bool | None = None,
         ca: Path | None = None,
-        timeout: tuple[float, float] = TIMEOUT,
+        timeout: tuple[float, float] = REGISTRY_TIMEOUT_SECONDS,
         retry_policy: http.RetryPolicy | None = None,
     ) -> None:
         self.host = host

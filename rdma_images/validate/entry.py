@@ -18,7 +18,7 @@ from rdma_images.inspection.measurements import AssignedVariable, EntryPointChan
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
-LIMIT = 10.0  # seconds for the entry point to start what it is given
+ENTRY_SECONDS = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 ENVIRONMENT_MARK = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
@@ -34,7 +34,7 @@ def measure(
 
     A sentence says why neither is known.
 
-    It is started as sealed as `box`, and ended after LIMIT seconds.
+    It is started as sealed as `box`, and ended after ENTRY_SECONDS seconds.
     """
     api: Any = client.api
     try:
@@ -44,7 +44,7 @@ def measure(
             return EntryPointChanges()
         with container.entry_container(client, image_config.digest, command(entry_point), box) as container_:
             line = docker_command.command_line("start", "--attach", str(container_.id))
-            rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
+            rc, out, err = transport.run_with_limits(line, ENTRY_SECONDS, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
     environment = printed_environment(out)
@@ -91,7 +91,7 @@ def failed_entry_point(rc: int, out: bytes, err: bytes) -> FailedEntryPoint | st
     A sentence where it did not end or start.
     """
     if rc == transport.TIMED_OUT:
-        return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
+        return f"the entry point did not start another command in {ENTRY_SECONDS:g} s, or did not stop printing"
     lines = (err.strip() or out.strip()).decode("utf-8", "replace").splitlines()
     ended = FailedEntryPoint(code=rc, words=plain("".join(lines[-1:])[-200:]))
     return ended.reason if NOT_STARTED.search(err) else ended

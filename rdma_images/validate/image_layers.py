@@ -66,7 +66,7 @@ class LayerContent:
 
 def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
     content = archive.extractfile(member)
-    return content.read(leftovers.TEXT_LIMIT) if content else None
+    return content.read(leftovers.MAX_TEXT_BYTES) if content else None
 
 
 def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConfig) -> tuple[MeasuredLayer, ...]:

@@ -20,7 +20,7 @@ from rdma_images.validate.probes import measure as probe_program
 
 PROBE_SECONDS = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
 UNREACHABLE_FIX = "check the name, and that python3 can be run there"
-ACTIVATION_SECONDS = 60.0  # seconds
+ACTIVATION_SECONDS = 60.0
 # What `conda activate` and a virtual environment's own script do, and the environment that they leave.
 ACTIVATION_SCRIPT = """exec 3>&1 >/dev/null
 if [ -n "${CONDA_PREFIX-}" ] && [ -d "$CONDA_PREFIX/conda-meta" ]; then

@@ -20,9 +20,9 @@ from rdma_images.validate import container, entry, image_layers, layer_reuse, pr
 from rdma_images.validate.answers import mark_lost
 from rdma_images.validate.layer_reuse import EarlierMeasurement
 from rdma_images.validate.probes import tools
-from rdma_images.validate.probes.measure import LIMIT
+from rdma_images.validate.probes.measure import PROBE_SECONDS
 
-PROBE_LIMIT = 100.0  # seconds for all probes of one image, each of which has a limit of its own
+PROBES_SECONDS = 100.0  # seconds for all probes of one image, each of which has a limit of its own
 START_SECONDS = 20.0  # seconds for Python to start: a fraction of one on an idle machine
 EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
 
@@ -48,7 +48,7 @@ def measure(
                 "what the image's own Python measures in it, where it imports torch and packages for GPUs"
             )
             measured = _measure_inside(box, engine, image_config, activities, earlier)
-            activities.append(f"its entry point, for at most {entry.LIMIT:g} s")
+            activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
             activities.append("its network plugin, which is started as NCCL starts it")
             request = network_request(image_config, measured, instance)
@@ -63,7 +63,7 @@ def measure(
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
     """Return the container as a host, and how many times longer than usual it may take."""
     time_factor = EMULATION_FACTOR if image_config.machine not in ("", platform.machine()) else 1.0
-    limits = (PROBE_LIMIT * time_factor, engine.environ(), START_SECONDS * time_factor)
+    limits = (PROBES_SECONDS * time_factor, engine.environ(), START_SECONDS * time_factor)
     return transport.host(f"docker://{box.container.id}", *limits), time_factor
 
 
@@ -111,7 +111,7 @@ def _measure_inside(
             user=image_config.user,
             entry=image_config.entrypoint,
             workdir=image_config.workdir,
-            limit=LIMIT * time_factor,
+            limit=PROBE_SECONDS * time_factor,
         )
         running = box.goes_on()
         if running and isinstance(measured, Measured):
@@ -147,7 +147,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
             command = docker_command.command_line("exec", container_id, path, *arguments)
-            rc, out, err = transport.run_with_limits(command, tools.LIMIT, engine.environ())
+            rc, out, err = transport.run_with_limits(command, tools.TOOL_SECONDS, engine.environ())
             timed_out = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue

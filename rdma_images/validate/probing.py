@@ -14,7 +14,15 @@ from rdma_images.core.paths import PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import mark_lost, parse_answers
-from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, ONLY, SECONDS, USER, WORKDIR
+from rdma_images.validate.probes.measure import (
+    ENTRY_PREFIX,
+    FOLDER_PREFIX,
+    MARK,
+    NETWORK_PREFIX,
+    SECONDS_PREFIX,
+    USER_PREFIX,
+    WORKDIR_PREFIX,
+)
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
@@ -89,11 +97,11 @@ def probe(
         The measurements; those of a Python that starts and does not answer are in `lost`. A sentence with the reason
         where no Python there can run the probes.
     """
-    arguments = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
-    arguments += [f"{WORKDIR}{workdir}"] if workdir else []
-    arguments += [f"{ONLY}{folder}" for folder in only]
-    arguments += [f"{SECONDS}{limit:g}"] if limit else []
-    arguments += [f"{NETWORK}{json.dumps(request)}"] if request else []
+    arguments = [*([f"{USER_PREFIX}{user}"] if user else []), *(f"{ENTRY_PREFIX}{word}" for word in entry)]
+    arguments += [f"{WORKDIR_PREFIX}{workdir}"] if workdir else []
+    arguments += [f"{FOLDER_PREFIX}{folder}" for folder in only]
+    arguments += [f"{SECONDS_PREFIX}{limit:g}"] if limit else []
+    arguments += [f"{NETWORK_PREFIX}{json.dumps(request)}"] if request else []
     words = (payload(), *names, *volumes, *arguments)
     return _run_probes(host, (python,) if python else PYTHONS, words, names)
 

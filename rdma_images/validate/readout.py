@@ -49,8 +49,8 @@ MAX_CONTENT_BYTES = 32 * CHUNK  # bytes of one file: more than a probe reads
 MAX_CONTENTS_BYTES = 512 * CHUNK
 MAX_SECRETS_BYTES = 128 * CHUNK  # of files that a link may lead to
 MAX_LIBRARY_BYTES = 2048 * CHUNK
-MEMORY = 1024 * CHUNK  # bytes that reading may take
-SECONDS = 600  # of processor time
+MAX_MEMORY_BYTES = 1024 * CHUNK  # bytes that reading may take
+MAX_CPU_SECONDS = 600  # of processor time
 FILE_TYPES = {
     tarfile.DIRTYPE: stat.S_IFDIR,
     tarfile.SYMTYPE: stat.S_IFLNK,
@@ -67,8 +67,8 @@ PROGRAM_READS = (libraries.linkage, stack_users.glibc_versions, linking.read_lin
 class Export(Root):
     """The files of an exported image, and what probes read of each as it comes by.
 
-    A probe reads the beginning of files that NAMES or variables name, and of small ones that may hold a setting; of a
-    library it gets what libraries.READ and linking_of return for the whole file.
+    A probe reads the beginning of files that READ_PATHS or variables name, and of small ones that may hold a setting;
+    of a library it gets what libraries.READ and linking.read_linking return for the whole file.
     """
 
     def __init__(self, archive: tarfile.TarFile, folder: Path, named_paths: Iterable[str]) -> None:
@@ -162,7 +162,7 @@ class Export(Root):
         may_hold_secret = leftovers.may_hold_secret(entry.path, member.size)
         is_named = entry.path in self._named
         if stack_users.is_program(entry) and member.size <= MAX_LIBRARY_BYTES:
-            size = MAX_CONTENT_BYTES if is_named else leftovers.TEXT_LIMIT if may_hold_secret else conditions.HEAD
+            size = MAX_CONTENT_BYTES if is_named else leftovers.MAX_TEXT_BYTES if may_hold_secret else conditions.HEAD
             self._read_library(member, entry, dict.fromkeys([*reads, *PROGRAM_READS]), size)
         elif READ_PATHS.fullmatch(entry.path) or is_named:
             self._named_bytes += self._keep(member, entry, MAX_CONTENT_BYTES)
@@ -171,7 +171,7 @@ class Export(Root):
         elif reads and member.size <= MAX_LIBRARY_BYTES:
             self._read_library(member, entry, [*reads, linking.read_linking])
         elif may_hold_secret and self._secret_bytes < MAX_SECRETS_BYTES:
-            self._secret_bytes += self._keep(member, entry, leftovers.TEXT_LIMIT)
+            self._secret_bytes += self._keep(member, entry, leftovers.MAX_TEXT_BYTES)
         elif may_hold_secret:
             self._last_secret = entry.identity, self._content(member).read()
         elif ".so" in name or member.mode & 0o111 or not member.size:
@@ -203,11 +203,12 @@ class Export(Root):
         return cast(IO[bytes], self._archive.extractfile(member))
 
 
-def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = MEMORY) -> Measured:
+def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = MAX_MEMORY_BYTES) -> Measured:
     """Return what files alone show: all but what `import torch` and tools would say.
 
-    `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
-    files may have been made to take all there is; where that is too little, or the tar is damaged, everything is lost.
+    `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and
+    MAX_CPU_SECONDS, as files may have been made to take all there is; where that is too little, or the tar is damaged,
+    everything is lost.
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as name:
         folder = Path(name)
@@ -242,7 +243,7 @@ def _feed(export: Iterable[bytes], stdin: IO[bytes]) -> None:
 def main(folder: Path, memory: int) -> None:
     """Read an image's tar from standard input, and write the probes' answers into `folder`."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     image_config = ImageConfig.model_validate_json((folder / SUBJECT_FILE).read_bytes())
     (folder / ANSWERS_FILE).write_bytes(encoded_answers(sys.stdin.buffer, folder, image_config))
 

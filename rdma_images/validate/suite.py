@@ -15,7 +15,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
 
-LIMIT = 120  # seconds: the validators only relate what was measured
+VALIDATORS_SECONDS = 120  # seconds: the validators only relate what was measured
 NO_TESTS = 5  # pytest.ExitCode.NO_TESTS_COLLECTED; importing pytest takes 0.1 s
 # Plugins of pytest: one writes into the checkout, the others collect garbage at the end for what validators never do.
 UNUSED_PLUGINS = ("cacheprovider", "unraisableexception", "threadexception")
@@ -121,9 +121,11 @@ def _checks(
 ) -> tuple[Check, ...]:
     """Give a inspection to the process, and return its checks."""
     try:
-        out, err = process.communicate(inspection.model_dump_json(), timeout=LIMIT)
+        out, err = process.communicate(inspection.model_dump_json(), timeout=VALIDATORS_SECONDS)
     except subprocess.TimeoutExpired:
-        raise RdmaImagesError(f"the validators did not end in {LIMIT} s\nlook in validators/ for what waits") from None
+        raise RdmaImagesError(
+            f"the validators did not end in {VALIDATORS_SECONDS} s\nlook in validators/ for what waits"
+        ) from None
     if process.returncode == NO_TESTS:
         raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
     if process.returncode not in (0, 1) or not checks_file.exists():

@@ -37,7 +37,7 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))  # kubectl keeps what it discovered
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setattr(follow, "QUICK", 0.05)
+    monkeypatch.setattr(follow, "QUICK_POLL_SECONDS", 0.05)
     with kube_api.serving(tmp_path) as store:
         yield store
 

@@ -198,7 +198,7 @@ def test_a_pipe_in_the_place_of_a_library_is_reported_at_once(context: Path) -> 
 
 
 def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdma_images.validate.measuring.PROBE_LIMIT", 20.0)
+    monkeypatch.setattr("rdma_images.validate.measuring.PROBES_SECONDS", 20.0)
     started = time.monotonic()
     report = checked(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
     assert "did not stop printing" in inspection(report).measured.missing["torch"]

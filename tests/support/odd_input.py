@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rdma_images.core.errors import RdmaImagesError
 
-SECONDS, MEGABYTES = 5, 500  # the most that a case may take
+CASE_SECONDS, CASE_MEGABYTES = 5, 500  # the most that a case may take
 ODD = (
     *("", "\0", "\x1b[2J", "\ud800", "\u2028", "[" * 500, "{" * 500, "9" * 5000),
     *("[" * 50_000, '{"a":' * 50_000, "9999-12-31"),
@@ -59,8 +59,8 @@ def bounded(act: Callable[..., object], case: object) -> None:
     begun, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with suppress(RdmaImagesError):
         act(case)
-    assert time.process_time() - begun < SECONDS
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < MEGABYTES
+    assert time.process_time() - begun < CASE_SECONDS
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < CASE_MEGABYTES
 
 
 def generated(strategy: st.SearchStrategy[object], act: Callable[..., object], count: int) -> None:

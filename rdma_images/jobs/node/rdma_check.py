@@ -22,7 +22,7 @@ import threading
 import time
 from types import TracebackType
 
-SECONDS = 30.0  # after NCCL's first line
+WATCH_SECONDS = 30.0  # after NCCL's first line
 MAX_QUOTED = 3  # lines of NCCL's
 MESSAGE = re.compile(r"NCCL (INFO|WARN) (.*)")
 SOCKET_CHANNEL = re.compile(r"Channel .* via NET/(Socket|FastSocket)/")
@@ -118,7 +118,7 @@ def _print_first_warning(path: str) -> None:
         _print_reason("NCCL's first warning: %s" % log.warning)
 
 
-def start(seconds: float = SECONDS) -> None:
+def start(seconds: float = WATCH_SECONDS) -> None:
     """Begin to watch this process's NCCL, before its first use. Returns at once."""
     path = _start_log()
     print_exception = sys.excepthook  # the training may have one of its own

@@ -11,7 +11,7 @@ from typing import Any
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.runner import CommandError, ProgramMissingError
 
-LIMIT = 60.0  # seconds
+COMMAND_SECONDS = 60.0
 TERMINATION_SECONDS = 15.0  # seconds for a program to end by itself
 MAX_COMPLAINT_LENGTH = 600  # characters of a program's complaint
 
@@ -19,7 +19,7 @@ MAX_COMPLAINT_LENGTH = 600  # characters of a program's complaint
 def output(
     words: Sequence[str | Path],
     stdin: str | None = None,
-    limit: float = LIMIT,
+    limit: float = COMMAND_SECONDS,
     folder: Path | None = None,
     stdout_file: Path | None = None,
 ) -> str:

@@ -18,9 +18,9 @@ from rdma_images.jobs.run.watch import JobWatch
 from rdma_images.nccl_logs import live
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-QUICK, SLOW = 0.5, 5.0  # seconds between two looks, at first and later
-QUICK_SECONDS = 10.0  # seconds from the start in which looks are quick
-UNREACHABLE = 300.0  # seconds without an answer after which nothing more is expected
+QUICK_POLL_SECONDS, SLOW_POLL_SECONDS = 0.5, 5.0  # between two looks, at first and later
+QUICK_PERIOD_SECONDS = 10.0  # from the start in which looks are quick
+UNREACHABLE_SECONDS = 300.0  # without an answer after which nothing more is expected
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,13 @@ def follow(
             return JobOutcome(state.phase, state.why)
         if logs and logs.judge_new_lines():
             return JobOutcome("failed", logs.sentence)
-        if now - last_answer > UNREACHABLE:
+        if now - last_answer > UNREACHABLE_SECONDS:
             return JobOutcome("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")
         if now - start_time > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
             return JobOutcome("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
-        if stop.wait(min(QUICK if now - start_time < QUICK_SECONDS else SLOW, max(0.1, start_time + limit - now))):
+        poll_seconds = QUICK_POLL_SECONDS if now - start_time < QUICK_PERIOD_SECONDS else SLOW_POLL_SECONDS
+        if stop.wait(min(poll_seconds, max(0.1, start_time + limit - now))):
             return JobOutcome("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
 
 

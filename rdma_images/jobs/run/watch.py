@@ -18,7 +18,7 @@ from rdma_images.jobs.run.command import terminate_session
 from rdma_images.nccl_logs import live, log_blocks
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
-GRACE = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
+GRACE_SECONDS = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
 # What jobs/node/node_check.py and all_reduce_check.py print.
 FINDING = re.compile(
     r"rdma-images-(?P<check>node-check|all-reduce) (?P<node>\S+) (?P<severity>error|warning|note) (?P<sentence>.+)"
@@ -46,7 +46,7 @@ class JobWatch:
     @property
     def is_over(self) -> bool:
         """Return whether a fatal line came, and others had their time to say more."""
-        return time.monotonic() > self._stop_time + GRACE
+        return time.monotonic() > self._stop_time + GRACE_SECONDS
 
     def feed(self, text: str) -> None:
         """Judge whole lines."""

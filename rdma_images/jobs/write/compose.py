@@ -339,7 +339,7 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
             f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
             f"add --launch, as in --launch {example}"
         )
-    is_over_ssh = request.work.launch == "mpirun" in launcher.starts and launcher.kind != "slurm"
+    is_over_ssh = request.work.launch == "mpirun" and "mpirun" in launcher.starts and launcher.kind != "slurm"
     return Image(
         id=f"image-{request.image.rpartition(':')[2][:12]}",
         target="",

@@ -21,7 +21,7 @@ from rdma_images.inputs import package_index
 # The C library of the oldest base; a wheel that asks for a newer one fits none of the bases.
 MANYLINUX = "manylinux_2_35"
 PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))  # oldest first; from the oldest that torch 2.2 has a wheel for
-SECONDS = 300  # for one resolution; a cold one of torch takes 10 s here
+RESOLUTION_SECONDS = 300  # for one resolution; a cold one of torch takes 10 s here
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,17 @@ class IndexClient:
         with tempfile.TemporaryDirectory() as folder:  # away from any project's own settings
             try:
                 process = subprocess.run(
-                    command, input=requirement, env=environ, cwd=folder, capture_output=True, text=True, timeout=SECONDS
+                    command,
+                    input=requirement,
+                    env=environ,
+                    cwd=folder,
+                    capture_output=True,
+                    text=True,
+                    timeout=RESOLUTION_SECONDS,
                 )
             except subprocess.TimeoutExpired:
                 raise RdmaImagesError(
-                    f"{requirement}: the package index did not answer in {SECONDS} s\ntry again"
+                    f"{requirement}: the package index did not answer in {RESOLUTION_SECONDS} s\ntry again"
                 ) from None
         if process.returncode == 0:
             return process.stdout

@@ -28,7 +28,7 @@ FILE = "nccl.yaml"
 INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
 LIBRARY = "libnccl.so.2"
 CHUNK = 1 << 20  # bytes read at a time; the strings are in the first 4 MB of today's libraries
-TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
+WHEEL_TIMEOUT_SECONDS = (10.0, 60.0)  # seconds to connect, seconds without a byte
 # The symbols that NCCL looks up in a plugin, by the name of the interface in facts/nccl.yaml.
 SYMBOL = re.compile(rb"nccl(NetPlugin|TunerPlugin|Profiler|GinPlugin|RmaPlugin|EnvPlugin)_v(\d+)\b")
 MAX_SYMBOL_BYTES = 64  # bytes; longer than any such symbol, so that none is cut between two chunks
@@ -99,7 +99,7 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._address, self._mirrors, self._position = address, mirrors, 0
         self.bytes_fetched = 0  # bytes so far
-        with web.request("HEAD", address, mirrors, TIMEOUT) as response:
+        with web.request("HEAD", address, mirrors, WHEEL_TIMEOUT_SECONDS) as response:
             self._size = int(response.headers["Content-Length"])
 
     def readable(self) -> bool:
@@ -126,7 +126,7 @@ class RemoteFile(io.RawIOBase):
         if stop <= self._position:
             return 0
         headers = {"Range": f"bytes={self._position}-{stop - 1}"}
-        with web.request("GET", self._address, self._mirrors, TIMEOUT, headers) as response:
+        with web.request("GET", self._address, self._mirrors, WHEEL_TIMEOUT_SECONDS, headers) as response:
             if response.status_code != requests.codes.partial_content:
                 raise RdmaImagesError(
                     f"{self._address}: the server does not support range requests\nset an index that does"

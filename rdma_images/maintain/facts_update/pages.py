@@ -15,7 +15,7 @@ from rdma_images.facts import Facts
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 
-TIMEOUT = (3.0, 10.0)  # seconds to connect, seconds without a byte
+PAGE_TIMEOUT_SECONDS = (3.0, 10.0)  # seconds to connect, seconds without a byte
 _CELL = re.compile(r"<tr[^>]*>\s*<td[^>]*>(?:\s|<[^>]+>)*(\d+\.\d+\.\d+)\b")
 
 
@@ -75,7 +75,7 @@ def news(facts: Facts, mirrors: Mirrors) -> list[ReleaseNews]:
 
 def _news(page: ReleasePage, facts: Facts, mirrors: Mirrors) -> ReleaseNews:
     try:
-        with web.request("GET", page.address, mirrors, TIMEOUT) as response:
+        with web.request("GET", page.address, mirrors, PAGE_TIMEOUT_SECONDS) as response:
             listed = page.releases(response.text)
     except (requests.RequestException, web.StatusError, ValueError) as error:
         return ReleaseNews(page.component, page.address, (), f"not read: {web.describe_error(error, mirrors)}")

@@ -8,7 +8,7 @@ from rdma_images.core import http
 from rdma_images.core.errors import first_line
 from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.registry import registry_errors
-from rdma_images.registry.connection import TIMEOUT, parse_document
+from rdma_images.registry.connection import REGISTRY_TIMEOUT_SECONDS, parse_document
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAzure, is_loopback
 
@@ -39,7 +39,9 @@ class AcrAzureKind:
         form = {"grant_type": "access_token", "service": self.host, "access_token": access}
         try:
             with http.session() as session:
-                response = session.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
+                response = session.post(
+                    f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=REGISTRY_TIMEOUT_SECONDS
+                )
         except requests.RequestException as error:
             raise registry_errors.transport_error(self.host, error) from None
         if response.status_code != 200:

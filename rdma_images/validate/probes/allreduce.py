@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-LIMIT = 120  # seconds for one all-reduce, start of the processes included
+ALL_REDUCE_SECONDS = 120  # seconds for one all-reduce, start of the processes included
 MAX_LOG_CHARACTERS = 400000  # characters
 PROGRAM_FOLDERS = "/opt/nccl-tests/bin:/opt/amazon/openmpi/bin:/usr/local/bin:/usr/bin"
 # One process a GPU. Integers below 2**24 are exact in a float, so the sum can be compared without a tolerance.
@@ -133,7 +133,7 @@ def perf_rows(text: str) -> list[dict[str, Any]]:
 
 def _run(commands: list[tuple[list[str], dict[str, str]]], folder: str) -> tuple[list[int | None], list[str]]:
     """Run commands together; return exit codes (None: not in time) and their output."""
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + ALL_REDUCE_SECONDS
     outs = [os.path.join(folder, str(number)) for number in range(len(commands))]
     processes = [_start(command, environment, out) for (command, environment), out in zip(commands, outs)]
     codes = [_finish(process, deadline) for process in processes]

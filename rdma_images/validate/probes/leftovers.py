@@ -58,7 +58,7 @@ SECRET_VARIABLE = re.compile(
 # A number, a switch, a path, what is filled in later, or too short to be one.
 NO_SECRET = re.compile(r"[\d.]*|true|false|none|null|/.*|.*\$.*|<.*>|.{1,5}", re.IGNORECASE)
 BY_NAME = "by its name"
-TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
+MAX_TEXT_BYTES = 64 * 1024  # bytes: keys and settings are small
 
 
 def leftover_kind(path: str) -> str | None:
@@ -78,7 +78,7 @@ def leftover_kind(path: str) -> str | None:
 
 def may_hold_secret(path: str, size: int) -> bool:
     """Return whether the file's content is worth reading for a secret."""
-    return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PATHS.fullmatch(path))
+    return 0 < size <= MAX_TEXT_BYTES and not INSTALLED.fullmatch(path) and bool(SECRET_PATHS.fullmatch(path))
 
 
 def may_be_secret(variable: str, value: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 from rdma_images.validate.probes import conditions, elf, rootfs, tools
 
 PRELOADED = "/etc/ld.so.preload"
-MAX_PRELOADED_BYTES = 1 << 16  # bytes
-LIMIT = 10  # seconds for one question to the loader
+MAX_PRELOADED_BYTES = 1 << 16
+LOADER_SECONDS = 10  # seconds for one question to the loader
 MAX_ANSWER_BYTES = 1 << 20  # bytes of its answer: torch's is some 10,000
 FIND_PROGRAM = """
 import ctypes, sys
@@ -28,7 +28,7 @@ ask(library._handle, 2, ctypes.byref(found))
 print(found.contents.name.decode())
 """
 RTLD_NOW = 2  # as NCCL opens its plugins and libibverbs, src/os/linux.cc and src/misc/ibvsymbols.cc
-LATE_ANSWER = "opening it took more than %d s" % LIMIT
+LATE_ANSWER = "opening it took more than %d s" % LOADER_SECONDS
 MAX_FAULTS = 20
 UNDEFINED = re.compile(r"(?:undefined symbol: |Error relocating )")
 MISSING = re.compile(r"cannot open shared object file|Error loading shared library")  # glibc's words, and musl's
@@ -87,7 +87,7 @@ def skipped(path: str) -> bool:
 
 def _opened(name: str) -> dict[str, Any]:
     command = [sys.executable, "-I", "-S", "-c", FIND_PROGRAM, name, str(RTLD_NOW)]
-    rc, out, err = tools.bounded(command, LIMIT, tools.MAX_OUTPUT_BYTES)
+    rc, out, err = tools.bounded(command, LOADER_SECONDS, tools.MAX_OUTPUT_BYTES)
     if rc is None:
         return {"path": "", "file": "", "error": LATE_ANSWER}
     path = out.decode("utf-8", "replace").strip()
@@ -114,7 +114,7 @@ def _refused(name: str) -> str:
         return ""
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": name}
     try:
-        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, MAX_ANSWER_BYTES, asking)
+        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LOADER_SECONDS, MAX_ANSWER_BYTES, asking)
     except OSError:
         return ""
     matches = (LIBRARY_LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
@@ -145,7 +145,7 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", **({"LD_WARN": "1", "LD_BIND_NOW": "1"} if bound else {})}
     try:
         command = [program, *(["--list"] if musl else []), path]
-        rc, out, err = tools.bounded(command, LIMIT, MAX_ANSWER_BYTES, asking)
+        rc, out, err = tools.bounded(command, LOADER_SECONDS, MAX_ANSWER_BYTES, asking)
     except OSError as error:
         return {**answer, "error": str(error)}
     if rc is None:

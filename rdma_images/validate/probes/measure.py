@@ -33,14 +33,15 @@ from rdma_images.validate.probes import (
 )
 
 MARK = "rdma-images-measured:"
-USER = "user="  # before the image's user, among the words of the command line
-ONLY = "only="  # before each folder of the tree to read alone; none for the whole tree
-ENTRY = "entry="  # before each word of its entry point and command
-WORKDIR = "workdir="  # before the folder in which these begin
-NETWORK = "network="  # before what the probe of that name is asked, as JSON
-SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
-LIMIT = 90  # seconds for one probe
-GPU_LIMIT = 400  # seconds where an all-reduce is among them
+USER_PREFIX = "user="  # before the image's user, among the words of the command line
+FOLDER_PREFIX = "only="  # before each folder of the tree to read alone; none for the whole tree
+ENTRY_PREFIX = "entry="  # before each word of its entry point and command
+WORKDIR_PREFIX = "workdir="  # before the folder in which these begin
+NETWORK_PREFIX = "network="  # before what the probe of that name is asked, as JSON
+SECONDS_PREFIX = "limit="  # before the seconds for one probe, where they are others than PROBE_SECONDS
+PREFIXES = (USER_PREFIX, FOLDER_PREFIX, ENTRY_PREFIX, WORKDIR_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
+PROBE_SECONDS = 90  # seconds for one probe
+GPU_PROBE_SECONDS = 400  # seconds where an all-reduce is among them
 
 
 def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str] = ()) -> dict[str, Any]:
@@ -98,7 +99,7 @@ PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
 
 def measure(
     names: list[str],
-    limit: float = LIMIT,
+    limit: float = PROBE_SECONDS,
     volumes: Iterable[str] = (),
     user: str = "",
     entry: Sequence[str] = (),
@@ -193,14 +194,14 @@ def main() -> None:
     with "only=" the folders of the tree to read alone, one with "limit=" has the seconds for one probe, and one with
     "network=" what the probe network is asked.
     """
-    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, WORKDIR, ONLY, SECONDS, NETWORK))]
+    names = [word for word in sys.argv[1:] if not word.startswith(("/", *PREFIXES))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
-    user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
-    entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
-    workdir = next((word[len(WORKDIR) :] for word in sys.argv[1:] if word.startswith(WORKDIR)), "")
-    only = [word[len(ONLY) :] for word in sys.argv[1:] if word.startswith(ONLY)]
-    limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
-    requests = [json.loads(word[len(NETWORK) :]) for word in sys.argv[1:] if word.startswith(NETWORK)]
-    limit = GPU_LIMIT if "gpus" in names else (*limits, LIMIT)[0]
+    user = next((word[len(USER_PREFIX) :] for word in sys.argv[1:] if word.startswith(USER_PREFIX)), "")
+    entry = [word[len(ENTRY_PREFIX) :] for word in sys.argv[1:] if word.startswith(ENTRY_PREFIX)]
+    workdir = next((word[len(WORKDIR_PREFIX) :] for word in sys.argv[1:] if word.startswith(WORKDIR_PREFIX)), "")
+    only = [word[len(FOLDER_PREFIX) :] for word in sys.argv[1:] if word.startswith(FOLDER_PREFIX)]
+    limits = [float(word[len(SECONDS_PREFIX) :]) for word in sys.argv[1:] if word.startswith(SECONDS_PREFIX)]
+    requests = [json.loads(word[len(NETWORK_PREFIX) :]) for word in sys.argv[1:] if word.startswith(NETWORK_PREFIX)]
+    limit = GPU_PROBE_SECONDS if "gpus" in names else (*limits, PROBE_SECONDS)[0]
     answers = measure(names, limit, volumes, user, entry, (*requests, None)[0], only, workdir)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 from rdma_images.validate.probes import loader, plugin_host, tools
 
-LIMIT = 20  # seconds for one of them: a plugin starts in less than one
+START_SECONDS = 20  # seconds for one of them: a plugin starts in less than one
 MAX_EVENT_BYTES = 200000  # bytes of events
 MAX_COMPLAINTS = 20  # lines on the standard error
 GPU = "/dev/nvidiactl"
@@ -77,7 +77,7 @@ def run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, 
     """Run plugin_host on a request, and return the sum of its events."""
     source = getattr(plugin_host, "SOURCE", None) or _text(plugin_host.__file__)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
-    rc, out, err = tools.bounded(command, LIMIT, MAX_EVENT_BYTES, environment)
+    rc, out, err = tools.bounded(command, START_SECONDS, MAX_EVENT_BYTES, environment)
     return folded(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
 
 
@@ -106,7 +106,7 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
     if rc != 0:
         answer["last"] = last
         ending = tools.signal_name(-rc) if rc is not None and rc < 0 else "exit code %s" % rc
-        answer["ended"] = "took more than %d s" % LIMIT if rc is None else ending
+        answer["ended"] = "took more than %d s" % START_SECONDS if rc is None else ending
     answer["complaints"] = [line[:500] for line in err.splitlines() if line.strip()][-MAX_COMPLAINTS:]
     return answer
 

@@ -18,7 +18,6 @@ NCCL_FILES = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_C
 PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
 LIBFABRIC_FILES = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
 SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
-# The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
 # Open MPI's parameters: its prefix's etc, and ~/.openmpi; a parameter there is the variable OMPI_MCA_<name>.
 MPI_PREFIXES = (
     "/etc",
@@ -29,6 +28,7 @@ MPI_PREFIXES = (
     "/usr/local/etc",
 )
 MPI_FILES = tuple("%s/openmpi-mca-params.conf" % prefix for prefix in MPI_PREFIXES)
+# The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
 HOME_FILES = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc", ".deepspeed_env")
 PROFILES, LIMITS = "/etc/profile.d", "/etc/security/limits.d"
 ACTIVATED = "etc/conda/activate.d"  # of an environment of conda: what its activation reads
@@ -77,7 +77,7 @@ SET_IN_PYTHON = re.compile(
 MAX_FILE_BYTES = 1 << 20  # bytes of a file
 LOADER_FILE, LOADER_FOLDER = "/etc/ld.so.conf", "/etc/ld.so.conf.d"  # ldconfig(8); the first includes the second
 ELF_MAGIC = "\x7fELF"
-MAX_SETTINGS = 200  # settings
+MAX_SETTINGS = 200
 MAX_SCRIPTS = 300
 MAX_VALUE_LENGTH = 300  # characters of a value
 

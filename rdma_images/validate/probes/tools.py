@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import IO, Any, cast
 
-LIMIT = 15  # seconds
+TOOL_SECONDS = 15
 MAX_OUTPUT_BYTES = 20000  # bytes of output, and of errors
 PROGRAM_FOLDERS = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 COMMANDS = {
@@ -79,7 +79,7 @@ def run(command: list[str], environment: dict[str, str] | None = None) -> dict[s
         return answer
     start = time.monotonic()
     try:
-        rc, out, err = bounded([path, *command[1:]], LIMIT, MAX_OUTPUT_BYTES, environment)
+        rc, out, err = bounded([path, *command[1:]], TOOL_SECONDS, MAX_OUTPUT_BYTES, environment)
     except OSError as error:
         answer["err"] = str(error)
         return answer

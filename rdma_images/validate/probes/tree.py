@@ -84,7 +84,7 @@ def summary(
             total += entry.size
             category = counted_folder(entry.path)
             sizes[category] = sizes.get(category, 0) + entry.size
-            note_leftover(entry, leftovers_by_kind, lambda path: files.start(path, leftovers.TEXT_LIMIT))
+            note_leftover(entry, leftovers_by_kind, lambda path: files.start(path, leftovers.MAX_TEXT_BYTES))
     user = find_user()
     for path, facts in libraries.items():
         facts["closed"] = access.blocking_path(path, user, owned) if user else ""

@@ -96,7 +96,7 @@ STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 
 def test_a_job_ends_after_a_line_after_which_none_goes_on(
     tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
 ) -> None:
-    monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE", 0.1)
+    monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE_SECONDS", 0.1)
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if wait else 'sleep 600'}")
     lines: list[str] = []
     run = job_run.run_job(

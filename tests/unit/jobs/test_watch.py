@@ -45,7 +45,7 @@ def test_the_verdict_is_said_while_the_job_runs(tmp_path: Path) -> None:
 
 
 def test_a_command_is_ended_after_a_line_after_which_no_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GRACE", 0.2)
+    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
     answer, _ = watch.watch_command(["sh", "-c", f"echo '{STOPPED}'; exec sleep 600"], 60, lambda _: None)
     assert answer.exit_code == 1
     assert "did not answer over RDMA" in answer.sentence
@@ -65,14 +65,14 @@ def test_a_command_that_failed_is_said_to_have_failed() -> None:
 
 
 def test_a_command_is_ended_after_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GRACE", 0.2)
+    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
     line = "ImportError: /lib/libfabric.so.1: version `FABRIC_1.7' not found (required by /opt/x/libnccl-net.so)"
     answer, _ = watch.watch_command(["sh", "-c", 'echo "$1"; exec sleep 600', "sh", line], 20, lambda _: None)
     assert answer.network == "refused"
 
 
 def test_a_rank_that_may_start_again_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GRACE", 0.2)
+    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
     words = ["sh", "-c", "echo 'Signal 11 (SIGSEGV) received by PID 7'; sleep 1; echo again"]
     passed_on: list[bytes] = []
     monkeypatch.setattr(watch, "_pass_on", passed_on.append)
@@ -104,7 +104,7 @@ def growing(path: Path, lines: list[str]) -> Iterator[None]:
 def test_a_file_that_grows_is_followed_to_the_line_that_stops_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "GRACE", 0.2)
+    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
     with growing(tmp_path / "log", ["node:1:1 [0] NCCL INFO NCCL ver", "sion 2.28.9+cuda13.0\n", f"{STOPPED}\n"]):
         answer = watch.watch_log(tmp_path / "log", 60, lambda _: None)
     assert (answer.nccl, answer.exit_code) == ("2.28.9", 1)

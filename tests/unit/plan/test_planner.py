@@ -83,8 +83,6 @@ def test_plugin_of_another_version_is_built_from_source() -> None:
     plugin = image.details(PluginDetails)
     assert plugin
     assert plugin.from_ == "source"
-    plugin = image.details(PluginDetails)
-    assert plugin
     assert plugin.words()["configure"] == "--enable-platform-aws --disable-tests"
 
 

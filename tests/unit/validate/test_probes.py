@@ -309,7 +309,7 @@ def test_variables_of_secrets(variable: str, value: str, secret: bool, named: bo
 )
 def test_a_text_made_to_be_slow_is_read_in_no_time(piece: bytes) -> None:
     with processor_limit(20):
-        leftovers.secret_in(piece * (leftovers.TEXT_LIMIT // len(piece)))
+        leftovers.secret_in(piece * (leftovers.MAX_TEXT_BYTES // len(piece)))
 
 
 def test_a_tree_in_short(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_environments_elsewhere_are_not_read_for_one(tmp_path: Path) -> None:
 def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, "fi_info", "sleep 60 & sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "LIMIT", 0.2)
+    monkeypatch.setattr(tools, "TOOL_SECONDS", 0.2)
     assert tools.run(["fi_info"])["timed_out"]
 
 

@@ -159,7 +159,7 @@ def launches(text: commands.ShellText, folder: Path | None = None) -> tuple[Laun
         elif script := _script_beside(command.words, folder):
             script_starts = _heredoc_launches(command.words, script, command, context)
             starts += (_at_line(launch, script.line) for launch in script_starts)
-        if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
+        if command.words[0].text in EXPORTS and command.is_certain:
             exported |= _settings(command.words[1:])
         starts += _launches_in(command.words, command, replace(context, exported=exported.copy()))
     return tuple(starts)
