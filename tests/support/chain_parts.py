@@ -1,6 +1,9 @@
 """The recorded image as if it had a real plugin, and what its chain says."""
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from rdma_images.chain import compute
 from rdma_images.inspection.chain import Chain
@@ -11,6 +14,15 @@ from tests.support.case_parts import recorded
 PLUGIN, LIBFABRIC = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", "/opt/amazon/efa/lib/libfabric.so.1.27.0"
 EFA = "/usr/lib/x86_64-linux-gnu/libefa.so.1.3.56.1"
 NONE: Mapping[str, str] = {}
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def changed(model: Model, changes: Mapping[str, object]) -> Model:
+    """Return a copy of `model` with other values at dotted paths, as "measured.network"."""
+    for path, value in changes.items():
+        name, _, rest = path.partition(".")
+        model = model.model_copy(update={name: changed(getattr(model, name), {rest: value}) if rest else value})
+    return model
 
 
 def log(*lines: str) -> list[LogLine]:

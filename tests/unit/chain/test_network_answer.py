@@ -9,7 +9,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import AssignedVariable, LibraryFile, PluginFile, Settings, StartedLibrary
 from tests.support.case_parts import recorded
-from tests.support.chain_parts import LIBFABRIC, NONE, PLUGIN, answer, image, plugin
+from tests.support.chain_parts import LIBFABRIC, NONE, PLUGIN, answer, changed, image, plugin
 
 # What aws-ofi-nccl 1.21.1 said in a sealed container: built with and without --enable-cudart-dynamic, and with a value
 # that it refuses.
@@ -44,7 +44,7 @@ def with_start_script(inspection: Inspection, value: str) -> Inspection:
     file = "/opt/nvidia/entrypoint.d/60-network.sh"
     line = AssignedVariable(file=file, line=2, name="NCCL_NET_PLUGIN", value=value, reader="launcher")
     settings = Settings(assigned=[line], absent=[], pythons=[], without_path={})
-    return inspection.model_copy(update={"measured": inspection.measured.model_copy(update={"settings": settings})})
+    return changed(inspection, {"measured.settings": settings})
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,7 @@ def test_a_verbs_provider_that_does_not_open_breaks_the_chain() -> None:
     case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""})
     assert case.measured.network
     path = next(iter(case.measured.network.verbs.opened))
-    verbs = case.measured.network.verbs.model_copy(update={"opened": {path: "version `IBVERBS_PRIVATE_34' not found"}})
-    network = case.measured.network.model_copy(update={"verbs": verbs})
-    case = case.model_copy(update={"measured": case.measured.model_copy(update={"network": network})})
+    case = changed(case, {"measured.network.verbs.opened": {path: "version `IBVERBS_PRIVATE_34' not found"}})
     assert "IBVERBS_PRIVATE_34' not found" in answer(case).answer
 
 
@@ -135,8 +133,8 @@ def test_a_verbs_provider_that_does_not_open_breaks_the_chain() -> None:
 def test_a_rehearsal_answers_to_the_names_of_the_plugin(name: str, outcome: str) -> None:
     """The plugin takes the name of NCCL_NET as it is loaded, where it is one of its names; a stand-in has one name."""
     rehearsed = image(plugin(*NO_DEVICE), {"NCCL_NET": name})
-    subject = rehearsed.subject.model_copy(update={"labels": recorded().subject.labels})
-    assert answer(rehearsed.model_copy(update={"subject": subject})).outcome == outcome
+    rehearsed = changed(rehearsed, {"subject.labels": recorded().subject.labels})
+    assert answer(rehearsed).outcome == outcome
 
 
 def test_a_rehearsal_cannot_be_judged() -> None:
@@ -206,12 +204,8 @@ def with_mlx5(inspection: Inspection) -> Inspection:
     assert tree
     assert network
     libraries = {**tree.files.libraries, MLX5: LibraryFile(size=90000)}
-    verbs = network.verbs.model_copy(update={"opened": {**network.verbs.opened, MLX5: ""}})
-    update = {
-        "tree": tree.model_copy(update={"files": tree.files.model_copy(update={"libraries": libraries})}),
-        "network": network.model_copy(update={"verbs": verbs}),
-    }
-    return inspection.model_copy(update={"measured": inspection.measured.model_copy(update=update)})
+    opened = {**network.verbs.opened, MLX5: ""}
+    return changed(inspection, {"measured.tree.files.libraries": libraries, "measured.network.verbs.opened": opened})
 
 
 def test_a_plugin_that_starts_over_tcp_comes_before_nccls_own_network() -> None:
@@ -230,25 +224,21 @@ def test_an_image_without_any_network_says_what_it_lacks() -> None:
     tree = case.measured.tree
     assert tree
     library_files = {p: file for p, file in tree.files.libraries.items() if "-rdmav" not in p}
-    tree = tree.model_copy(
-        update={
-            "files": tree.files.model_copy(update={"libraries": library_files}),
-            "libraries": tree.libraries.model_copy(update={"plugins": {}}),
-        }
+    case = changed(
+        case,
+        {
+            "measured.tree.files.libraries": library_files,
+            "measured.tree.libraries.plugins": {},
+            "expected.fabric": None,
+        },
     )
-    measured = case.measured.model_copy(update={"tree": tree})
-    expected = case.expected.model_copy(update={"fabric": None})
-    case = case.model_copy(update={"measured": measured, "expected": expected})
     chain = answer(case, "", "")
     assert "has no driver for InfiniBand, RoCE or eRDMA, and no plugin for EFA" in chain.answer
-    unread = case.measured.model_copy(update={"tree": None})
-    assert answer(case.model_copy(update={"measured": unread}), "", "").outcome != "fabric"
+    assert answer(changed(case, {"measured.tree": None}), "", "").outcome != "fabric"
 
 
 def test_what_was_not_run_is_read() -> None:
-    case = image(plugin())
-    case = case.model_copy(update={"measured": case.measured.model_copy(update={"network": None})})
-    chain = answer(case)
+    chain = answer(changed(image(plugin()), {"measured.network": None}))
     assert chain.outcome == "fabric"
     assert {link.how for link in chain.links if link.name in ("plugin", "libfabric", "libefa")} == {"read"}
     assert chain.answer.endswith("(read, not run)")
@@ -263,9 +253,15 @@ def without_nccl(plugin_file: str) -> Inspection:
     net = tree.libraries.resolved["libnccl-net.so"].model_copy(update={"file": plugin_file, "error": ""})
     nothing = tree.libraries.resolved["libnccl.so.2"].model_copy(update={"file": ""})
     resolved = {**tree.libraries.resolved, "libnccl-net.so": net, "libnccl.so.2": nothing}
-    libraries = tree.libraries.model_copy(update={"nccl": {}, "resolved": resolved})
-    update = {"network": None, "torch": None, "tree": tree.model_copy(update={"libraries": libraries})}
-    return case.model_copy(update={"measured": case.measured.model_copy(update=update)})
+    return changed(
+        case,
+        {
+            "measured.tree.libraries.nccl": {},
+            "measured.tree.libraries.resolved": resolved,
+            "measured.network": None,
+            "measured.torch": None,
+        },
+    )
 
 
 def test_an_image_whose_nccl_comes_as_the_job_starts_is_read_as_far_as_it_goes() -> None:
@@ -294,10 +290,7 @@ def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
     case = image(plugin(path="", error=error), {"NCCL_NET": "", "NCCL_NET_PLUGIN": "aws-ofi"})
     sentence = "NCCL_NET_PLUGIN=aws-ofi asks for libnccl-net.so, which is not there; there is"
     assert sentence in answer(case).answer
-    assert case.measured.tree
-    libraries = case.measured.tree.libraries.model_copy(update={"plugins": {}})
-    tree = case.measured.tree.model_copy(update={"libraries": libraries})
-    case = case.model_copy(update={"measured": case.measured.model_copy(update={"tree": tree})})
+    case = changed(case, {"measured.tree.libraries.plugins": {}})
     assert answer(case).answer.endswith("and the image has no network plugin, as aws-ofi-nccl is for EFA")
 
 
@@ -322,12 +315,16 @@ def test_a_plugin_that_opens_what_is_not_there_is_named_where_no_fabric_is_asked
     nothing = tree.libraries.resolved["libnccl.so.2"].model_copy(update={"path": "", "file": ""})
     about = PluginFile(version="1.17.3", exports={"ncclNetPlugin_v": [9]}, opens=["libcudart.so"])
     resolved = {**tree.libraries.resolved, "libcudart.so": nothing}
-    libraries = tree.libraries.model_copy(update={"plugins": {PLUGIN: about}, "resolved": resolved})
     runtime = {"/usr/local/cuda/lib64/libcudart.so.12": LibraryFile(size=700000)}
-    files = tree.files.model_copy(update={"libraries": {**tree.files.libraries, **runtime}})
-    expected = case.expected.model_copy(update={"fabric": None})
-    update = {"tree": tree.model_copy(update={"libraries": libraries, "files": files})}
-    case = case.model_copy(update={"measured": case.measured.model_copy(update=update), "expected": expected})
+    case = changed(
+        case,
+        {
+            "measured.tree.libraries.plugins": {PLUGIN: about},
+            "measured.tree.libraries.resolved": resolved,
+            "measured.tree.files.libraries": {**tree.files.libraries, **runtime},
+            "expected.fabric": None,
+        },
+    )
     chain = answer(case, "", "")
     assert chain.outcome == "tcp"
     assert chain.answer.endswith(
@@ -337,7 +334,6 @@ def test_a_plugin_that_opens_what_is_not_there_is_named_where_no_fabric_is_asked
 
 def test_an_image_that_shows_no_fabric_is_asked_for_one() -> None:
     case = image(plugin(*NO_DEVICE), {"NCCL_NET": "AWS Libfabric"})
-    expected = case.expected.model_copy(update={"fabric": None})
-    chain = answer(case.model_copy(update={"expected": expected}), "", "")
+    chain = answer(changed(case, {"expected.fabric": None}), "", "")
     assert chain.outcome == "unknown"
     assert chain.answer.endswith("the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")
