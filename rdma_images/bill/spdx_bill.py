@@ -53,6 +53,7 @@ def spdx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
 
 
 def _package(part: BillPart, ids: dict[str, str]) -> dict[str, Any]:
+    """Return a part of the bill as an SPDX package; `ids` has the SPDX ids by the part's reference."""
     body: dict[str, Any] = {
         "SPDXID": ids[part.ref],
         "name": part.name,

@@ -143,6 +143,7 @@ def digests_of_commit(commit: str, progress: Progress = silent) -> dict[str, str
 
 
 def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
+    """Return the digests of the images in a checkout of `commit`, by id; empty where they are not known."""
     command = [*paths.PYTHON, "-m", "rdma_images.ci.select"]
     try:
         process = subprocess.run(

@@ -204,6 +204,7 @@ class Launchers(FactsFile):
                 yield form_steps, f"no regular expression: {error}"
 
     def _forms(self) -> Iterator[tuple[YamlPath, str]]:
+        """Yield (path, regular expression) for each form that values must have."""
         tables: list[tuple[YamlPath, dict[str, Parameter]]] = [(("parameters",), self.parameters)]
         for name, variable in self.variables.items():
             if variable.instances is not None:

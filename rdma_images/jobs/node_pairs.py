@@ -232,6 +232,7 @@ def read_pairs(path: Path, nodes: Sequence[str]) -> dict[Pair, float]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield (first node, second node, GB/s) for each line of a file; 0.0 for a number out of range."""
     for n, line in enumerate(files.read_text(path).splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
@@ -244,6 +245,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _folder(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield (first node, second node, GB/s) for each log of a folder that is named after two nodes."""
     for entry in files.list_folder(path):
         name = next((entry.name.removesuffix(ending) for ending in ENDINGS if entry.name.endswith(ending)), entry.name)
         first, separator, second = name.partition(SEPARATOR)

@@ -311,6 +311,12 @@ class FailureReader:
         return any(self._fits(rule, nccl) for rule in self._endings.values())
 
     def _judge(self, nccl: str | None, ranks: int) -> JobFailure | None:
+        """Return what ended the job, by the event of the strongest evidence that still counts; None for nothing.
+
+        Args:
+            nccl: The version of NCCL that the log names; None where it names none.
+            ranks: How many ranks the job has.
+        """
         events = dict(self._events)
         if self._root.event and Evidence.EFFECT in events:
             events[Evidence.EFFECT] = self._root.event
@@ -337,6 +343,14 @@ class FailureReader:
         return (not rule.requires_line or self._has_pattern[rule.requires_line]) and (not nccl or rule.holds(nccl))
 
     def _job_failure(self, event: FailureEvent, matches: Sequence[Match], has_ended: bool, ranks: int) -> JobFailure:
+        """Return an event as the failure of the job: its line, cause, layer, rank and node.
+
+        Args:
+            event: The line, with its context.
+            matches: The rules that its line matches, the deciding one last.
+            has_ended: Whether the log shows that the job ended.
+            ranks: How many ranks the job has.
+        """
         rule, why = matches[-1] if matches else (None, "")
         text = f"{event.line.text} {event.context}"
         rank, node = first_match(RANK_PATTERNS, text), first_match(NODE_PATTERNS, text)

@@ -204,6 +204,7 @@ def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator
 
 
 def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[YamlPath, str]]:
+    """Yield (path, sentence) for each problem of a file that a target adds."""
     if entry.path.startswith("/") or ".." in entry.path.split("/"):
         yield ("path",), f"{entry.path!r} is outside of the folder: copy it here, or mount it when the image runs"
     if entry.owner is not None and not OWNER.fullmatch(entry.owner):

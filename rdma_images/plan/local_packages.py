@@ -107,6 +107,7 @@ def _refuse_login(url: str) -> None:
 
 
 def _commit(match: re.Match[str]) -> tuple[str, str]:
+    """Return the name and the address of a package at a commit of a repository."""
     url = match["url"]
     if urlsplit(url).scheme not in ("git+https", "git+http", "git+ssh"):
         raise _ProblemError(f"{url!r} is no address of a repository\nwrite name @ git+https://HOST/REPOSITORY@COMMIT")
@@ -121,6 +122,7 @@ def _commit(match: re.Match[str]) -> tuple[str, str]:
 
 
 def _local(match: re.Match[str], folder: Path) -> tuple[str, str]:
+    """Return the name of a package in a file or folder, and its path with the digest that decides a lock."""
     url = match["url"]
     if re.match(r"[a-z+]+:|~|/", url):
         fix = "copy it into the folder of matrix.yaml, and write ./PATH"
@@ -137,6 +139,7 @@ def _local(match: re.Match[str], folder: Path) -> tuple[str, str]:
 
 
 def _wheel(path: Path) -> tuple[str, str]:
+    """Return the name of a wheel's package, and the digest of the file as "sha256=…"."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # here, because most targets have none
 
     try:
@@ -150,6 +153,7 @@ def _wheel(path: Path) -> tuple[str, str]:
 
 
 def _project(path: Path, name: str | None) -> tuple[str, str]:
+    """Return the name of a folder's package, and the digest of the files with its metadata as "metadata=…"."""
     deciding = sorted({file for pattern in METADATA for file in path.glob(pattern) if file.is_file()})
     if not any(file.suffix != ".txt" for file in deciding):
         raise _ProblemError(

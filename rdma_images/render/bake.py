@@ -188,6 +188,7 @@ def _helpers(bake: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _image(target: ImageTarget) -> dict[str, Any]:
+    """Return an image as a target of bake."""
     return {
         "context": paths.display_path(target.dockerfile.parent),
         "dockerfile": target.dockerfile.name,
@@ -201,6 +202,7 @@ def _image(target: ImageTarget) -> dict[str, Any]:
 
 
 def _helper(helper: HelperTarget) -> dict[str, Any]:
+    """Return a helper, whose files go into images, as a target of bake."""
     # Its files go into images; it is no image itself, and leaves none in the engine.
     target: dict[str, Any] = {
         "context": paths.display_path(helper.folder),

@@ -48,6 +48,7 @@ def decide(scan: Scan, policy: Policy, today: date) -> tuple[Decision, ...]:
 
 
 def _judge(vulnerability: Vulnerability, policy: Policy, today: date) -> tuple[Outcome, str]:
+    """Return the outcome for a vulnerability on the day `today`, and its reason; the reason may be ""."""
     for statement in policy.not_affected:
         if statement.covers(vulnerability):
             return "not affected", f"{statement.justification}: {statement.reason} ({statement.owner})"

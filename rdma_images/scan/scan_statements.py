@@ -65,6 +65,7 @@ def openvex(name: str, digest: str, scan: Scan, decisions: Sequence[Decision]) -
 
 
 def _statement(name: str, digest: str, decision: Decision) -> dict[str, Any]:
+    """Return a decision as a statement of OpenVEX about the image `name` with `digest`."""
     vulnerability = decision.vulnerability
     product = PackageURL("oci", None, name, digest).to_string()
     body: dict[str, Any] = {

@@ -142,6 +142,7 @@ def _small_mtu(node: NodeResult, expectations: Expectations) -> Iterator[tuple[s
 
 
 def _few_adapters(adapters: SourcedValue, expectations: Expectations) -> tuple[str, str, str]:
+    """Return the problem of a node on which NCCL uses too few adapters, its fix, and the log's line."""
     fix = {
         "efa": "ask for vpc.amazonaws.com/efa: {n} in every pod; kubectl describe node says what the node has",
         "erdma": "let the eRDMA controller give all devices (allocateAllDevices: true), and name all in NCCL_IB_HCA",

@@ -36,6 +36,7 @@ def command(image: Image) -> str:
 
 
 def _plain(image: Image, facts: Facts) -> dict[str, Any]:
+    """Return what an image asks for, for `--json`."""
     return {
         "image": image.id,
         "components": {component.name: component.version for component in image.components.values()},

@@ -120,6 +120,7 @@ class EcrKind:
         return (f"{' and '.join(missing_patterns)} may move",)
 
     def _settings(self, name: str, moving: tuple[str, ...]) -> dict[str, Any]:
+        """Return the settings of a new repository, in which the tags that match `moving` may move."""
         settings: dict[str, Any] = {
             "registryId": self._registry.account,
             "repositoryName": name,

@@ -245,6 +245,7 @@ class _Lexer:
             self.position = stop
 
     def _finish_command(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
+        """Yield the words that were collected as a command, and whether it certainly runs; nothing without words."""
         words, self.words, self.in_test = self.words, [], False
         while words and words[0].text in COMMAND_PREFIXES and not words[0].quote:
             words = words[1:]
