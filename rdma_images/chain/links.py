@@ -1,10 +1,9 @@
-"""The links that lead NCCL to EFA: its plugin, libfabric, the provider efa, and what that one asks of rdma-core."""
+"""The links that chains of several fabrics have, and what they read of plugins and providers."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
-from rdma_images.chain.requirements import node_links, plugin_requirements
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
@@ -22,72 +21,22 @@ from rdma_images.inspection.inspection import (
     nccl_in_use,
     second_nccl,
 )
-from rdma_images.inspection.measurements import Libraries, PluginFile, ResolvedLibrary, StartedLibrary
+from rdma_images.inspection.measurements import Libraries, ResolvedLibrary, StartedLibrary
 
 PATH_LINKS = {
     "efa": ("plugin", "libfabric", "provider", "libefa"),
     "erdma": ("network", "libibverbs", "verbs provider"),
     "ib": ("network", "libibverbs", "verbs provider"),
 }
-NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
+NET = "ncclNetPlugin_v"
 NETWORK_VARIABLE = re.compile(
     r"NCCL_(?:NET|NET_PLUGIN|PLUGIN_P2P|(?:IB|IBEXT|UCX|UCX_RMA)_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+"
 )
-RDMA_CORE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
-# What aws-ofi-nccl says where libfabric has no device for it: src/nccl_ofi_net.c(pp), nccl_ofi_rdma.c(pp) and
-# nccl_ofi_sendrecv.c(pp), 1.7.0 to 1.21.1.
-NO_DEVICE = re.compile(
-    r"No eligible providers|Unable to find a protocol that worked|Failed to initialize (?:rdma|sendrecv) protocol"
-    r"|failed to find any (?:provider|devices?)",
-    re.IGNORECASE,
-)
-# The same of CUDA without a driver; that libcudart.so itself is not there is a fault of the image.
-NO_DRIVER = re.compile(r"Failed to (?:resolve CUDA function|query CUDA)|CUDA driver|cuda\w*|libcuda\.so", re.IGNORECASE)
-NO_RUNTIME = "Failed to find CUDA Runtime library"
-DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
-GENERIC_WARNING = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
 NO_SUCH_FILE = "cannot open shared object file: No such file or directory"  # dlerror(3)
-OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
-WARNING_LEVEL = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
 PROVIDER_VARIABLE = "FI_PROVIDER"
 TCP_PROVIDERS = ("tcp", "sockets", "net")  # of libfabric, each by its name in FI_PROVIDER
 EFA_PLUGINS = (OFI_PLUGIN, "uccl-efa")
-
-
-def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
-    """Yield the links of EFA, in NCCL's order."""
-    yield nccl_link(inspection)
-    yield settings_link(inspection, "efa")
-    yield instance_link(instance)
-    if not inspection.measured.tree:
-        yield Link(name="plugin", unknown="the files of the image were not read")
-        return
-    run, libraries = started_plugin(inspection), inspection.measured.tree.libraries
-    yield plugin_link(inspection, run, libraries)
-    yield _libfabric_link(inspection, run, libraries)
-    yield from _provider_links(inspection, libraries)
-    yield verbs_provider_link(inspection, "efa")
-    yield plugin_requirements(inspection, libraries, plugin_in_use(inspection), instance)
-    yield from node_links("efa")
-
-
-def unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
-    """Yield the links of an image that shows no fabric: what of one it has may be broken."""
-    yield nccl_link(inspection)
-    tree = inspection.measured.tree
-    if not tree:
-        yield Link(name="fabric", unknown="the files of the image were not read")
-        return
-    verbs = tree.libraries.resolved[VERBS].file
-    lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
-    plugin = tree.libraries.plugins.get(file := plugin_in_use(inspection))
-    fault = _missing_dependency(inspection, file, plugin, tree.libraries) if plugin else ""
-    if fault or not (opened_providers(tree.files, tree.libraries) or tree.libraries.plugins):
-        fault = fault or f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
-        yield Link(name="fabric", fault=fault)
-        return
-    yield Link(name="fabric", unknown="the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")
 
 
 def plugin_in_use(inspection: Inspection) -> str:
@@ -207,42 +156,6 @@ def started_plugin(inspection: Inspection) -> StartedLibrary | None:
     )
 
 
-def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
-    """Return the plugin's link: its file, its interfaces, and the result of starting it."""
-    if run is None:
-        return _read_plugin(inspection, libraries)
-    tried = inspection.measured.network.plugins if inspection.measured.network else []
-    words = [line.text for line in run.log] + run.complaints
-    if not run.path:
-        if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
-            absent = _absence(inspection)
-            unknown = f"{run.name} is linked with the GPU driver's library, {absent} ({run.error})"
-            return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
-        if script := entry_point_choice(inspection):
-            return Link(
-                name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
-            )
-        return Link(name="plugin", how="executed", fault=_opening_failure(inspection, tried), words=words)
-    net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
-    library = libraries.plugins.get(run.path)
-    version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
-    version = version or (library.version if library else "")
-    interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
-    value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
-    fault, unknown = _judge_start(inspection, run, libraries, net)
-    note = "" if fault or unknown or run.result == 0 else _start_progress(inspection, run)
-    return Link(
-        name="plugin",
-        value=value,
-        how="executed",
-        fault=fault,
-        unknown=unknown,
-        note=note,
-        words=words,
-        leads_to="end" if fault and run.ended else "",
-    )
-
-
 def network_names(inspection: Inspection, run: StartedLibrary) -> list[str]:
     """Return the names in NCCL_NET to which a plugin that was run answers.
 
@@ -271,221 +184,6 @@ def entry_point_choice(inspection: Inspection) -> str:
     return ""
 
 
-def _opening_failure(inspection: Inspection, tried: Sequence[StartedLibrary]) -> str:
-    """Return why none of the names that NCCL tries opened."""
-    errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
-    reasons = [_opening_error(inspection, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
-    if reasons:
-        return f"no network plugin can be opened: {'; '.join(reasons)}"
-    return _absent_plugin(inspection, list(errors))
-
-
-def _opening_error(inspection: Inspection, name: str, error: str) -> str:
-    """Return why the loader refuses the library that it finds for a name."""
-    library = error.removesuffix(f": {NO_SUCH_FILE}")
-    return (
-        _refusal_sentence(name, error)
-        if library == error
-        else f"{name} finds no {describe_missing_libraries(inspection, [library])}"
-    )
-
-
-def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
-    """Return that no file has the names that NCCL tries, and which plugin exists."""
-    value = nccl_environment(inspection).get(PLUGIN_VARIABLE, "")
-    problem = f"NCCL finds no {' and no '.join(names)}"
-    if value:
-        file_names = " or ".join(name for name in names if name != value)
-        problem = f"{PLUGIN_VARIABLE}={value}{f' asks for {file_names}, which' if file_names else ''} is not there"
-    if "/" in value and value not in names:
-        problem = f"{PLUGIN_VARIABLE}={value} is a path, and this NCCL takes it for a part of a name"
-    plugins = inspection.measured.tree.libraries.plugins if inspection.measured.tree else {}
-    path = next((path for path, plugin in plugins.items() if plugin.exports.get(NET) and not plugin.error), "")
-    if path and path == value:
-        return problem
-    if path:
-        return f"{problem}; there is {path}"
-    return f"{problem}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
-
-
-def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
-    """Judge whether NCCL takes a plugin that it has opened.
-
-    Args:
-        inspection: The image.
-        run: What NCCL did with the plugin.
-        libraries: The image's libraries of NCCL and plugins.
-        net: The version of the network interface that it took; 0 for none.
-
-    Returns:
-        Why NCCL does not take it, and why that cannot be told; each "" where it does not apply.
-    """
-    nccl, plugin = nccl_in_use(inspection), libraries.plugins.get(run.path)
-    nccl_library = libraries.nccl.get(nccl.path) if nccl else None
-    if not net:
-        offered = plugin.exports.get(NET, []) if plugin else []
-        return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
-    network = nccl_environment(inspection).get("NCCL_NET", "")
-    stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id(EFA_INSTALLER)
-    names = network_names(inspection, run)
-    if network and run.network and network.lower() not in (name.lower() for name in names):
-        return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {' or '.join(names)}", ""
-    if plugin and plugin.project and plugin.project not in EFA_PLUGINS:
-        return f"{run.path} is {plugin.project}, which does not support EFA", ""
-    if stand_in:
-        return "", f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
-    if run.ended:
-        last = run.log[-1].text if run.log else run.last
-        return f"{base_name(run.path)} crashes as NCCL starts it ({run.ended}), after: {last}", ""
-    if run.result == 0 and run.devices:
-        return "", ""
-    return _start_failure(inspection, run)
-
-
-def _interface_mismatch(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
-    """Return the sentence that a plugin and NCCL have no interface in common."""
-    return (
-        f"{file} has none of the network interfaces that NCCL looks for: it has {_interfaces(offered)}, "
-        f"NCCL takes {_interfaces(accepted)}"
-    )
-
-
-def _interfaces(numbers: Sequence[int]) -> str:
-    """Return versions of an interface: "v8 to v11", "v8, v10", or "none"."""
-    ordered = sorted(numbers)
-    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-        return f"v{ordered[0]} to v{ordered[-1]}"
-    return f"v{', v'.join(map(str, ordered))}" if ordered else "none"
-
-
-def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, str]:
-    """Return why a plugin did not start, and why that cannot be said.
-
-    The first is "" where only a device or a driver is missing, which no image has.
-    """
-    warnings = [line.text for line in run.log if line.level <= WARNING_LEVEL]
-    if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
-        return f"{base_name(run.path)}: {reason}", ""
-    has_gpu = bool(inspection.measured.network and inspection.measured.network.gpu)
-    specific_warnings = [text for text in warnings if not GENERIC_WARNING.search(text)]
-    if any(NO_DEVICE.search(line.text) for line in run.log):
-        return "", ""
-    if not has_gpu and any(NO_DRIVER.search(text) for text in warnings):
-        return "", ""
-    reason = next(iter(specific_warnings or warnings or run.complaints), f"init returned {run.result}")
-    return f"{base_name(run.path)} refuses to start: {reason}", ""
-
-
-def _absence(inspection: Inspection) -> str:
-    """Return that the image, or the machine that was measured, has no such thing."""
-    return "which no image has" if inspection.subject.digest else "and there is none"
-
-
-def _start_progress(inspection: Inspection, run: StartedLibrary) -> str:
-    """Return how far a plugin started that lacks nothing of the image's."""
-    looked_for_devices = any(NO_DEVICE.search(line.text) for line in run.log)
-    if looked_for_devices:
-        return f"started until it looked for EFA devices, {_absence(inspection)}"
-    return f"opened and started until it called the GPU driver, {_absence(inspection)}; libfabric was run apart from it"
-
-
-def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
-    """Return the plugin as the files show it, where none could be run."""
-    nccl = nccl_in_use(inspection)
-    names = plugin_names((nccl.version if nccl else "") or DEFAULT_VERSION, nccl_environment(inspection))
-    answer = resolved_plugin(libraries, names)
-    if answer is None:
-        if script := entry_point_choice(inspection):
-            return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
-        return Link(name="plugin", fault=_absent_plugin(inspection, names))
-    plugin = libraries.plugins.get(answer.file)
-    value = " ".join(filter(None, (base_name(answer.file), plugin.version if plugin else "")))
-    fault = _loading_fault(inspection, answer, libraries)
-    if fault or plugin is None:
-        unknown = "" if fault else f"{answer.file} was not read: its name is no plugin's"
-        return Link(name="plugin", value=value, fault=fault, unknown=unknown)
-    offered = plugin.exports.get(NET, [])
-    nccl_library = libraries.nccl.get(nccl.path) if nccl else None  # torch may load one outside of what was read
-    accepted = nccl_library.looks_for.get(NET, []) if nccl_library else offered
-    common = set(offered) & set(accepted)
-    if not common:
-        fault = _interface_mismatch(answer.file, offered, accepted)
-    elif plugin.project and plugin.project not in EFA_PLUGINS:
-        fault = f"{answer.file} is {plugin.project}, which does not support EFA"
-    return Link(name="plugin", value=value if fault else f"{value} (net v{max(common)})", fault=fault)
-
-
-def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: Libraries) -> str:
-    """Return why the loader refuses the plugin's file; "" where it does not."""
-    file = inspection.measured.tree.files.libraries.get(answer.file) if inspection.measured.tree else None
-    if file and file.condition:
-        return f"{answer.file} is no library ({file.condition.partition(' ')[0].replace('-', ' ')})"
-    missing = missing_in(libraries, answer.file)
-    if answer.error or missing:
-        reason = answer.error or f"it finds no {describe_missing_libraries(inspection, missing)}"
-        return f"{answer.file} cannot be opened: {reason}"
-    plugin = libraries.plugins.get(answer.file)
-    if plugin is None:
-        return ""
-    return _missing_dependency(inspection, answer.file, plugin, libraries) or loader_refusal(libraries, answer.file)
-
-
-def _missing_dependency(inspection: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
-    """Return which library a plugin opens by a name that no file has; "" for none."""
-    name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
-    if not name:
-        return ""
-    similar_names = sorted({base_name(path) for path in inspection.libraries_named(name) if base_name(path) != name})
-    alternative = f"the image has only {similar_names[0]}" if similar_names else "the image has none"
-    return f"{file} does not start: it opens {name}, and {alternative}"
-
-
-def _libfabric_link(inspection: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
-    """Return the libfabric that the plugin's process maps."""
-    load_result = inspection.measured.network.libfabric if inspection.measured.network else None
-    mapped = [path for path in (run.mapped if run else []) if base_name(path).startswith("libfabric.so")]
-    path = mapped[0] if mapped else (load_result.path if load_result else libraries.resolved["libfabric.so.1"].file)
-    version = libraries.libfabric.get(path, "") or (load_result.version if load_result else "")
-    if not path or (load_result and load_result.error):
-        error = load_result.error if load_result else "the loader finds no libfabric.so.1"
-        return Link(
-            name="libfabric", how="executed" if load_result else "read", fault=f"libfabric cannot be opened: {error}"
-        )
-    how: Evidence = "executed" if mapped or (load_result and load_result.path) else "read"
-    return Link(name="libfabric", value=f"libfabric {version}".strip(), how=how, words=[path])
-
-
-def _provider_links(inspection: Inspection, libraries: Libraries) -> Iterator[Link]:
-    """Yield whether that libfabric has the provider efa, and the libefa that it maps."""
-    load_result = inspection.measured.network.libfabric if inspection.measured.network else None
-    if load_result is None:
-        file = libraries.resolved["libefa.so.1"].file
-        yield Link(
-            name="libefa",
-            value=f"libefa {_version(file)}" if file else "",
-            fault="" if file else "the loader finds no libefa.so.1",
-        )
-        return
-    if load_result.ended:
-        yield Link(
-            name="provider", how="executed", fault=f"libfabric crashes as it lists its providers ({load_result.ended})"
-        )
-        return
-    offered = ", ".join(offered_providers(inspection))
-    fault = "" if "efa" in load_result.providers else f"libfabric has no provider efa, only {offered or 'none'}"
-    yield Link(
-        name="provider",
-        value="efa",
-        how="executed",
-        fault=fault,
-        words=load_result.complaints,
-        leads_to="tcp" if fault and not provider_obstacle(inspection, TCP_PROVIDERS, "TCP") else "",
-    )
-    file = next((path for path in load_result.mapped if base_name(path).startswith("libefa.so")), "")
-    fault = "" if file else "libfabric loads no libefa.so.1"
-    yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", how="executed", fault=fault)
-
-
 def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
     """Return whether libibverbs can open the provider of a driver."""
     tree, network = inspection.measured.tree, inspection.measured.network
@@ -501,7 +199,7 @@ def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
     answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}
     refused = {path: error for path, error in answers.items() if error}
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
-    fault = next((_refusal_sentence(path, error) for path, error in refused.items()), "")
+    fault = next((refusal_sentence(path, error) for path, error in refused.items()), "")
     fault = fault or (
         f"{files[0]} cannot be opened: it finds no {describe_missing_libraries(inspection, missing)}" if missing else ""
     )
@@ -525,7 +223,7 @@ def loader_refusal(libraries: Libraries, path: str) -> str:
     return next(map(explain_refusal, faults), "")
 
 
-def _refusal_sentence(file: str, error: str) -> str:
+def refusal_sentence(file: str, error: str) -> str:
     """Return the sentence for a file that the loader refuses with these words."""
     sentence = explain_refusal(error)
     return f"{file} cannot be opened: {error}" if sentence == error else sentence
@@ -538,8 +236,3 @@ def _unopened_provider(libraries: Libraries, driver: str, providers: Sequence[st
         return f"{verbs} opens lib{driver}{' or '.join(sorted(endings))}, and the image has {providers[0]}"
     search = f"looks for it in other folders than that of {providers[0]}" if providers else "finds none"
     return f"{VERBS} opens no lib{driver}-rdmav*.so: it {search}"
-
-
-def _version(file: str) -> str:
-    match = RDMA_CORE_VERSION.search(file)
-    return match[1] if match else ""

@@ -1,12 +1,12 @@
 """The answer of a chain: which network NCCL would use, and the first link that breaks."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
-from rdma_images.chain import links
+from rdma_images.chain import efa_links, links
 from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment, plugin_names
-from rdma_images.chain.verbs import opened_providers
+from rdma_images.chain.verbs import VERBS, opened_providers
 from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, SOCKET_NETWORK, rdma_links, without_fabric
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link, Outcome
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, name_subject, nccl_in_use
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, base_name, name_subject, nccl_in_use
 from rdma_images.inspection.measurements import Measured
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
@@ -39,10 +39,10 @@ def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Cha
         return None
     chain_fabric = requested or inspection.expected.fabric or _fabric_of_providers(inspection)
     links_by_fabric = {
-        "efa": links.efa_links,
+        "efa": efa_links.efa_links,
         "erdma": rdma_links,
         "ib": rdma_links,
-        "none": without_fabric if fabric else links.unnamed_fabric,
+        "none": without_fabric if fabric else _unnamed_fabric,
     }
     chain_links = links_by_fabric[chain_fabric](inspection, chain_fabric, instance)
     return _build_chain(inspection, chain_fabric, instance, _until_broken(inspection, chain_links))
@@ -69,6 +69,24 @@ def _fabric_of_providers(inspection: Inspection) -> str:
     tree = inspection.measured.tree
     drivers = opened_providers(tree.files, tree.libraries).values() if tree else ()
     return "ib" if DRIVERS["ib"] in drivers else "none"
+
+
+def _unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
+    """Yield the links of an image that shows no fabric: what of one it has may be broken."""
+    yield links.nccl_link(inspection)
+    tree = inspection.measured.tree
+    if not tree:
+        yield Link(name="fabric", unknown="the files of the image were not read")
+        return
+    verbs = tree.libraries.resolved[VERBS].file
+    lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
+    plugin = tree.libraries.plugins.get(file := links.plugin_in_use(inspection))
+    fault = efa_links.missing_dependency(inspection, file, plugin, tree.libraries) if plugin else ""
+    if fault or not (opened_providers(tree.files, tree.libraries) or tree.libraries.plugins):
+        fault = fault or f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
+        yield Link(name="fabric", fault=fault)
+        return
+    yield Link(name="fabric", unknown="the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")
 
 
 def _until_broken(inspection: Inspection, chain_links: Iterable[Link]) -> list[Link]:
