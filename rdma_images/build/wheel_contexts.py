@@ -19,7 +19,7 @@ from rdma_images.layers import layer_store, load_layers, locked_digests, remote_
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.layer_downloads import fetching
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.load_layers import LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
@@ -99,9 +99,11 @@ def provide_contexts(
         )
     try:
         indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
-        maker = LayerMaker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
+        layer_pool = LayerPool(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
         loaded_images = _run_in_parallel(
-            transfer.by_layer_set, maker, (lambda: build_system_layers(list(layer_sets))) if transfer.is_long else None
+            transfer.by_layer_set,
+            layer_pool,
+            (lambda: build_system_layers(list(layer_sets))) if transfer.is_long else None,
         )
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
@@ -122,7 +124,7 @@ def provide_contexts(
 class _Transfer:
     """How layer images are brought, and the layers to make first."""
 
-    by_layer_set: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]]
+    by_layer_set: Mapping[LayerSet, Callable[[LayerPool], LoadedImage]]
     recipes: Sequence[Recipe]
     in_engine: Collection[LayerSet]
     is_long: bool  # so that the rest of the images is built meanwhile
@@ -151,7 +153,7 @@ def _plan_pull(
     """Plan to complete a registry, and to pull what the engine, if any, lacks."""
     recipes = [recipe for remote in remotes for recipe in remote.missing]
     complete = partial(remote_layers.complete_registry, repository=repository, progress=progress)
-    actions: dict[LayerSet, Callable[[LayerMaker], LoadedImage]] = {
+    actions: dict[LayerSet, Callable[[LayerPool], LoadedImage]] = {
         remote.layer_set: partial(complete, remote) for remote in remotes
     }
     lacking_sets = [
@@ -168,14 +170,14 @@ def _plan_pull(
 
 
 def _run_in_parallel(
-    work: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]],
-    making: LayerMaker,
+    work: Mapping[LayerSet, Callable[[LayerPool], LoadedImage]],
+    layer_pool: LayerPool,
     build_system_layers: Callable[[], None] | None,
 ) -> dict[LayerSet, LoadedImage]:
     """Run `work` for each layer image, and meanwhile build the system layers."""
-    # The pool outside: what waits for a layer ends once the maker has.
-    with ThreadPoolExecutor(1) as pool, making as maker:
-        running = pool.submit(lambda: {layer_set: action(maker) for layer_set, action in work.items()})
+    # The executor outside: what waits for a layer ends once the pool has.
+    with ThreadPoolExecutor(1) as executor, layer_pool:
+        running = executor.submit(lambda: {layer_set: action(layer_pool) for layer_set, action in work.items()})
         if build_system_layers:
             build_system_layers()
         return running.result()
@@ -187,25 +189,25 @@ def _is_loadable(engine: Engine, options: Options) -> bool:
 
 
 def _pull_image(
-    _layer_set: LayerSet, complete: Callable[[LayerMaker], LoadedImage], maker: LayerMaker, engine: Engine
+    _layer_set: LayerSet, complete: Callable[[LayerPool], LoadedImage], layer_pool: LayerPool, engine: Engine
 ) -> LoadedImage:
     """Complete a layer image in its registry, and pull it early, before BuildKit would."""
-    loaded_image = complete(maker)
+    loaded_image = complete(layer_pool)
     docker_command.output(engine, "pull", "--quiet", loaded_image.ref)
     return loaded_image
 
 
 def _download_layers(
     layer_set: LayerSet,
-    complete: Callable[[LayerMaker], LoadedImage],
-    maker: LayerMaker,
+    complete: Callable[[LayerPool], LoadedImage],
+    layer_pool: LayerPool,
     engine: Engine,
     repository: Repository,
     engine_layers: EngineLayers,
     progress: Progress,
 ) -> LoadedImage:
     """Complete a layer image in its registry, and load it from files, which is faster."""
-    with fetching(layer_set, complete(maker), repository, engine_layers, maker.stop, progress) as source:
+    with fetching(layer_set, complete(layer_pool), repository, engine_layers, layer_pool.stop, progress) as source:
         return load_layers.load_image(layer_set, source, engine, engine_layers, progress)
 
 

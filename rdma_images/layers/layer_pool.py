@@ -28,7 +28,7 @@ MIN_PROCESS_BYTES = 4_000_000  # bytes to download: what is smaller is made soon
 SPACE_FACTOR = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
 
 
-class LayerMaker:
+class LayerPool:
     """Make layers in the background while the next wheels download; a context manager.
 
     Setting `stop` ends the downloads.
@@ -50,7 +50,7 @@ class LayerMaker:
         self._stack = ExitStack()
         self._ready: dict[str, Future[StoredLayer]] = {}
 
-    def __enter__(self) -> "LayerMaker":
+    def __enter__(self) -> "LayerPool":
         """Start to make the layers that the store lacks."""
         missing = []
         for recipe in self._recipes.values():

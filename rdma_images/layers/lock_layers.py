@@ -14,7 +14,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import locked_digests
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.render import wheel_layers
 from rdma_images.render.bake import Compression
@@ -40,8 +40,8 @@ def lock(
     with ExitStack() as stack:
         if missing_recipes:  # two makers would remove wheels that the other one reads
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
-        maker = stack.enter_context(LayerMaker(missing_recipes, index, opener, progress, indexes=indexes))
-        layers = {recipe: maker.layer_future(recipe).result() for recipe in missing_recipes}
+        layer_pool = stack.enter_context(LayerPool(missing_recipes, index, opener, progress, indexes=indexes))
+        layers = {recipe: layer_pool.layer_future(recipe).result() for recipe in missing_recipes}
         locked_digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = format_bytes(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")

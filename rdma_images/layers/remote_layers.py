@@ -14,7 +14,7 @@ from rdma_images.core.sizes import format_megabytes
 from rdma_images.layers import layer_store, locked_digests, seekable_layer
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.layer_image import LayerImage, layer_image
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.load_layers import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.locked_digests import Digests
@@ -80,7 +80,7 @@ def query_registry(
 
 
 def complete_registry(
-    remote: RemoteLayers, maker: LayerMaker, repository: Repository, progress: Progress = silent
+    remote: RemoteLayers, layer_pool: LayerPool, repository: Repository, progress: Progress = silent
 ) -> LoadedImage:
     """Send what is missing, each layer as soon as it is made; return the image of all.
 
@@ -89,7 +89,7 @@ def complete_registry(
     if remote.image_digest is None:
         layer_set, blobs = remote.layer_set, dict(remote.blobs)
         for recipe in remote.missing:
-            layer = maker.layer_future(recipe).result()
+            layer = layer_pool.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
             registry_errors.retry_cached(partial(_send, recipe, layer, layer_set, repository), progress)
         check_collisions(layer_set.recipes)

@@ -23,7 +23,7 @@ from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, layer_store, load_layers, private_engine_pull, remote_layers
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
 from rdma_images.publish.destination import layers_repository
@@ -116,9 +116,9 @@ def test_layers_come_back_from_another_builder_as_they_were(small: SmallBuild, t
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
     repository = layers_repository(f"{registry.host}/cache/layers")
-    with LayerMaker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+    with LayerPool([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as pool:
         layer_set = LayerSet((recipe,), "runtime", "linux/amd64")
-        remote = remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
+        remote = remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), pool, repository)
     (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
     ref, archive = "rdma-images-test/returned:small", tmp_path / "image.tar"
     for command in (
@@ -149,16 +149,16 @@ class New:
         return layer.file(self.layers.part)
 
     def make(self) -> None:
-        with self.maker() as maker:
-            maker.layer_future(self.layers.recipes[0]).result()
+        with self.pool() as pool:
+            pool.layer_future(self.layers.recipes[0]).result()
 
-    def maker(self) -> LayerMaker:
-        return LayerMaker(self.layers.recipes, self.index, MIRRORS)
+    def pool(self) -> LayerPool:
+        return LayerPool(self.layers.recipes, self.index, MIRRORS)
 
     def brought_to(self, receiving_engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
-        with self.maker() as maker:
-            loaded = load_layers.load_image(self.layers, maker, receiving_engine, engine_layers.EngineLayers())
+        with self.pool() as pool:
+            loaded = load_layers.load_image(self.layers, pool, receiving_engine, engine_layers.EngineLayers())
         assert SmallBuild(receiving_engine).layers(loaded.ref) == [loaded.blobs[0].digest]
         docker_command.remove_images(receiving_engine, loaded.ref)
         return loaded.blobs[0].digest
@@ -205,11 +205,11 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     inspect = ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", ref]
     inspected = subprocess.run(inspect, env=small.engine.environ(), check=True, capture_output=True)
     layers = engine_layers.engine_layers(small.engine, "zstd")
-    with LayerMaker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
-        blob = maker.layer_future(recipe).result().blob("devel")
+    with LayerPool([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as pool:
+        blob = pool.layer_future(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)
         devel = LayerSet((recipe,), "devel", "linux/amd64")
-        loaded = load_layers.load_image(devel, maker, small.engine, layers)
+        loaded = load_layers.load_image(devel, pool, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
     docker_command.remove_images(small.engine, loaded.ref, ref)
     shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)

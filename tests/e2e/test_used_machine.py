@@ -23,7 +23,7 @@ from rdma_images.engine import Engine, docker_command, private, prune
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers import layer_store, load_layers
 from rdma_images.layers.engine_layers import engine_layers
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.render import bake
@@ -118,8 +118,8 @@ class World:
         checkout, target, base, part, compression = variant
         recipes = tuple(self.recipe(checkout, name, compression) for name in TARGETS[target])
         layer_set = LayerSet(recipes, part, "linux/amd64")
-        with LayerMaker(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as maker:
-            loaded = load_layers.load_image(layer_set, maker, self.engine, engine_layers(self.engine, compression))
+        with LayerPool(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as pool:
+            loaded = load_layers.load_image(layer_set, pool, self.engine, engine_layers(self.engine, compression))
         contexts = {"wheels": f"docker-image://{loaded.ref}", "none": self.folder / "none"}
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]
         command += [f"--output={bake.bake_output(variant.ref, 'containerd', None, compression)}"]

@@ -12,7 +12,7 @@ from rdma_images.layers import layer_store, remote_layers
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.layer_downloads import DownloadedLayer, _fetch, fetching
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.load_layers import LayerSet, LoadedImage
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import registry_errors
@@ -33,9 +33,9 @@ def another_sends(
     layer_set = LayerSet(layer_recipes, part, "linux/amd64")
     with monkeypatch.context() as context:
         context.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
-        with LayerMaker(layer_recipes, index, MIRRORS) as maker:
+        with LayerPool(layer_recipes, index, MIRRORS) as pool:
             remote = remote_layers.complete_registry(
-                remote_layers.query_registry(layer_set, repository), maker, repository
+                remote_layers.query_registry(layer_set, repository), pool, repository
             )
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     return layer_set, remote
@@ -94,10 +94,10 @@ def test_nothing_is_downloaded_after_a_stop(
     registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     registry.requests.clear()
-    with LayerMaker((), "", MIRRORS) as maker:
+    with LayerPool((), "", MIRRORS) as pool:
         pass
     with (
-        fetching(*sent, repository, EngineLayers(), maker.stop) as source,
+        fetching(*sent, repository, EngineLayers(), pool.stop) as source,
         pytest.raises(registry_errors.PublishError, match="stopped"),
     ):
         source.layer_future(sent[0].recipes[0]).result()

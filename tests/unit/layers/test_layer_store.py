@@ -16,9 +16,9 @@ from rdma_images.inputs import download_store as downloads
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.layers import layer_maker, layer_store, make_wheel_layer
+from rdma_images.layers import layer_pool, layer_store, make_wheel_layer
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe
 from tests.support import layer_wheels
 from tests.support.loopback import Answer, Site
@@ -52,15 +52,15 @@ def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path:
     wheel = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": b"1", "thing/lib.a": b"2"})
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
-    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        layer = maker.layer_future(layer_recipe).result()
+    with LayerPool([layer_recipe], index, MIRRORS) as pool:
+        layer = pool.layer_future(layer_recipe).result()
     assert layer.runtime.size == layer.file("runtime").stat().st_size
     assert layer.devel.size == layer.file("devel").stat().st_size
     assert set(layer.paths()) >= {"opt/venv/site-packages/thing/x.py"}
     assert not list((state / "downloads" / "wheels").glob("*"))
     wheel.unlink()
-    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        assert maker.layer_future(layer_recipe).result() == layer
+    with LayerPool([layer_recipe], index, MIRRORS) as pool:
+        assert pool.layer_future(layer_recipe).result() == layer
 
 
 def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path: Path) -> None:
@@ -72,20 +72,20 @@ def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path
 
 
 def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_maker, "MIN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(layer_pool, "MIN_PROCESS_BYTES", 0)
     wheel = layer_wheels.make(tmp_path / "wheels")
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
-    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
+    with LayerPool([layer_recipe], index, MIRRORS) as pool:
         while not (makers := multiprocessing.active_children()):
             time.sleep(0.001)
         for entry in makers:
             entry.kill()
         with pytest.raises(RdmaImagesError, match=r"wheel-thing: the process .* was ended from outside; nothing"):
-            maker.layer_future(layer_recipe).result()
+            pool.layer_future(layer_recipe).result()
     assert layer_store.find(layer_recipe) is None
-    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        assert maker.layer_future(layer_recipe).result() == layer_store.find(layer_recipe)
+    with LayerPool([layer_recipe], index, MIRRORS) as pool:
+        assert pool.layer_future(layer_recipe).result() == layer_store.find(layer_recipe)
 
 
 def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:

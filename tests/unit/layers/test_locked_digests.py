@@ -16,7 +16,7 @@ from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import layer_store, lock_layers, locked_digests, remote_layers
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
@@ -55,8 +55,8 @@ class WheelImage:
         return lock_layers.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
-        with LayerMaker([self.recipe], self.index, MIRRORS, locked=locked_digests.read_digests()) as maker:
-            maker.layer_future(self.recipe).result()
+        with LayerPool([self.recipe], self.index, MIRRORS, locked=locked_digests.read_digests()) as pool:
+            pool.layer_future(self.recipe).result()
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def test_a_registry_is_asked_for_locked_digests_alone(
             LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, locked_digests.read_digests()
         )
         assert remote_layer_set.missing == ()
-        with LayerMaker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
-            remote = remote_layers.complete_registry(remote_layer_set, maker, repository)
+        with LayerPool(remote_layer_set.missing, "file:///nothing", MIRRORS) as pool:
+            remote = remote_layers.complete_registry(remote_layer_set, pool, repository)
         assert remote.blobs == (stored_layer.runtime,)
         (layer,) = repository.manifest(remote.ref.rpartition("@")[2]).layers()
     assert (layer.digest, layer.size) == (stored_layer.runtime.digest, stored_layer.runtime.size)
@@ -186,8 +186,8 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
     layer_set = LayerSet((wheel_image.recipe,), "runtime", "linux/amd64")
     with served(Store().handler()) as host:
         repository = layers_repository(f"{host}/team/layers")
-        with LayerMaker([wheel_image.recipe], wheel_image.index, MIRRORS) as maker:
-            remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
+        with LayerPool([wheel_image.recipe], wheel_image.index, MIRRORS) as pool:
+            remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), pool, repository)
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(layer.runtime.digest, right := f"sha256:{'0' * 64}")
         with pytest.raises(RdmaImagesError, match=rf"wheels-small is {layer.runtime.digest} there, .*has {right}\n"):

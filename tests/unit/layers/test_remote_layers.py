@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.layers import layer_store, remote_layers
-from rdma_images.layers.layer_maker import LayerMaker
+from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
@@ -27,8 +27,8 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
 
 def complete(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
     remote = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
-    with LayerMaker(remote.missing, index, MIRRORS) as maker:
-        return remote_layers.complete_registry(remote, maker, repository, lines.append).ref
+    with LayerPool(remote.missing, index, MIRRORS) as pool:
+        return remote_layers.complete_registry(remote, pool, repository, lines.append).ref
 
 
 def test_another_machine_takes_the_layers_without_a_wheel(
