@@ -373,7 +373,7 @@ class Settings(MeasuredValue):
     pythons: list[PythonOnPath] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
     programs: Programs | None = None
-    loader_folders: dict[str, str] = Field(default_factory=dict)  # that ldconfig is told to read, with the file
+    loader_folders: dict[str, str] = Field(default_factory=dict)  # that ldconfig's files name, with the file
 
 
 class EntryPointChanges(MeasuredValue):

@@ -145,7 +145,7 @@ class RankStart:
     nodes: LocatedText | None = None  # that torchrun waits for
     restarts: LocatedText | None = None  # that torchrun makes of failed ranks
     first_node: LocatedText | None = None  # where torchrun's ranks meet
-    lone_launcher: LocatedText | None = None  # what is told of no other node: a launcher, or python
+    lone_launcher: LocatedText | None = None  # a launcher, or python, that knows no other node
     mpi_ranks: LocatedText | None = None  # that mpirun starts on all nodes
     launches: tuple[Launch, ...] = ()
     faults: tuple[ShellFault, ...] = ()

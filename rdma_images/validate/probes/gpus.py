@@ -8,7 +8,7 @@ import importlib
 import os
 from typing import Any
 
-from rdma_images.validate.probes import allreduce, devices, elf, libraries, loader
+from rdma_images.validate.probes import all_reduce, devices, elf, libraries, loader
 
 SIZES = (1 << 22, 1 << 26, 1 << 30)  # bytes
 # What makes an image insist on its network, taken away: NCCL may choose, and so may libfabric.
@@ -23,7 +23,7 @@ def gpus() -> dict[str, Any] | None:
 
     None where nothing in the image can do an all-reduce.
     """
-    program = allreduce.program()
+    program = all_reduce.program()
     if not program:
         return None
     names = _names_by_torch() if program == "torch" else _names_by_driver()
@@ -53,12 +53,12 @@ def possible_runs(count: int, requested: dict[str, Any]) -> dict[str, Any]:
     device_setting = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
     runs = {}
     if count > 1:
-        runs["default"] = allreduce.all_reduce(count, WITHOUT_REFUSAL if refuses else {}, SIZES)
+        runs["default"] = all_reduce.all_reduce(count, WITHOUT_REFUSAL if refuses else {}, SIZES)
     if count and (requested["device"] or requested["plugin"]):
         settings = {**device_setting, **({} if requested["device"] else OVER_TCP)}
-        runs["two-nodes"] = allreduce.all_reduce(2, settings, SIZES[:2], nodes=2)
+        runs["two-nodes"] = all_reduce.all_reduce(2, settings, SIZES[:2], nodes=2)
     if count and refuses:
-        runs["refusal"] = allreduce.all_reduce(2, device_setting, SIZES[:1], nodes=2)
+        runs["refusal"] = all_reduce.all_reduce(2, device_setting, SIZES[:1], nodes=2)
     return runs
 
 

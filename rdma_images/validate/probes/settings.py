@@ -211,7 +211,7 @@ def missing_files(
 
 
 def loader_folders(root: rootfs.Root) -> dict[str, str]:
-    """Return the folders that ldconfig is told to read, with the file that names each."""
+    """Return the folders that ldconfig's files name, with the file that names each."""
     files = [LOADER_FILE, *(os.path.join(LOADER_FOLDER, name) for name in root.names(LOADER_FOLDER))]
     lines = [
         (line.partition("#")[0].strip().rstrip("/"), file)

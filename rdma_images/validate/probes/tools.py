@@ -21,7 +21,7 @@ COMMANDS = {
     "nvcc --version": ["nvcc", "--version"],
 }
 MPIRUN = "mpirun -n 1 true"
-# The probes run as root, where Open MPI starts nothing unless it is told to: mpirun(1), Running as root; for 5.x
+# The probes run as root, where Open MPI starts nothing unless a variable allows it: mpirun(1), Running as root; for 5.x
 # openpmix/prrte src/mca/schizo/ompi. Another MPI takes no notice of them.
 AS_ROOT = {
     f"{project}_ALLOW_RUN_AS_ROOT{confirmed}": "1" for project in ("OMPI", "PRTE") for confirmed in ("", "_CONFIRM")

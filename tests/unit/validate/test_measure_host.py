@@ -17,7 +17,7 @@ from rdma_images.inspection.inspection import FOLDER_PREFIX, Expected, Inspectio
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
 from rdma_images.validate import expected_fabric, measure_host, probing
-from rdma_images.validate.probes import allreduce, gpus
+from rdma_images.validate.probes import all_reduce, gpus
 from rdma_images.validate.validate_image import validate
 from tests.incidents import elf_files
 
@@ -227,17 +227,17 @@ def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_log_of_an_all_reduce_goes_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "elsewhere"))
     worker = "import os; print('ROWS [[]]' if 'NCCL_DEBUG_FILE' not in os.environ else 'to a file')"
-    monkeypatch.setattr(allreduce, "WORKER", worker)
-    monkeypatch.setattr(allreduce, "program", lambda: "torch")
-    assert allreduce.all_reduce(1, {}, (4,))["rows"] == [[[]]]
+    monkeypatch.setattr(all_reduce, "WORKER", worker)
+    monkeypatch.setattr(all_reduce, "program", lambda: "torch")
+    assert all_reduce.all_reduce(1, {}, (4,))["rows"] == [[[]]]
 
 
 def test_each_process_is_a_node_of_its_own_and_a_setting_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_NET", "Libfabric")
     worker = "import json, os; print('ROWS ' + json.dumps([os.environ.get('NCCL_NET'), os.environ['NCCL_HOSTID']]))"
-    monkeypatch.setattr(allreduce, "WORKER", worker)
-    monkeypatch.setattr(allreduce, "program", lambda: "torch")
-    run = allreduce.all_reduce(2, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, (4,), nodes=2)
+    monkeypatch.setattr(all_reduce, "WORKER", worker)
+    monkeypatch.setattr(all_reduce, "program", lambda: "torch")
+    run = all_reduce.all_reduce(2, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, (4,), nodes=2)
     assert run["rows"] == [[None, "node0"], [None, "node1"]]
     assert run["settings"] == {"NCCL_NET": None, "FI_PROVIDER": "tcp", "NCCL_HOSTID": "node0,node1"}
 
@@ -251,8 +251,8 @@ def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch:
     )
     program(tmp_path, "all_reduce_perf", perf, monkeypatch)
     program(tmp_path, "mpirun", "exec all_reduce_perf", monkeypatch)
-    monkeypatch.setattr(allreduce, "program", lambda: str(tmp_path / "all_reduce_perf"))
-    run = allreduce.all_reduce(2, {}, (1 << 22,), nodes=2)
+    monkeypatch.setattr(all_reduce, "program", lambda: str(tmp_path / "all_reduce_perf"))
+    run = all_reduce.all_reduce(2, {}, (1 << 22,), nodes=2)
     assert run["rows"] == [[{"bytes": 1 << 22, "wrong": 3, "busbw": 117.72}]]
     assert "NCCL INFO Channel" in run["log"]
     assert "libfabric traces" in run["log"]
@@ -274,7 +274,7 @@ def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch:
 def test_what_is_run_follows_from_the_image_and_the_machine(
     count: int, insists: str, plugin: str, device: bool, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allreduce, "all_reduce", lambda _world, settings, _sizes, **_: settings)
+    monkeypatch.setattr(all_reduce, "all_reduce", lambda _world, settings, _sizes, **_: settings)
     assert gpus.possible_runs(count, {"insists": insists, "plugin": plugin, "device": device}) == runs
 
 

@@ -189,7 +189,7 @@ def different_first_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFindin
     "sglang issue 3226",
 )
 def interface_of_gloo(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report servers on several nodes whose interface only NCCL is told."""
+    """Report servers on several nodes whose interface is set for NCCL alone."""
     word = part.environment.get("NCCL_SOCKET_IFNAME")
     servers = [launch for launch in part.start.launches if launch.program in ("sglang", "vllm")]
     if not word or word.text.startswith("^") or "GLOO_SOCKET_IFNAME" in part.environment:
