@@ -105,7 +105,7 @@ class BakeCommand:
     def build_system_layers(self, file: Mapping[str, Any], ids: Sequence[str]) -> None:
         """Build the system layers of the images `ids`.
 
-        No image comes of it; the engine's own builder compresses their layers, too.
+        No image comes of it; the engine's own builder also compresses their layers.
         """
         targets = bake.system_layers_file(file, ids)
         early = "type=cacheonly"

@@ -207,7 +207,7 @@ def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tu
 def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> None:
     """Raise RefusedError, naming all that is missing, unless everything is locked.
 
-    Raises it for a mirror that names no source, too.
+    Also raises it for a mirror that names no source.
     """
     preflight.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
     if names := missing_locks(images, facts, mirrors):

@@ -95,7 +95,7 @@ def _keys_by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
 def check_memlock(lab: Lab) -> Check:
     """Check what a login of the image's user may lock.
 
-    Everything else in this lab runs under that limit, too.
+    Everything else in this lab also runs under that limit.
     """
     if lab.login is None:
         return skipped(MEMLOCK, "the image has no su, so no user can log in")

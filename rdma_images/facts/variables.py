@@ -30,7 +30,7 @@ class Variables(FactsFile):
     def closest_name(self, name: str) -> str | None:
         """Return the variable most similar to `name`; None if it is read, or for none.
 
-        The same words in another order are similar, too.
+        The same words in another order are also similar.
         """
         if name in self.names or not name.startswith(PREFIXES):
             return None
@@ -40,7 +40,7 @@ class Variables(FactsFile):
 def closest(name: str, names: Collection[str]) -> str | None:
     """Return the most similar of `names`; None for none.
 
-    One with the same words in another order is similar, too.
+    One with the same words in another order is also similar.
     """
     words = sorted(name.split("_"))
     swapped = [candidate for candidate in sorted(names) if sorted(candidate.split("_")) == words]

@@ -211,7 +211,7 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
 
 def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None) -> Lock:
     """Lock BUILD_TOOLS and the uv that is installed here: what resolved also installs."""
-    # uv's wheel is for every python 3, too.
+    # uv's wheel is also for every python 3.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
     request = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
     resolved = _resolve(request, mirror_settings)

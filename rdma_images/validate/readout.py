@@ -74,7 +74,7 @@ class Export(Root):
     def __init__(self, archive: tarfile.TarFile, folder: Path, named_paths: Iterable[str]) -> None:
         """Read the tar `archive`, with contents in `folder`.
 
-        Files that variables name (`named_paths`) are read, too.
+        Files that variables name (`named_paths`) are also read.
         """
         super().__init__()
         self._archive, self._named = archive, frozenset(named_paths)

@@ -95,7 +95,7 @@ def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
     Raises RefusedError for none.
 
     Args:
-        trust: Whose signature each result must have; None takes unsigned ones, too.
+        trust: Whose signature each result must have; None also takes unsigned ones.
     """
     _, repository = _open(image)
     manifest = repository.manifest(parse_reference(image).selector)

@@ -77,7 +77,7 @@ def _measure_nodes(
     command = in_job.command(tiers)
     name = f"{job.name[:36].rstrip('-')}-measure"
     probing = replace(job, name=name, command=command if job.starter == "mpirun" else ("--no-python", *command))
-    # File by file: what an earlier run could not remove is noted in this folder, too.
+    # File by file: this folder also notes what an earlier run could not remove.
     for file, text in create.render_job_files(probing, project).items():
         atomic.write(job_folder / MEASURE_FOLDER / file, text)
     run_path = job_run.run_job(job_folder / MEASURE_FOLDER, project, options, progress)

@@ -54,7 +54,7 @@ def _folders(program: str, root: rootfs.Root) -> list[str]:
 def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:
     """Return the folders of packages of a prefix.
 
-    The system's Python looks into /usr/local, too.
+    The system's Python also looks into /usr/local.
     """
     pattern = re.compile(r".*/lib(?:64)?/python3(?:\.%s)?/(?:site|dist)-packages" % version)
     prefixes = (prefix, "/usr/local") if prefix == "/usr" else (prefix,)

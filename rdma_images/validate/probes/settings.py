@@ -92,7 +92,7 @@ def settings(
 ) -> dict[str, Any]:
     """Return the variables that files set, and the missing files that variables name.
 
-    `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
+    `entry` are the words of its entry point and command: a script among them, or a shell's line, also sets variables.
     `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from. The entry point
     begins in `workdir`, "" where that is not known.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
