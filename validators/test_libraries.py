@@ -113,16 +113,20 @@ def test_readable(inspection: Inspection, files: Files, libraries: Libraries, re
     used += [answer.path for answer in libraries.resolved.values() if answer.file in used]
     closed = {p: f.closed for p in dict.fromkeys(used) if (f := files.libraries.get(p)) and f.closed}
     user = inspection.subject.user
-    barred = list(dict.fromkeys(closed.values()))
-    lines = [
-        f"the user {user} may not {'read' if obstacle == path else f'enter {obstacle}, and so not read'} {path}"
-        for path, obstacle in closed.items()
-    ]
+    paths_by_obstacle: dict[str, list[str]] = {}
+    for path, obstacle in closed.items():
+        paths_by_obstacle.setdefault(obstacle, []).append(path)
+    lines = []
+    for obstacle, paths in paths_by_obstacle.items():
+        verb = "read" if obstacle == paths[0] else f"enter {obstacle}, and so not read"
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        lines.append(f"the user {user} may not {verb} {paths[0]}{more}")
+    barred = " ".join(list(paths_by_obstacle)[:MAX_SHOWN])
     require(
         not closed,
         expected=f"readable for {user or 'root'}",
         actual="; ".join(lines[:MAX_SHOWN]) or "all of them",
-        fix=f"chmod a+rX {' '.join(barred[:MAX_SHOWN])}, or put the library into a folder that every user may enter",
+        fix=f"chmod a+rX {barred}, or put the library into a folder that every user may enter",
     )
 
 

@@ -45,7 +45,8 @@ ENV NCCL_NET_PLUGIN=/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
 ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]
 """
 USER = """
-RUN echo 'trainer:x:1000:1000::/home/trainer:/bin/sh' >> /etc/passwd && echo 'trainer:x:1000:' >> /etc/group
+RUN echo 'trainer:x:1000:1000::/home/trainer:/bin/sh' >> /etc/passwd && echo 'trainer:x:1000:' >> /etc/group \
+    && mkdir --parents /home/trainer && chown 1000:1000 /home/trainer
 USER 1000
 """
 WITHOUT_BASH = "\nRUN rm /bin/bash\n"
