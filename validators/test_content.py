@@ -347,9 +347,9 @@ def test_account(inspection: Inspection, files: Files, require: Requirement) -> 
     faults = {} if has_name else {no_name: f"useradd --uid {user.number} with a name"}
     if home and not user.may_write.get(home, True):
         faults[f"the image runs as {name}, who may not write to HOME={home}"] = "set HOME to the user's own folder"
-    told = {"HOME"} if home else set()  # above, where the image sets it
+    reported = {"HOME"} if home else set()  # above, where the image sets it
     for variable, (path, folder) in user.unwritable.items():
-        if variable in told:
+        if variable in reported:
             continue
         absent = f": it is not there, and {folder} is not {name}'s" if path != folder else ""
         faults[f"the image runs as {name}, who may not write to {variable}={path}{absent}"] = (

@@ -112,8 +112,8 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
     nccl = nccl_in_use(inspection)
     library = f"NCCL {nccl.version}" if nccl and nccl.version else "NCCL"
     outcome: Outcome
-    place = instance or FABRIC_TITLES.get(fabric, "")
-    prefix = f"On {place} " if place else ""
+    network = instance or FABRIC_TITLES.get(fabric, "")
+    prefix = f"On {network} " if network else ""
     if fabric == "none" and reached_links[-1].name == "network":
         prefix = f"{prefix}without a fabric " if instance else "Without a fabric "
     if broken:

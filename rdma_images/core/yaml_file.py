@@ -101,7 +101,7 @@ class Document(Strict):
 
 
 Model = TypeVar("Model", bound=BaseModel)
-Place = TypeVar("Place")
+Location = TypeVar("Location")
 YamlPath = tuple[str | int, ...]
 
 
@@ -188,7 +188,7 @@ class ForeignDocument:
         return _nearest(self.lines, steps, 1)
 
 
-def _nearest(places: Mapping[YamlPath, Place], steps: YamlPath, default: Place) -> Place:
+def _nearest(places: Mapping[YamlPath, Location], steps: YamlPath, default: Location) -> Location:
     """Return the place of the value at `steps`, or of the nearest one around it; `default` where none has one."""
     around = (steps[:length] for length in range(len(steps), -1, -1))
     return next((places[path] for path in around if path in places), default)

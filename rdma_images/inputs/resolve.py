@@ -202,10 +202,10 @@ def _pylock_of_indexes(
                 raise
             required |= blamed
         else:
-            brought = indirect & {canonicalize_name(package["name"]) for package in packages}
-            if not brought:
+            locked_indirect = indirect & {canonicalize_name(package["name"]) for package in packages}
+            if not locked_indirect:
                 return packages
-            required |= brought
+            required |= locked_indirect
 
 
 def _names_in(text: str, names: Iterable[str]) -> set[str]:

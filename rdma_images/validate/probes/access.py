@@ -91,8 +91,8 @@ def unwritable(user: User, folders: Mapping[str, str], root: rootfs.Root) -> dic
         real = root.real(folder)
         steps = real.split("/")
         for above in ("/".join(steps[:count]) or "/" for count in range(1, len(steps) + 1)):
-            found = os.stat(root.folder + above)
-            owned[above] = Ownership(found.st_mode, found.st_uid, found.st_gid)
+            status = os.stat(root.folder + above)
+            owned[above] = Ownership(status.st_mode, status.st_uid, status.st_gid)
         if not may_write(real, user, owned):
             refused[name] = [path, folder]
     return refused

@@ -212,8 +212,8 @@ def lost_file(folder: str, files: Mapping[str, int]) -> str:
     for path, size in files.items():
         if path.endswith((".py", ".so")) and path[0] not in "./":
             try:
-                found = os.stat("%s/%s" % (folder, path)).st_size
+                actual_size = os.stat("%s/%s" % (folder, path)).st_size
             except OSError:
                 return path
-            changed = changed or (path if size > 1 and found != size else "")
+            changed = changed or (path if size > 1 and actual_size != size else "")
     return changed

@@ -50,8 +50,8 @@ def unopened(folders: Iterable[str], libraries: Mapping[str, str]) -> list[dict[
     for path, names in named_libraries(path for path in libraries if not PASSED_OVER.search(path)):
         for family in FAMILIES:
             alternatives = [name for name in names if name.startswith(family.decode())]
-            found = any(name in present or loader.resolved(name)["file"] for name in alternatives)
-            if alternatives and not found and any(name.startswith(family.decode()) for name in present):
+            is_found = any(name in present or loader.resolved(name)["file"] for name in alternatives)
+            if alternatives and not is_found and any(name.startswith(family.decode()) for name in present):
                 answer.append({"package": libraries[path], "file": path, "missing": alternatives})
     return answer
 

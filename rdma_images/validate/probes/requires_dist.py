@@ -68,18 +68,18 @@ def read_requirements(metadata: str) -> list[PackageRequirement]:
     ]
 
 
-def meets_clause(installed: tuple[int, ...], operator: str, wanted: str) -> bool:
+def meets_clause(installed: tuple[int, ...], operator: str, required: str) -> bool:
     """Return whether a release meets one clause of a requirement, as `>=` and `2.1`."""
-    release = release_numbers(wanted)
+    release = release_numbers(required)
     if not release:
         return True
     size = max(len(release), len(installed))
     left, right = (numbers + (0,) * (size - len(numbers)) for numbers in (installed, release))
     begins = installed[: len(release)] == release
     return {
-        "==": begins if wanted.endswith("*") else left == right,
+        "==": begins if required.endswith("*") else left == right,
         "===": left == right,
-        "!=": not begins if wanted.endswith("*") else left != right,
+        "!=": not begins if required.endswith("*") else left != right,
         "~=": left >= right and left[: len(release) - 1] == release[:-1],
         "<=": left <= right,
         ">=": left >= right,

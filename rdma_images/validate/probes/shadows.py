@@ -27,8 +27,8 @@ class Shadow:
     def __str__(self) -> str:
         """Return it as a part of a sentence."""
         hidden = re.sub(r".*/(?=[^/]*-packages/)", "", self.second)
-        own = "Python's own %s" % self.name if is_standard(self) else hidden
-        return "%s comes before %s by %s" % (self.first, own, self.by)
+        second = "Python's own %s" % self.name if is_standard(self) else hidden
+        return "%s comes before %s by %s" % (self.first, second, self.by)
 
 
 def find_shadows(path: Sequence[str]) -> dict[str, Shadow]:
