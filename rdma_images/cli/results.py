@@ -152,42 +152,4 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))
 
 
-@verb(
-    "job.pairs --nodes hostfile",
-    "job.pairs --nodes hostfile --measured pairs/",
-    "job.pairs --nodes hostfile --rounds 8 --json",
-    name="pairs",
-    help={
-        "nodes": "A file with one node a line, such as mpirun's hostfile.",
-        "measured": "A folder with a run, logs or a result.json of each pair, named one--two; or lines: one two GB/s.",
-        "rounds": "How many rounds to begin with; without it as many as find slow nodes. More find more slow links.",
-        "expected": "GB/s that a good pair has; without it what the fastest have.",
-        **JSON,
-    },
-)
-def job_pairs(
-    _: Context, nodes: str, measured: str = "", rounds: int = 0, expected: str = "", json: bool = False
-) -> None:
-    """Find slow nodes by pairs.
-
-    Says which pairs to measure at the same time. From their results it says which nodes and links are slow, and which
-    pairs to measure next for suspects. It runs nothing: each pair is a job on two nodes. The exit code is 1 if a node
-    or link is slow.
-    """
-    from dataclasses import asdict
-
-    from rdma_images.jobs import node_pairs
-
-    node_names = node_pairs.read_nodes(Path(nodes))
-    measured_pairs = node_pairs.read_pairs(Path(measured), node_names) if measured else {}
-    report = (
-        node_pairs.next_report(node_names, measured_pairs, node_pairs.parse_rate(expected))
-        if measured_pairs
-        else node_pairs.first_report(node_names, rounds)
-    )
-    show(dumps(asdict(report), indent=2) if json else "\n".join(node_pairs.report_lines(report, measured_pairs)))
-    if report.inference and (report.inference.slow or report.inference.links):
-        raise Exit(code=1)
-
-
-tasks = (job_result, job_watch, job_library, job_compare, job_pairs)
+tasks = (job_result, job_watch, job_library, job_compare)

@@ -21,7 +21,6 @@ from rdma_images.core.plain import decode_json
 from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import decode_report, encode_report
-from rdma_images.jobs import node_pairs
 from rdma_images.jobs.check.parsers import job_files
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read_run_logs as read_logs
@@ -352,10 +351,6 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         in_file(lambda path: read_logs([path], verdict.load_wordings())),
     ),
     "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_folder.load)),
-    "bandwidths of pairs": (
-        edited_bytes(b"n1 n2 310.5\nn1 n3 1e3 # slow\n"),
-        in_file(lambda path: node_pairs.read_pairs(path, ("n1", "n2", "n3"))),
-    ),
     "METADATA of a wheel": (edited_bytes(b"Metadata-Version: 2.4\nName: a_b\nVersion: 1.0\n\nText\n"), read_wheel),
     "a source's archive": (edited_bytes(a_source()), read_source),
     "an index of packages": (

@@ -192,7 +192,7 @@ def _check_processes(table: SizesParser) -> Iterator[Problem]:
     for late in table.late[:4]:
         number, share = late.value.split()
         location = f" on {table.devices[int(number)].value}" if int(number) in table.devices else ""
-        fix = "pair its node with others: job.pairs"
+        fix = "run the job again without that node"
         yield Problem(f"process {number}{location} takes {share} longer than the median", fix, (late.where,), "warning")
 
 
