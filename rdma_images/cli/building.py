@@ -102,6 +102,7 @@ def build(
         "folder": "A conda or virtual environment on this machine: its packages, with this machine's libraries.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
         "instance": "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge.",
+        "list": "Only list the checks that each chosen target's image gets, by folder of validators/, and why.",
         "verbose": "Also show notes, and every check in a line.",
         "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }
@@ -120,6 +121,7 @@ def validate(
     folder: str = "",
     fabric: str = "",
     instance: str = "",
+    list: bool = False,
     verbose: bool = False,
     job: str = "",
     json: bool = False,
@@ -130,7 +132,7 @@ def validate(
     """
     from rdma_images import chain, engine
     from rdma_images.report import report_json, report_table
-    from rdma_images.validate import validation
+    from rdma_images.validate import check_list, validation
 
     chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
     if host.startswith("folder:"):
@@ -148,6 +150,13 @@ def validate(
         _refuse_beside("--job", {"--host": host, "--image": image, **choice, **question})
     if job or "multinode" in tiers:
         _multinode(job, tiers, verbose, json)
+        return
+    if list:
+        _refuse_beside("--list", {"--host": host, "--image": image, "--fabric": fabric, "--instance": instance})
+        loaded_project = with_measured_base(project.load(), target, onto)
+        chosen = target_options.chosen_images(loaded_project, target, all, set)
+        listed = validation.list_all(chosen, validation.parse_tiers(tier) if tier else None)
+        show(check_list.as_json(listed) if json else check_list.text(listed))
         return
     if image:
         _refuse_beside("--image", choice)

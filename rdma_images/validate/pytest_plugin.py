@@ -1,7 +1,7 @@
 """The pytest plugin of the validators: their fixtures, and how their results become checks."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rdma_images.core.check import Check, Severity
-from rdma_images.core.image import FABRIC_TITLES
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.paths import COMMAND, VALIDATORS
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -24,9 +23,20 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.machine import Devices, MeasuredGpus
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages, Settings, System
+from rdma_images.validate import check_folders
+from rdma_images.validate.check_folders import ListedCheck
 
 REQUIREMENT = pytest.StashKey["Requirement"]()
 CHECKS = pytest.StashKey[list[Check]]()
+INSPECTION = pytest.StashKey[Inspection]()
+# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels,
+# tags, users and entry point, the variables are those of the shell, and the driver is the machine's.
+IMAGE_CHECK_PREFIXES = (
+    *("layers.", "size.", "user.", "label.", "sagemaker.", "programs.entry-point", "programs.command"),
+    *("nccl.label", "nccl.tag", "nccl.matrix", "environment.refusal"),
+    *("environment.gpus", "environment.secret", "cuda.driver"),
+)
+CONDITION_FOLDERS = {"any", "rdma", "efa", "erdma", "image"}
 
 
 class UnmetError(AssertionError):
@@ -63,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--inspection", type=Path, required=False, help="the image and what was measured in it, as JSON")
     group.addoption("--checks", type=Path, help="where to write the checks, as JSON")
     group.addoption("--tiers", default="static", help="comma list of the tiers to run")
-    group.addoption("--without", default="", help="comma list of how the ids of checks begin that are left out")
+    group.addoption("--list-checks", type=Path, help="run none; where to write the checks of the image, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,21 +82,51 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the validators of the tiers asked for, but those of --without.
+    """Keep the validators of the image's folders and of the tiers asked for.
 
-    Those of any tier come with them.
+    Those of any tier come with them. The image is read here, and not before: all is collected while it is measured.
     """
     tiers = set(config.getoption("--tiers").split(","))
     if any(_declared_marks(item)["tier"] in tiers for item in items):
         tiers.add("any")
-    without = tuple(filter(None, config.getoption("--without").split(",")))
-    chosen = [
-        item
-        for item in items
-        if _declared_marks(item)["tier"] in tiers and not _declared_marks(item)["id"].startswith(without)
-    ]
+    inspection = config.stash[INSPECTION] = _read_inspection(config)
+    reasons = check_folders.folder_reasons(CONDITION_FOLDERS | set(map(_folder, items)), inspection)
+    chosen = [item for item in items if _declared_marks(item)["tier"] in tiers and _conditions(item) <= reasons.keys()]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+    if path := config.getoption("--list-checks"):
+        rows = [_listed(item, reasons) for item in items]
+        path.write_text(json.dumps([row._asdict() for row in rows]), encoding="utf-8")
+        items.clear()
+
+
+def _folder(item: pytest.Item) -> str:
+    """Return the folder of validators/ in which a validator lies."""
+    folder = item.path.parent
+    return "any" if folder == VALIDATORS else folder.name
+
+
+def _conditions(item: pytest.Item) -> set[str]:
+    marks = _declared_marks(item)
+    return conditions(_folder(item), marks["id"], marks["fabric"])
+
+
+def conditions(folder: str, check_id: str, fabric: str | None) -> set[str]:
+    """Return the folders whose checks an image must get so that it gets a validator of `folder`."""
+    marked = {None: "any", "any": "rdma"}.get(fabric, fabric)
+    return {folder, marked or "any", "image" if check_id.startswith(IMAGE_CHECK_PREFIXES) else "any"}
+
+
+def _listed(item: pytest.Item, reasons: Mapping[str, str]) -> ListedCheck:
+    marks, folder = _declared_marks(item), max(_conditions(item) - {"any"}, default="any")
+    return ListedCheck(folder, reasons[folder], marks["id"], _title(item), marks["tier"], marks["severity"])
+
+
+def _read_inspection(config: pytest.Config) -> Inspection:
+    path: Path | None = config.getoption("--inspection")
+    if path is None:
+        raise pytest.UsageError(f"no --inspection: run `{COMMAND} validate`, which measures and then calls this suite")
+    return Inspection.model_validate_json(path.read_bytes())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -169,10 +209,7 @@ def require(request: pytest.FixtureRequest, inspection: Inspection) -> Requireme
 @pytest.fixture(scope="session")
 def inspection(request: pytest.FixtureRequest) -> Inspection:
     """Return the image, what is expected of it, and what was measured."""
-    path: Path | None = request.config.getoption("--inspection")
-    if path is None:
-        raise pytest.UsageError(f"no --inspection: run `{COMMAND} validate`, which measures and then calls this suite")
-    return Inspection.model_validate_json(path.read_bytes())
+    return request.config.stash[INSPECTION]
 
 
 def unmeasured(inspection: Inspection, probe: str) -> NoReturn:
@@ -247,23 +284,7 @@ def nccl(inspection: Inspection) -> InstalledNccl:
     return in_use
 
 
-@pytest.fixture(autouse=True)
-def meant_for_its_fabric(request: pytest.FixtureRequest, inspection: Inspection) -> None:
-    """Skip a validator of a fabric for an image that is not meant for it.
-
-    It is marked fabric="efa", "erdma" or "any".
-    """
-    required, image_fabric = _effective_marks(request.node)["fabric"], inspection.expected.fabric
-    if required and (image_fabric is None or required not in ("any", image_fabric)):
-        skip_for_fabric(FABRIC_TITLES.get(required, "EFA or eRDMA"))
-
-
-def skip_for_fabric(title: str) -> NoReturn:
-    """Skip a validator of a fabric that the image is not for."""
-    pytest.skip(f"not an image for {title}")
-
-
 @pytest.fixture
 def fabric(inspection: Inspection) -> str:
-    """Return the fabric that the image is meant for, in a validator marked fabric="any"."""
+    """Return the fabric that the image is meant for, in a validator of an image for a fabric."""
     return str(inspection.expected.fabric)

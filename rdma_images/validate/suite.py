@@ -9,11 +9,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.validate.check_folders import ListedCheck
 
 VALIDATORS_SECONDS = 120  # seconds: the validators only relate what was measured
 NO_TESTS = 5  # pytest.ExitCode.NO_TESTS_COLLECTED; importing pytest takes 0.1 s
@@ -75,18 +77,26 @@ def _roots(pattern: str) -> list[Path]:
     return [CODE] if part == "rdma_images" else [folder.parent for folder in data_folders(part)]
 
 
-def run(
-    inspection: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
-) -> tuple[Check, ...]:
-    """Return the checks of every validator of `tiers`; see `running_suite`."""
-    with running_suite(tiers, junit, without) as checks:
+def run(inspection: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
+    """Return the checks of every validator of `tiers` that the image gets; see `running_suite`."""
+    with running_suite(tiers, junit) as checks:
         return checks(inspection)
 
 
+def list_checks(inspection: Inspection, tiers: tuple[str, ...]) -> tuple[ListedCheck, ...]:
+    """Return the checks of `tiers` that an image gets; none of them is run.
+
+    Raises:
+        RdmaImagesError: The validators cannot be collected.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
+        listed_file = Path(folder) / "listed.json"
+        with _pytest(Path(folder) / "checks.json", tiers, f"--list-checks={listed_file}") as process:
+            return tuple(ListedCheck(**fields) for fields in _answer(process, inspection, listed_file, tiers))
+
+
 @contextlib.contextmanager
-def running_suite(
-    tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
-) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
+def running_suite(tiers: tuple[str, ...], junit: Path) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
     """Start the validators; provide a function from inspection to checks, in order.
 
     It imports and collects while an image is measured. It is ended with the context.
@@ -94,44 +104,52 @@ def running_suite(
     Args:
         tiers: The tiers to run.
         junit: Where the XML for JUnit goes.
-        without: How the ids of checks begin that are left out.
 
     Raises:
         RdmaImagesError: The suite itself could not run: that is never the image's fault.
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         checks_file = Path(folder) / "checks.json"
-        command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(Path("/dev/stdin"), checks_file, tiers)]
-        command += ["--capture=no", f"--junit-xml={junit}"]  # without it, standard input is no more
-        command += [f"--without={','.join(without)}"] if without else []
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        environment |= {"PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
-        pipe = subprocess.PIPE
-        with subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=PROJECT, env=environment, text=True
-        ) as process:
-            try:
-                yield lambda inspection: _checks(process, inspection, checks_file, tiers)
-            finally:
-                process.kill()
+        with _pytest(checks_file, tiers, f"--junit-xml={junit}") as process:
+            yield lambda inspection: tuple(
+                Check(**fields) for fields in _answer(process, inspection, checks_file, tiers)
+            )
 
 
-def _checks(
-    process: "subprocess.Popen[str]", inspection: Inspection, checks_file: Path, tiers: tuple[str, ...]
-) -> tuple[Check, ...]:
-    """Give a inspection to the process, and return its checks."""
+@contextlib.contextmanager
+def _pytest(checks_file: Path, tiers: tuple[str, ...], option: str) -> "Iterator[subprocess.Popen[str]]":
+    """Provide the process of the validators, which waits for an inspection; it is ended with the context."""
+    command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(Path("/dev/stdin"), checks_file, tiers), option]
+    command += ["--capture=no"]  # without it, standard input is no more
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment |= {"PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=PROJECT, env=environment, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _answer(
+    process: "subprocess.Popen[str]", inspection: Inspection, answer_file: Path, tiers: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Give an inspection to the process of the validators, and return what it writes."""
     try:
         out, err = process.communicate(inspection.model_dump_json(), timeout=VALIDATORS_SECONDS)
     except subprocess.TimeoutExpired:
         raise RdmaImagesError(
             f"the validators did not end in {VALIDATORS_SECONDS} s\nlook in validators/ for what waits"
         ) from None
-    if process.returncode == NO_TESTS:
+    answer: list[dict[str, Any]] = json.loads(answer_file.read_bytes()) if answer_file.exists() else []
+    if process.returncode == NO_TESTS and not answer:
         raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
-    if process.returncode not in (0, 1) or not checks_file.exists():
+    if process.returncode not in (0, 1, NO_TESTS) or not answer:
         output_tail = "\n".join((out + err).strip().splitlines()[-8:])
         raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{output_tail}")
-    return tuple(Check(**fields) for fields in json.loads(checks_file.read_text(encoding="utf-8")))
+    return answer
 
 
 def options(inspection_file: Path, checks_file: Path, tiers: tuple[str, ...]) -> list[str]:

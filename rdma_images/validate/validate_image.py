@@ -19,21 +19,13 @@ from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, platforms
-from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig, Inspection
+from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report import junit
 from rdma_images.report.report_files import report_folder
 from rdma_images.validate import expected_fabric, report_cache, suite
 from rdma_images.validate.image_config import hide_secret_values, image_digest, read_image_config
-
-# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels,
-# tags, users and entry point, the variables are those of the shell, and the driver is the machine's.
-IMAGE_CHECK_PREFIXES = (
-    *("layers.", "size.", "user.", "label.", "sagemaker.", "programs.entry-point", "programs.command"),
-    *("nccl.label", "nccl.tag", "nccl.matrix", "environment.refusal"),
-    *("environment.gpus", "environment.secret", "cuda.driver"),
-)
 
 
 class ChainQuestion(NamedTuple):
@@ -128,9 +120,8 @@ def validate(
         tiers = tuple(dict.fromkeys(("static", *tiers)))
     run = _Validation(image, build, question, report_folder(ref, image, host, *question), progress)
     junit_file = run.folder / "report.xml"
-    without = IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
     if host or engine is None:
-        with suite.running_suite(tiers, junit_file, without) as compare:
+        with suite.running_suite(tiers, junit_file) as compare:
             image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress, question.instance)
             return run.write_report(image_config, measured, compare)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
@@ -141,7 +132,7 @@ def validate(
         return report.publish_cached(*previous, run.folder)
     from rdma_images import datapath
 
-    with suite.running_suite(tiers, junit_file, without) as compare:
+    with suite.running_suite(tiers, junit_file) as compare:
         image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
         report_ = run.write_report(image_config, measured, compare, emulated)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from rdma_images.core.check import Tier
 from rdma_images.core.errors import RefusedError, suggestion
@@ -13,6 +13,9 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report
+
+if TYPE_CHECKING:
+    from rdma_images.validate.check_folders import ListedCheck
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,16 @@ def parse_tiers(names: Sequence[str] | None) -> tuple[str, ...]:
         if tier not in get_args(Tier):
             raise RefusedError(f"--tier {tier}: no such tier\n{suggestion(tier, get_args(Tier))}")
     return tuple(names or ("static",))
+
+
+def list_all(images: Sequence[Image], tiers: tuple[str, ...] | None = None) -> "dict[str, tuple[ListedCheck, ...]]":
+    """Return the checks that each planned image gets, by its id; of every tier where none is named."""
+    from rdma_images.validate import check_folders, suite
+
+    return {
+        image.id: suite.list_checks(check_folders.planned_inspection(image), tiers or get_args(Tier))
+        for image in images
+    }
 
 
 def validate_all(

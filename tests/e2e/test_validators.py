@@ -136,7 +136,7 @@ def planned(fault: ImageFault) -> Image | None:
 
 
 def test_every_static_validator_has_a_fault() -> None:
-    text = "".join(path.read_text() for path in VALIDATORS.glob("test_*.py"))
+    text = "".join(path.read_text() for path in VALIDATORS.rglob("test_*.py"))
     covered = {fault.validator for fault in FAULTS}
     assert set(STATIC.findall(text)) == covered
     assert list(documented_rows()) == [(fault.validator, fault.title) for fault in FAULTS]

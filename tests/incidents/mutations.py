@@ -11,6 +11,7 @@ import io
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -129,15 +130,23 @@ def mutated(mutation: Mutation) -> Iterator[None]:
         del sys.modules[name]
     try:
         changed = ModuleType(f"validators.{mutation.module}")
-        changed.__file__ = str(VALIDATORS / f"{mutation.module}.py")  # where pytest looks for the module that it takes
+        changed.__file__ = str(
+            VALIDATORS / f"{mutation.module.replace('.', '/')}.py"
+        )  # where pytest looks for the module that it takes
         sys.modules[changed.__name__] = changed
-        setattr(importlib.import_module("validators"), mutation.module, changed)
+        folder, _, name = changed.__name__.rpartition(".")
+        setattr(importlib.import_module(folder), name, changed)
         exec(compile(ast.fix_missing_locations(mutation.tree), changed.__file__, "exec"), vars(changed))
         yield
     finally:
         for name in [name for name in sys.modules if name.startswith(("validators", "tests.unit."))]:
             del sys.modules[name]
         sys.modules.update(before)
+
+
+def module_name(path: Path) -> str:
+    """Return the name of a module of validators/ below it, such as "efa.test_plugin"."""
+    return ".".join(path.relative_to(VALIDATORS).with_suffix("").parts)
 
 
 def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
@@ -148,7 +157,7 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
     cases = {name: run.read_image(name, case.image) for name, case in incidents().items()}
     cases |= {f"{name}, fixed": run.read_image(name, case.fixed) for name, case in incidents().items() if case.fixed}
     cases |= {"efa-pytorch": Inspection.model_validate_json(REAL.read_bytes())}
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
+    sources = {module_name(path): path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.rglob("*.py"))}
     for module in names or sources:
         suites = users(module, sources)
         before = failed(cases, suites)
@@ -179,12 +188,12 @@ def users(module: str, sources: Mapping[str, str]) -> list[str]:
         - dependents
     ):
         dependents |= more
-    return sorted(name for name in dependents if name.startswith("test_"))
+    return sorted(name for name in dependents if name.rpartition(".")[2].startswith("test_"))
 
 
 def main(names: list[str]) -> None:
     """Print the survivors of the modules, and how many mutations there were."""
-    modules = sorted(path.stem for path in VALIDATORS.glob("*.py"))
+    modules = sorted(map(module_name, VALIDATORS.rglob("*.py")))
     if unknown := set(names).difference(modules):
         sys.exit(f"{', '.join(sorted(unknown))}: no module of validators/\nname some of {', '.join(modules)}")
     count, surviving = 0, 0

@@ -16,10 +16,10 @@ from _pytest.fixtures import FixtureFunctionDefinition
 from rdma_images.core.check import Check, Outcome
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate import pytest_plugin
+from rdma_images.validate import check_folders, pytest_plugin
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 
-MODULES = sorted(path.stem for path in VALIDATORS.glob("test_*.py"))
+MODULES = sorted(".".join(path.relative_to(VALIDATORS).with_suffix("").parts) for path in VALIDATORS.rglob("test_*.py"))
 
 
 class Validator(NamedTuple):
@@ -35,16 +35,23 @@ class Validator(NamedTuple):
 def checks(
     inspection: Inspection, only: Collection[str] | None = None, modules: Collection[str] = MODULES
 ) -> list[Check]:
-    """Return what the static validators for the fabric of a inspection say of it.
+    """Return what the static validators that an image gets say of it.
 
     Where `only` is given, those of these ids.
     """
+    folders = check_folders.folder_reasons(pytest_plugin.CONDITION_FOLDERS | set(map(folder_of, modules)), inspection)
     return [
         _check(validator, inspection)
         for name in modules
         for validator in _validators(importlib.import_module(f"validators.{name}"))
-        if (only is None or validator.id in only) and _is_for(validator.about.get("fabric"), inspection.expected.fabric)
+        if (only is None or validator.id in only)
+        and pytest_plugin.conditions(folder_of(name), validator.id, validator.about.get("fabric")) <= folders.keys()
     ]
+
+
+def folder_of(module: str) -> str:
+    """Return the folder of validators/ that a module lies in."""
+    return module.rpartition(".")[0] or "any"
 
 
 @functools.cache
@@ -57,10 +64,6 @@ def _validators(module: ModuleType) -> tuple[Validator, ...]:
             if mark.name == "validator" and mark.kwargs.get("tier", "static") in ("static", "any"):
                 validators.append(Validator(module, function, mark.args[0], mark.kwargs, uses))
     return tuple(validators)
-
-
-def _is_for(marked: str | None, expected: str | None) -> bool:
-    return marked in (None, expected) or (marked == "any" and expected is not None)
 
 
 def _check(validator: Validator, inspection: Inspection) -> Check:

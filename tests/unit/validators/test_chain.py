@@ -47,10 +47,3 @@ def test_a_variable_that_keeps_nccl_from_every_fabric_is_one_finding(question: s
     failed = {check.id: check for check in results if check.outcome == "failed" and "NCCL_NET" in check.actual}
     assert list(failed) == ["environment.harmful"]
     assert "set NCCL_NET=Libfabric" in failed["environment.harmful"].fix
-
-
-def test_an_image_for_no_fabric_is_asked_no_question() -> None:
-    case = image(STARTED)
-    expected = case.expected.model_copy(update={"fabric": None, "because": "no sign of EFA or eRDMA"})
-    check = chain_holds(case.model_copy(update={"expected": expected}), "")
-    assert (check.outcome, check.reason) == ("skipped", "not an image for EFA or eRDMA")

@@ -1,0 +1,101 @@
+"""The folders of validators/ that an image gets, and why.
+
+The checks of `validators/efa/` are for images for EFA, those of `validators/torch/` for images with torch, and so on.
+Each folder's `__init__.py` says so in a function `reason(inspection)`: a sentence's part such as "planned with
+nccl-tests 2.20.0", or "" for an image that does not get its checks. Whoever adds a folder changes no other file.
+"""
+
+import importlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import FABRIC_TITLES, Image
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, base_name
+from rdma_images.inspection.measurements import Measured
+
+
+class ListedCheck(NamedTuple):
+    """A check that an image gets, with its folder and why the image gets the folder's checks."""
+
+    folder: str
+    reason: str
+    id: str
+    title: str
+    tier: str
+    severity: str
+
+
+def folder_reasons(names: Iterable[str], inspection: Inspection) -> dict[str, str]:
+    """Return why an image gets the checks of the folders `names`, by name.
+
+    The package `validators` must be importable.
+
+    Returns:
+        Only the folders whose checks it gets.
+
+    Raises:
+        RdmaImagesError: A folder does not say which images get its checks.
+    """
+    reasons = {name: _reason(name, inspection) for name in sorted(set(names))}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _reason(name: str, inspection: Inspection) -> str:
+    module = importlib.import_module(f"validators.{name}")
+    if not hasattr(module, "reason"):
+        raise RdmaImagesError(
+            f"validators/{name}/ does not say which images get its checks\n"
+            "add a function `reason(inspection)` to its __init__.py, as in validators/efa/"
+        )
+    return str(module.reason(inspection))
+
+
+def planned_inspection(image: Image) -> Inspection:
+    """Return what is known of a planned image before anything is measured in it."""
+    versions = {name: component.version for name, component in image.components.items()}
+    expected = Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
+    subject = ImageConfig(
+        ref=image.id,
+        digest="not built yet",
+        platform=image.platform,
+        labels={},
+        environment=image.environment,
+        user="",
+        entrypoint=[],
+        tags=[],
+        bytes=0,
+        created="",
+        layers=[],
+        history=[],
+    )
+    return Inspection(subject=subject, expected=expected, measured=Measured())
+
+
+def for_fabric(inspection: Inspection, *fabrics: str) -> str:
+    """Return the reason of an image that is for one of `fabrics`; "" for another."""
+    fabric = inspection.expected.fabric
+    return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.because}" if fabric in fabrics else ""
+
+
+def with_component(inspection: Inspection, name: str) -> str:
+    """Return the reason of an image with a component of ours, as planned or by its label; "" without it."""
+    if version := inspection.expected.components.get(name):
+        return f"planned with {name} {version}"
+    version = inspection.subject.label(f"component.{name}")
+    return f"its label says {name} {version}" if version else ""
+
+
+def with_python_package(inspection: Inspection, name: str) -> str:
+    """Return the reason of an image in which the Python package `name` is installed; "" where it is not."""
+    packages = inspection.measured.packages
+    version = dict(packages.installed).get(name) if packages else None
+    return f"it has the package {name} {version}" if version else ""
+
+
+def with_library(inspection: Inspection, beginning: str) -> str:
+    """Return the reason of an image with a library whose file name has this beginning; "" without one."""
+    tree = inspection.measured.tree
+    files = sorted(tree.files.libraries) if tree else ()
+    path = next((path for path in files if base_name(path).startswith(beginning)), "")
+    return f"it has {path}" if path else ""

@@ -1,0 +1,11 @@
+"""Checks of images with nccl-tests."""
+
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.validate.check_folders import with_component
+
+
+def reason(inspection: Inspection) -> str:
+    """Return why an image gets these checks; "" where it does not."""
+    tree = inspection.measured.tree
+    programs = sorted(tree.libraries.gpu_code) if tree else []
+    return with_component(inspection, "nccl-tests") or (f"it has {programs[0]}" if programs else "")
