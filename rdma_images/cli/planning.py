@@ -78,7 +78,7 @@ def _solve(
         show(dumps(asdict(solution), indent=2))
         return changes
     words = " ".join(f"--set {change}" for change in changes)
-    show(solve.table([solution]), "", f"solved: {words}" if changes else "solved: the row of matrix.yaml works", "")
+    show(f"solved: {words}, because {solution.reason}" if changes else "solved: the row of matrix.yaml works", "")
     return changes
 
 
@@ -90,9 +90,9 @@ def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
     for image in images:
         problems.append(template_check.template_problem(image))
         if image.python_packages:
-            from rdma_images.inputs import package_problems  # here, because images without packages need none of it
+            from rdma_images.inputs import lock  # here, because images without packages need none of it
 
-            problems.append(package_problems.problem(image, current.facts))
+            problems.append(lock.problem(image))
         if current.matrix.target(image.target).licenses:
             from rdma_images.inputs import lock, wheel_licenses
 
@@ -103,11 +103,10 @@ def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
 
 
 def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
-    """Return notes on the table: pulled bases, missing locks, templates of the user's own."""
-    from rdma_images.inputs import package_problems, preflight
+    """Return notes on the table: pulled bases, templates of the user's own."""
+    from rdma_images.inputs import preflight
 
     notes = [*preflight.pull_reasons(images, current.facts, current.mirrors)]
-    notes += filter(None, (package_problems.note(image, current.facts) for image in images))
     if overrides := paths.overrides():
         notes.append(f"own, in place of the tool's: {', '.join(overrides)}")
     return list(dict.fromkeys(notes))
@@ -198,8 +197,6 @@ def lock(
     if debian:
         outcomes += relock.relock_debian(_debian_packages(images), loaded_project.mirrors, upgrade, progress)
     show(relock.relock_table(outcomes))
-    if (packages := relock.release_table(images, loaded_project.mirrors)) is not None:
-        show("", packages)
     if layers:
         show(relock.relock_table([layers_lock.lock(images, loaded_project.mirrors, parsed_compression, progress)]))
     if any(locked.outcome == "failed" for locked in outcomes):

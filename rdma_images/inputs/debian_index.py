@@ -50,7 +50,8 @@ def _require_image_packages(image: Image, versions: dict[str, set[str]]) -> None
     for package in image.debian_packages:
         name, _, version = package.partition("=")
         if name not in versions:
-            similar = _similar(name, versions)
+            by_prefix = sorted((known for known in versions if known.startswith(name)), key=len)
+            similar = list(dict.fromkeys([*by_prefix, *get_close_matches(name, versions, n=3, cutoff=0.85)]))[:3]
             hint = f"did you mean {' or '.join(similar)}? " if similar else ""
             raise RefusedError(
                 f"target {image.target}: debian-packages names {name}, which the archive of {base} does not have\n"
@@ -61,12 +62,6 @@ def _require_image_packages(image: Image, versions: dict[str, set[str]]) -> None
                 f"target {image.target}: the archive of {base} has no {name} {version}\n"
                 f"it has {', '.join(sorted(versions[name]))}"
             )
-
-
-def _similar(name: str, packages: Iterable[str]) -> list[str]:
-    """Return at most three packages with this prefix or a similar name."""
-    by_prefix = sorted((package for package in packages if package.startswith(name)), key=len)
-    return list(dict.fromkeys([*by_prefix, *get_close_matches(name, packages, n=3, cutoff=0.85)]))[:3]
 
 
 def _packages(source: Source, architecture: str, mirrors: Mirrors, progress: Progress) -> Iterator[tuple[str, str]]:

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rdma_images import facts
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image, PackageIndex, Platform
@@ -19,9 +18,6 @@ from rdma_images.facts import nccl_releases
 from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
-
-if TYPE_CHECKING:
-    from rdma_images.inputs.releases import PackageRelease
 
 # What builds a Python package from its source, beside torch and a compiler; each has a wheel for every python 3.
 BUILD_TOOLS = (
@@ -93,6 +89,17 @@ def exists(request: LockRequest) -> bool:
     return files.exists(_readable_lock(lock_path(request)))
 
 
+def problem(image: Image) -> str | None:
+    """Return why an image cannot be built from its lock; None where it has none, or one that fits."""
+    try:
+        load(image)
+    except NotLockedError:
+        return None
+    except RdmaImagesError as error:
+        return str(error)
+    return None
+
+
 def load(image: Image, folder: Path | None = None) -> Lock:
     """Return the lock of an image.
 
@@ -139,22 +146,20 @@ def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Pa
     request = lock_request(image)
     if not request.requirements:
         return Lock(request=request, wheels=())
-    resolved = _resolve_for(image, request, mirror_settings)
+    resolved = _resolve(request, mirror_settings, image.indexes)
     _require_agreement(resolved, image, folder)
-    releases(image, resolved, mirror_settings)
+    _require_current(image, resolved, mirror_settings)
     atomic.write(lock_path(request, folder), resolved.text())
     return resolved
 
 
-def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
-    """Return the target's own packages as locked, beside their newest releases."""
-    if not image.python_packages:
-        return ()
-    from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
+def _require_current(image: Image, lock: Lock, mirror_settings: Mirrors | None) -> None:
+    """Refuse an old release of a package that the target names without a version."""
+    from rdma_images.inputs import releases  # here, because a lock that is kept needs no index
 
     named = {package for index in image.indexes for package in index.packages}  # whose own index is asked
     public = [line for line in image.python_packages if canonicalize_name(Requirement(line).name) not in named]
-    return index_releases.locked_releases(lock, public, *sources.index_for(mirror_settings or mirrors.load()))
+    releases.require_current(lock, public, *sources.index_for(mirror_settings or mirrors.load()))
 
 
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
@@ -230,17 +235,6 @@ def _resolve(request: LockRequest, mirror_settings: Mirrors | None, indexes: Seq
     from rdma_images.inputs import resolve
 
     return resolve.resolve(request, *sources.index_for(mirror_settings or mirrors.load()), indexes)
-
-
-def _resolve_for(image: Image, request: LockRequest, mirror_settings: Mirrors | None) -> Lock:
-    """Resolve an image's wheels; a conflict is raised with the nearest torch that works."""
-    from rdma_images.inputs import conflicts
-
-    try:
-        return _resolve(request, mirror_settings, image.indexes)
-    except conflicts.PackageConflictError as error:
-        reason = conflicts.explain(error.conflict, image, facts.load())
-        raise RdmaImagesError(f"locking {request.key}: {reason}") from None
 
 
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:

@@ -91,28 +91,6 @@ def relock_debian(
     return tuple(outcomes)
 
 
-def release_table(images: Iterable[Image], mirror_settings: Mirrors) -> Table | None:
-    """Return the targets' own packages: locked, newest, warning. None without any."""
-    table = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
-    rows = set()
-    for image in images:
-        new_lock = _load_or_none(partial(lock.load, image))
-        for release in lock.releases(image, new_lock, mirror_settings) if new_lock else ():
-            if (release.name, release.version) in rows:
-                continue
-            rows.add((release.name, release.version))
-            style = "yellow" if release.warning else None
-            cells = (
-                release.name,
-                release.version,
-                release.newest or "unknown",
-                format_bytes(release.size),
-                release.warning,
-            )
-            table.add_row(*cells, style=style)
-    return table if rows else None
-
-
 def relock_table(outcomes: Iterable[LockOutcome]) -> Table:
     """Return what became of the locks, for a terminal; without those that nothing needs."""
     table = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")

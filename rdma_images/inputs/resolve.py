@@ -32,10 +32,11 @@ from packaging.utils import (
 from packaging.version import Version
 from uv import find_uv_bin
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.image import MACHINES, PackageIndex
-from rdma_images.inputs import conflicts, git_repositories, package_index, web, wheel_files
+from rdma_images.core.paths import COMMAND
+from rdma_images.inputs import git_repositories, package_index, web, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name
 from rdma_images.plan import local_packages
@@ -48,6 +49,19 @@ PARALLEL = 8
 SOURCE_TIMEOUT_SECONDS = (10.0, 60.0)  # seconds to connect, seconds without a byte
 LISTS = re.compile(r"[^/]+/(?:[^/]+/)?[^/]+\.egg-info/requires\.txt")  # of setuptools, beside PKG-INFO
 METADATA = re.compile(r"[^/]+/PKG-INFO")
+# How uv reports an index that does not answer, or not to this user; without these words it has no such wheels.
+UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
+
+
+class NoSolutionError(RdmaImagesError):
+    """The package index has no wheels that go together; `words` are uv's."""
+
+    def __init__(self, request: LockRequest, words: str) -> None:
+        self.words = words
+        source = re.search(r"Wheels are required for `([\w.-]+)`", words)
+        fix = f"{COMMAND} plan --solve finds the torch and the base that fit; or change the packages"
+        fix = f"name {source[1]} under source-packages" if source else fix
+        super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
 
 
 def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()) -> Lock:
@@ -84,14 +98,14 @@ def versions(
     """Return the versions that `resolve` would lock, by name.
 
     Raises:
-        PackageConflictError: The packages do not go together, or one of them has no wheel.
+        NoSolutionError: The packages do not go together, or one of them has no wheel.
         RdmaImagesError: As `resolve`.
     """
     packages = _pylock_of_indexes(request, _local_packages(request), index, mirrors, indexes)
     try:
         _files([package for package in packages if not _is_local(package)], request)
     except RdmaImagesError as error:
-        raise conflicts.PackageConflictError(request, conflicts.parse_complaint(str(error))) from None
+        raise NoSolutionError(request, first_line(error)) from None
     return {package["name"]: package.get("version", "") for package in packages}
 
 
@@ -196,8 +210,8 @@ def _pylock_of_indexes(
             if unaskable.release in metadata:
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
             metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
-        except conflicts.PackageConflictError as error:
-            blamed = _names_in(error.conflict.words, indirect)
+        except NoSolutionError as error:
+            blamed = _names_in(error.words, indirect)
             if not blamed:
                 raise
             required |= blamed
@@ -237,7 +251,7 @@ def _pylock(
 
     Raises:
         _UnaskableError: The setup.py of a release imports what it does not declare.
-        PackageConflictError: The packages do not go together.
+        NoSolutionError: The packages do not go together.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -264,7 +278,7 @@ def _pylock(
 
 
 def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
-    """Run uv for `_pylock`, which says what it raises, and remember conflicts of packages."""
+    """Run uv for `_pylock`, which says what it raises."""
     try:
         process = subprocess.run(
             command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RESOLUTION_SECONDS
@@ -274,12 +288,14 @@ def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], re
             f"locking {request.key}: the package index did not answer in {RESOLUTION_SECONDS} s\ntry again"
         ) from None
     if process.returncode:
-        _refuse_undeclared_import(process.stderr)
-        conflict = conflicts.parse_complaint(process.stderr)
-        if "No solution found" in process.stderr:
-            conflicts.remember(request, conflict)
-        raise conflicts.PackageConflictError(request, conflict)
-    conflicts.remember(request, None)
+        words = " ".join(process.stderr.split()).removeprefix("error: ")  # uv breaks its lines
+        _refuse_undeclared_import(words)
+        if match := UNREACHABLE.search(words):
+            raise RdmaImagesError(
+                f"locking {request.key}: {match[1] or match[2]} is unreachable: {words}\n"
+                "try later, or name an index that answers as package-index in mirrors.yaml"
+            )
+        raise NoSolutionError(request, words)
 
 
 def _compile_command(request: LockRequest, project: str, local: Iterable[str], unbuilt: Iterable[str]) -> list[str]:
@@ -332,9 +348,8 @@ def _index_logins(indexes: Sequence[PackageIndex], mirrors: Mirrors) -> dict[str
     return environ
 
 
-def _refuse_undeclared_import(complaint: str) -> None:
+def _refuse_undeclared_import(words: str) -> None:
     """Raise for a package whose setup.py imports what it does not declare, as torch."""
-    words = " ".join(complaint.split())  # uv breaks its lines
     failed = re.search(r"Failed to build `(\S+) @ file://", words)
     release = re.search(r"Failed to build `([\w.-]+)==(\S+)`", words)
     module = re.search(r"No module named '([\w.]+)'", words)

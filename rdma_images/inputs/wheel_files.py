@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import requests
@@ -77,21 +78,22 @@ def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
 
 def file_addresses(name: str, index: str, mirrors: Mirrors) -> list[str]:
     """Return the addresses of all files of a package. Raises RdmaImagesError on failure."""
+    return [file["url"] for file in index_files(name, index, mirrors)]
+
+
+def index_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
+    """Return the files that an index lists of a package, with what it tells of each.
+
+    Returns:
+        Each with `filename` and `url`; where the index speaks JSON also `upload-time` and `yanked`, see PEP 691.
+
+    Raises:
+        RdmaImagesError: The index does not answer, or with something else.
+    """
     page = _page(name, index)
     if folder := web.local_path(page):
-        links = _html_links((folder / "index.html").read_text(encoding="utf-8")) if folder.is_dir() else []
-        page = (folder / "index.html").resolve().as_uri()
-    else:
-        links = _file_addresses(page, mirrors)
-    return [urljoin(page, link) for link in links]
-
-
-def _page(name: str, index: str) -> str:
-    return f"{index.rstrip('/')}/{canonicalize_name(name)}/"
-
-
-def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
-    """Return the addresses of all files of a project."""
+        text = (folder / "index.html").read_text(encoding="utf-8") if folder.is_dir() else ""
+        return _html_files(text, (folder / "index.html").resolve().as_uri())
     try:
         with web.request("GET", page, mirrors, DOWNLOAD_TIMEOUT_SECONDS, ACCEPTED, RETRY_POLICY) as response:
             text = response.content.decode("utf-8", "replace")
@@ -102,19 +104,26 @@ def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
             f"{page}: {reason}\ntry later, or name another index as package-index in mirrors.yaml"
         ) from None
     if not is_json:
-        return _html_links(text)
+        return _html_files(text, page)
     try:
-        return [str(file["url"]) for file in decode_json(text)["files"]]
+        return [
+            {**file, "filename": str(file["filename"]), "url": urljoin(page, str(file["url"]))}
+            for file in decode_json(text)["files"]
+        ]
     except (ValueError, KeyError, TypeError):
         raise RdmaImagesError(
             f"{page}: the answer is not a list of files\nname another index as package-index in mirrors.yaml"
         ) from None
 
 
-def _html_links(text: str) -> list[str]:
+def _page(name: str, index: str) -> str:
+    return f"{index.rstrip('/')}/{canonicalize_name(name)}/"
+
+
+def _html_files(text: str, page: str) -> list[dict[str, Any]]:
     parser = _Links()
     parser.feed(text)
-    return parser.links
+    return [{"filename": wheel_file_name(link), "url": urljoin(page, link)} for link in parser.links]
 
 
 class _Links(HTMLParser):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from rdma_images.core import http
 from rdma_images.core.errors import RdmaImagesError
@@ -124,8 +125,7 @@ def read_registry(server: _Server, folder: Path) -> None:
 def read_index(server: _Server, folder: Path) -> None:
     mirrors, index = Mirrors(folder), f"http://{server.host}/simple"
     with suppress(RdmaImagesError):
-        wheel_files.file_addresses("a", index, mirrors)
-    releases.compare_releases("a", "1.0", 3, releases.listed_files("a", index, mirrors))
+        releases.require_current_release("a", Version("1.0"), wheel_files.index_files("a", index, mirrors))
 
 
 def read_wheel(content: bytes, folder: Path) -> None:

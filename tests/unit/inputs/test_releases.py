@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import mirrors
-from rdma_images.inputs.releases import locked_releases
+from rdma_images.inputs.releases import require_current
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from tests.support.publish_doubles import Handler, served
 
@@ -29,7 +29,7 @@ class IndexHandler(Handler):
     def do_GET(self) -> None:
         _, kind, name, *_ = self.path.split("/")
         listed = [
-            {"filename": file, "size": size, "upload-time": f"{year}-01-01T00:00:00Z"}
+            {"filename": file, "url": f"../../{file}", "size": size, "upload-time": f"{year}-01-01T00:00:00Z"}
             for file, year, size in FILES.get(name, [])
         ]
         if kind == "pages":
@@ -37,7 +37,7 @@ class IndexHandler(Handler):
             answer, content_type = f"<!DOCTYPE html><html><body>{body}</body></html>", "text/html; charset=utf-8"
         else:
             if kind == "undated":
-                listed = [{"filename": file["filename"]} for file in listed]
+                listed = [{"filename": file["filename"], "url": file["url"]} for file in listed]
             answer, content_type = json.dumps({"files": listed}), "application/vnd.pypi.simple.v1+json"
         self.send_response(200)
         self.send_header("Content-Type", content_type)
@@ -75,37 +75,20 @@ def locked(**versions: str) -> Lock:
 def test_what_nobody_means_is_refused_unless_it_is_named(index: str, name: str, version: str, sentence: str) -> None:
     lock = locked(**{name: version})
     with pytest.raises(RefusedError, match=sentence):
-        locked_releases(lock, [name], f"{index}/simple", mirrors.load())
-    (release,) = locked_releases(lock, [f"{name}=={version}"], f"{index}/simple", mirrors.load())
-    assert release.version == version
+        require_current(lock, [name], f"{index}/simple", mirrors.load())
+    require_current(lock, [f"{name}=={version}"], f"{index}/simple", mirrors.load())
 
 
-@pytest.mark.parametrize("name", ["small", "tiny"])
-def test_a_small_package_is_no_placeholder(index: str, name: str) -> None:
-    assert locked_releases(locked(**{name: "0.0.1"}), [name], f"{index}/simple", mirrors.load())
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("small", "0.0.1"), ("tiny", "0.0.1"), ("current", "2.0"), ("newer", "1.9"), ("unlisted", "0.1")],
+)
+def test_a_release_that_somebody_may_mean_is_taken(index: str, name: str, version: str) -> None:
+    require_current(locked(**{name: version}), [name], f"{index}/simple", mirrors.load())
 
 
 @pytest.mark.parametrize("kind", ["undated", "pages"])
-def test_an_index_without_days_is_not_taken_for_one_where_all_is_new(index: str, kind: str) -> None:
+def test_an_index_without_days_still_shows_a_pre_release(index: str, kind: str) -> None:
     with pytest.raises(RefusedError, match=r"0\.3\.1\.dev3 is a pre-release older than 0\.19\.8, the newest release"):
-        locked_releases(locked(deepspeed="0.3.1.dev3"), ["deepspeed"], f"{index}/{kind}", mirrors.load())
-    lock = locked(current="1.0", newer="1.9")
-    old, newer = locked_releases(lock, ["current", "newer"], f"{index}/{kind}", mirrors.load())
-    assert old.newest == "2.0"
-    assert old.warning == "2.0 is newer; the index does not tell by how long"
-    assert newer.warning.startswith("2.0 is there as source alone")
-    (current,) = locked_releases(locked(current="2.0"), ["current"], f"{index}/{kind}", mirrors.load())
-    assert current.warning == ""
-
-
-def test_a_newer_release_that_is_there_as_source_alone_is_named(index: str) -> None:
-    current, newer = locked_releases(
-        locked(current="2.0", newer="1.9"), ["current", "newer"], f"{index}/simple", mirrors.load()
-    )
-    assert (current.newest, current.warning) == ("2.0", "")
-    assert newer.warning == "2.0 is there as source alone: name newer under source-packages to have it built"
-
-
-def test_an_index_that_lists_nothing_refuses_nothing(index: str) -> None:
-    (release,) = locked_releases(locked(unlisted="0.1"), ["unlisted"], f"{index}/simple", mirrors.load())
-    assert (release.newest, release.warning) == ("", "")
+        require_current(locked(deepspeed="0.3.1.dev3"), ["deepspeed"], f"{index}/{kind}", mirrors.load())
+    require_current(locked(current="1.0"), ["current"], f"{index}/{kind}", mirrors.load())

@@ -106,7 +106,7 @@ def test_facts_that_are_wrong_about_the_pin_are_refused_when_locking(index: Site
 
 
 def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
-    with pytest.raises(RdmaImagesError, match=r"uv finds no wheels: .*nothing-like-it"):
+    with pytest.raises(RdmaImagesError, match=r"no wheels go together: .*nothing-like-it"):
         lock.create_lock(planned_image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
 
 
