@@ -1,7 +1,6 @@
 """The libraries of an image that a job uses: those that NCCL opens, what they need, and the verbs providers."""
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 
 from rdma_images.chain import links
@@ -11,24 +10,17 @@ from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
     describe_missing_libraries,
-    explain_refusal,
     missing_in,
     nccl_in_use,
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries
-from rdma_images.validate.probes.tree import IMPORTED
 from validators.conditions import BrokenFile, broken, broken_named
 
 LIBFABRIC, LIBEFA, LIBNCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 GLIBC = "libc.so.6"
 NO_LIBRARY = "a file by that name is no library: see libraries.intact"  # why a check of it is skipped
-CUDA_LIBRARY = re.compile(
-    r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
-)
 NUMBER = re.compile(r"\d+")
 CUDA_NUMBER = re.compile(r"(cuda)_?\d{2,3}(?!\d)[\w-]*(?=\.so)")  # as in libbitsandbytes_cuda120_nocublaslt.so
-UNDEFINED_IN_TORCH = re.compile(r"undefined symbol: (_ZNK?(?:3c10|2at|5torch)\w+)")
-NOT_FOUND = re.compile(r"(\S+): cannot open shared object file")
 TORCH_NUMBER = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 
@@ -85,58 +77,6 @@ def missing_for_torch(libraries: Libraries) -> list[str]:
     missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
     reported = {name for path in libraries.nccl for name in missing_in(libraries, path)}
     return sorted(missing - reported - (set() if libraries.nccl else {LIBNCCL}))
-
-
-def explain_module(path: str, error: str, torch: str) -> str:
-    """Return the loader's words about a module of Python as a sentence.
-
-    `torch` is the installed version.
-    """
-    name = path.rpartition("-packages/")[2]
-    symbol = UNDEFINED_IN_TORCH.search(error)
-    if missing := missing_library(error):
-        return f"{name} cannot be loaded: it finds no {missing[0]}"
-    if symbol:
-        return f"{name} is built for another torch than {torch or 'the installed one'}, which has no {symbol[1]}"
-    sentence = explain_refusal(error)
-    return f"{name} cannot be loaded: {error.removeprefix(f'{path}: ')}" if sentence == error else sentence
-
-
-def missing_library(error: str) -> list[str]:
-    """Return the library that the loader's words miss, in a list; empty for another fault."""
-    match = NOT_FOUND.match(error)
-    return [match[1]] if match else []
-
-
-def essential_missing(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return what modules of Python lack without which their package cannot work.
-
-    Both are by path. Those are of CUDA, and others where no module of the package has all. What one module lacks alone
-    may be for something that the image does not use, as what a library beside the modules does, which the package opens
-    itself. So may what modules that differ in numbers lack each of its own, as those for several FFmpeg.
-    """
-    alternatives = defaultdict(set)
-    for path, missing in lacks.items():
-        alternatives[NUMBER.sub("", path)].add(tuple(missing))
-    complete_packages = {_package(path) for path, missing in lacks.items() if not missing}
-    return {
-        path: [
-            name
-            for name in missing
-            if IMPORTED.fullmatch(path)
-            and (
-                CUDA_LIBRARY.fullmatch(name)
-                or (_package(path) not in complete_packages and len(alternatives[NUMBER.sub("", path)]) == 1)
-            )
-        ]
-        for path, missing in lacks.items()
-    }
-
-
-def _package(path: str) -> str:
-    """Return a module's package, by its folder or, at the top, its file."""
-    before, _, after = path.partition("-packages/")
-    return f"{before}/{after.split('/')[0]}" if after else path.rpartition("/")[0]
 
 
 def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str]:

@@ -16,8 +16,6 @@ from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
     cuda_in_use,
-    explain_refusal,
-    resolve_links,
 )
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.probes import leftovers
@@ -34,14 +32,10 @@ DRIVER_SOURCE = (
     "is newer; NVIDIA/libnvidia-container, issue 266: NVML fails where it is older"
 )
 # auditwheel puts eight digits into the name of what it copies into a wheel.
-CUDNN_LIBRARY = re.compile(r"/libcudnn\w*\.so\.[\d.]+$")
 DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
 HOST_KEY = re.compile(r"/etc/ssh/ssh_host_\w+_key")
 HOST_KEY_SOURCE = (
     "Debian's openssh-server, debian/openssh-server.postinst: installing it makes the keys; sshd_config(5), HostKey"
-)
-ACCOUNT_SOURCE = (
-    "pytorch/pytorch, issue 140765: torch asks for the user's name and a cache; so do ssh, Triton and Open MPI"
 )
 WRITABLE_SOURCE = "CWE-732: whoever runs in the container can change what others run"
 MEMLOCK_SOURCE = (
@@ -49,6 +43,7 @@ MEMLOCK_SOURCE = (
 )
 LIBCUDA = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 TOOLKIT_FOLDERS = ("/usr/local/cuda/", "/usr/local/cuda-")
+ROOT = ("", "root", "0")  # how an image names that user
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
 MAX_SHOWN = 8
 
@@ -193,40 +188,11 @@ def toolkit_copies(inspection: Inspection, paths: list[str]) -> list[str]:
     return [path for path in paths if by_wheels and path.startswith(TOOLKIT_FOLDERS) and path not in mapped]
 
 
-def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """Return which libraries of cuDNN take a part of another release."""
-    faults = []
-    search_path = inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":")
-    for path in filter(CUDNN_LIBRARY.search, libraries.closures):
-        answer, folder = libraries.closures[path], path.rpartition("/")[0]
-        faults += [explain_refusal(fault) for fault in answer.faults if "version `" in fault]
-        for name, file in answer.libraries.items():
-            linked_file = files.libraries.get(resolve_links(files, f"{folder}/{name}"))
-            taken_file = files.libraries.get(file)
-            if (
-                linked_file
-                and taken_file
-                and CUDNN_LIBRARY.search(file)
-                and file.rpartition("/")[0] != folder
-                and linked_file.size != taken_file.size
-            ):
-                way = "LD_LIBRARY_PATH" if file.rpartition("/")[0] in search_path else "the loader"
-                faults.append(f"{path} takes {file}, to which {way} leads, and not its own {name}: releases do not mix")
-    return list(dict.fromkeys(faults))
-
-
 @pytest.mark.validator(
     "cuda.single", source="two copies of one CUDA library in a process each keep their own state", severity="warning"
 )
-def test_cuda_single(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """Each CUDA library is in the image once, but for those of a toolkit, and cuDNN's parts are of one release."""
-    mixed = mixed_cudnn(inspection, files, libraries)
-    require(
-        not mixed,
-        expected="parts of cuDNN that each take the others beside them",
-        actual="; ".join(mixed[:MAX_SHOWN]),
-        fix="take the other cuDNN out of LD_LIBRARY_PATH, or remove it: its parts refuse those of another release",
-    )
+def test_cuda_single(inspection: Inspection, files: Files, require: Requirement) -> None:
+    """Each CUDA library is in the image once, but for those of a toolkit."""
     copies: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
         if "/stubs/" not in path and not file.target and (match := CUDA_LIBRARY.fullmatch(base_name(path))):
@@ -334,45 +300,16 @@ def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries,
     )
 
 
-@pytest.mark.validator("user.account", source=ACCOUNT_SOURCE, severity="warning")
-def test_account(inspection: Inspection, files: Files, require: Requirement) -> None:
-    """The image's user has a name, and a home, caches and a /tmp to write to."""
-    user = files.user
-    if not user or not user.number:
-        pytest.skip("the image runs as root")
-    environment, name = inspection.subject.environment, inspection.subject.user
-    home = environment.get("HOME", "")
-    has_name = user.named or environment.get("USER") or environment.get("LOGNAME")
-    no_name = f"the image runs as {name}, who has no name in /etc/passwd: torch, ssh and Open MPI may end"
-    faults = {} if has_name else {no_name: f"useradd --uid {user.number} with a name"}
-    if home and not user.may_write.get(home, True):
-        faults[f"the image runs as {name}, who may not write to HOME={home}"] = "set HOME to the user's own folder"
-    reported = {"HOME"} if home else set()  # above, where the image sets it
-    for variable, (path, folder) in user.unwritable.items():
-        if variable in reported:
-            continue
-        absent = f": it is not there, and {folder} is not {name}'s" if path != folder else ""
-        faults[f"the image runs as {name}, who may not write to {variable}={path}{absent}"] = (
-            f"RUN install -d -o {user.number} {path}"
-        )
-    if not user.may_write.get("/tmp", True):
-        faults[f"the image runs as {name}, who may not write to /tmp"] = "chmod 1777 /tmp"
-    require(
-        not faults,
-        expected="a name, and the right to write to its home, caches and /tmp",
-        actual="; ".join(faults) or "all of it",
-        fix="; ".join(faults.values()),
-    )
-
-
 @pytest.mark.validator("user.memlock", source=MEMLOCK_SOURCE, severity="note")
 def test_memlock(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may lock the memory that RDMA registers, where a pod is given IPC_LOCK."""
     name = inspection.subject.user
+    if not inspection.subject.digest:
+        pytest.skip("a host is no image, and has no user of its own")
     if not inspection.expected.fabric and not (loads_nccl(files, libraries) and opened_providers(files, libraries)):
         pytest.skip("the image has no NCCL, or no verbs provider: it uses no RDMA")
     require(
-        not (files.user and files.user.number),
+        name.partition(":")[0] in ROOT,
         expected="root, whom the capability IPC_LOCK frees from the limit memlock",
         actual=f"the image runs as {name}, for whom IPC_LOCK has no effect: RDMA needs a host that raises memlock"
         if name

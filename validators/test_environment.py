@@ -1,7 +1,7 @@
 """Validators of the variables that the image sets for every process."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import PurePosixPath
 
 import pytest
@@ -9,18 +9,16 @@ import pytest
 from rdma_images.chain import compute
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
-from rdma_images.core.check import Severity
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import RunRequirements
 from rdma_images.facts.variables import closest
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
-from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, PythonOnPath, Settings
+from rdma_images.inspection.measurements import Libraries, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_VARIABLES
-from rdma_images.validate.probes.tools import MPIRUN
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import (
     ENTRY_POINT_ORIGIN,
@@ -52,20 +50,9 @@ SEARCH_SOURCE = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the i
 
 
 FABRIC_LIBRARY = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
-OPEN_MPI_FOLDER = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
 STUB_FOLDER = re.compile(r"/stubs/?$")
 STUB_FIX = "take the folder out of LD_LIBRARY_PATH: it is for linking alone, where LIBRARY_PATH names it"
 FOLDER_FIX = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
-AGENT_VARIABLES = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
-EFA_FOLDER = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
-# Open MPI 4.1.4 and 4.1.8, orte/mca/plm/rsh/help-plm-rsh.txt, agent-not-found; 5.0.7 and 5.0.11 go on.
-WITHOUT_AGENT = re.compile(r"MCA parameter \S+ was set to a path\s+that could not be found")
-RANK_STARTER = re.compile(r"(?:.*/)?(?:mpirun|mpiexec|orterun)")
-PROGRAM_PATH = re.compile(r"bin/[^/]+$")
-SSH_FIX = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
-INSTALLER_PACKAGES = {"pip", "setuptools", "wheel"}  # in every virtual environment
-PYTHON_FIX = "put that folder first in PATH: what starts workers takes the python that it finds"
-PREFIX_FIX = "leave OPAL_PREFIX out: mpirun looks there for its parts, and those of another Open MPI do not fit"
 QUOTED_VALUE = re.compile(r"[\"'].*|.*[\"']")
 PRELOAD_FIX = "preload the build that is for the libraries of this image, or install what brings the others"
 MOUNTED_FOLDERS = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
@@ -399,8 +386,8 @@ def _preloaded_in_vain(inspection: Inspection, settings: Settings) -> list[str]:
 
 
 @pytest.mark.validator("environment.path", source=SEARCH_SOURCE, severity="warning")
-def test_path(inspection: Inspection, files: Files, settings: Settings, require: Requirement) -> None:
-    """LD_LIBRARY_PATH names folders that are there, PATH has torch's Python first, OPAL_PREFIX fits, mpirun has ssh."""
+def test_path(inspection: Inspection, settings: Settings, require: Requirement) -> None:
+    """LD_LIBRARY_PATH and ldconfig's files name folders that are there, and no stubs."""
     entries = ":".join(
         environment.get("LD_LIBRARY_PATH", "") for environment in environments(inspection).values()
     ).split(":")
@@ -419,52 +406,14 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
     ]
     if stubs:
         faults[f"LD_LIBRARY_PATH has {stubs[0]}: what opens libcuda.so gets a stub, and CUDA does not start"] = STUB_FIX
-    faults |= dict.fromkeys(_late_pythons(settings, inspection.measured.packages), PYTHON_FIX)
-    prefix = inspection.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
-    started_by = next(filter(OPEN_MPI_FOLDER.search, inspection.subject.environment.get("PATH", "").split(":")), "")
-    if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
-        faults[
-            f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}, those of another"
-        ] = PREFIX_FIX
-    without_ssh, severity = _without_ssh(inspection, files)
-    faults |= {without_ssh: SSH_FIX} if without_ssh else {}
-    advice |= {without_ssh} if severity == "note" else set()
     faults |= folders_fault  # last where it breaks nothing
     require(
         not faults,
-        expected="folders that are there, the Python of torch first on PATH, and one Open MPI with its ssh",
+        expected="folders that are there, and none of them of stubs",
         actual="; ".join(faults) or "all are there",
         fix="; ".join(faults.values()),
-        severity="error" if severity == "error" else "note" if faults and faults.keys() <= advice else None,
+        severity="note" if faults and faults.keys() <= advice else None,
     )
-
-
-def _without_ssh(inspection: Inspection, files: Files) -> tuple[str, Severity | None]:
-    """Return what an mpirun does without ssh and rsh, and how serious it is; "" for none.
-
-    Before Open MPI 5 it ends, also with one process on one node, unless srun or a launcher's own agent starts the
-    ranks. What the image itself starts has neither.
-    """
-    programs = {
-        base_name(path): path
-        for path in files.libraries
-        if PROGRAM_PATH.search(path) and not path.startswith(EFA_FOLDER)
-    }
-    has_agent = any(map(inspection.subject.environment.get, AGENT_VARIABLES))
-    if "mpirun" not in programs or {"ssh", "rsh"} & programs.keys() or has_agent:
-        return "", None
-    run = (inspection.measured.tools or {}).get(MPIRUN)
-    serves_ssh: Severity | None = None if "sshd" in programs else "note"  # otherwise it may be for srun or kubectl
-    if not run or run.rc is None or run.path.startswith(EFA_FOLDER):
-        effect = "starts no rank on other nodes" if "sshd" in programs else "ends unless srun starts the ranks"
-        return f"{programs['mpirun']} finds neither ssh nor rsh, and {effect}", serves_ssh
-    if run.rc and (says := WITHOUT_AGENT.search(run.err)):
-        is_started = any(map(RANK_STARTER.fullmatch, inspection.subject.entrypoint[:1]))
-        return (
-            f"{run.path} finds neither ssh nor rsh, and starts nothing: {' '.join(says[0].split())}",
-            "error" if is_started else None,
-        )
-    return f"{run.path} finds neither ssh nor rsh, and starts no rank on other nodes", serves_ssh
 
 
 def _is_usual(folder: str) -> bool:
@@ -480,29 +429,6 @@ def _misses_fabric(inspection: Inspection) -> bool:
     fabric = inspection.expected.fabric
     chain = compute(inspection, fabric) if fabric else None
     return chain is not None and chain.outcome in ("tcp", "end")
-
-
-def _late_pythons(settings: Settings, packages: MeasuredPackages | None) -> list[str]:
-    """Return the Pythons that PATH has after one with fewer packages or no torch."""
-    wheels = packages.wheels if packages else {}
-    first = {name: python for python in reversed(settings.pythons) for name in python.names}
-    used = list(first.values())
-    late = [candidate for candidate in settings.pythons if candidate not in used and _has_torch(candidate, wheels)]
-    have_torch = [candidate for candidate in used if _has_torch(candidate, wheels)]
-    lines = []
-    for candidate in late:
-        built_on = [earlier for earlier in used if earlier.folders and set(earlier.folders) < set(candidate.folders)]
-        more = [folder for folder in candidate.folders if not any(folder in earlier.folders for earlier in used)]
-        more = [folder for folder in more if wheels.get(folder, {}).keys() - INSTALLER_PACKAGES]
-        if not have_torch or (built_on and more):
-            before = (built_on or used)[0]
-            lacks = f"the packages in {more[0]}" if have_torch else "torch"
-            lines.append(f"PATH has {before.path} before {candidate.path}, and python there is without {lacks}")
-    return lines[:1]
-
-
-def _has_torch(python: PythonOnPath, wheels: Mapping[str, Mapping[str, str]]) -> bool:
-    return any("torch" in wheels.get(folder, {}) for folder in python.folders)
 
 
 @pytest.mark.validator("environment.gpus", source=RUNTIME_SOURCE, severity="warning")

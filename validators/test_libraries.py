@@ -1,4 +1,4 @@
-"""Validators of a job's libraries: they are whole, the user may read them, and the loader takes them."""
+"""Validators of a job's libraries: they are whole, and the loader takes them."""
 
 import re
 
@@ -25,7 +25,6 @@ BINDING_SOURCE = (
     "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
 )
 SEARCH_SOURCE = "glibc elf/dl-load.c: a name that cannot be opened in one folder is looked for in the next"
-RIGHTS_SOURCE = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
 DRIVER_SOURCE = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
 BUNDLED_SOURCE = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
 BUNDLED_LIBRARY = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
@@ -101,32 +100,6 @@ def test_links(
         expected="links that lead to libraries",
         actual="; ".join(lines[:MAX_SHOWN]) or "all of them do",
         fix="install what the links name, or remove them",
-    )
-
-
-@pytest.mark.validator("libraries.readable", source=RIGHTS_SOURCE)
-def test_readable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """The image's user may read every library that its job opens, and torch's."""
-    used = roots(inspection, files, libraries)
-    used += [path for path in libraries.closures if "/torch/lib/" in path]
-    used += [path for root in used for path in closure(libraries, root).libraries.values()]
-    used += [answer.path for answer in libraries.resolved.values() if answer.file in used]
-    closed = {p: f.closed for p in dict.fromkeys(used) if (f := files.libraries.get(p)) and f.closed}
-    user = inspection.subject.user
-    paths_by_obstacle: dict[str, list[str]] = {}
-    for path, obstacle in closed.items():
-        paths_by_obstacle.setdefault(obstacle, []).append(path)
-    lines = []
-    for obstacle, paths in paths_by_obstacle.items():
-        verb = "read" if obstacle == paths[0] else f"enter {obstacle}, and so not read"
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        lines.append(f"the user {user} may not {verb} {paths[0]}{more}")
-    barred = " ".join(list(paths_by_obstacle)[:MAX_SHOWN])
-    require(
-        not closed,
-        expected=f"readable for {user or 'root'}",
-        actual="; ".join(lines[:MAX_SHOWN]) or "all of them",
-        fix=f"chmod a+rX {barred}, or put the library into a folder that every user may enter",
     )
 
 

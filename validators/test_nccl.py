@@ -174,8 +174,8 @@ def _runtime_of_torch(libraries: Libraries) -> str:
 
 def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return the CUDA of NCCL's callers, else of the system's runtime; "" for several."""
-    callers = [libraries.closures[path] for path in libraries.users]
-    callers = [answer for answer in callers if LIBNCCL in answer.libraries or LIBNCCL in answer.missing]
+    closures = [answer for path, answer in libraries.closures.items() if "/torch/lib/" not in path]
+    callers = [answer for answer in closures if LIBNCCL in answer.libraries or LIBNCCL in answer.missing]
     names = [name for answer in callers for name in (*answer.libraries, *answer.missing)]
     names = names if any(map(CUDA_RUNTIME.match, names)) else [base_name(path) for path in files.libraries]
     majors = {match.group(1) for name in names if (match := CUDA_RUNTIME.match(name))}

@@ -14,22 +14,12 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import (
-    LIBNCCL,
-    essential_missing,
-    explain_module,
-    missing_for_torch,
-    missing_library,
-    torch_libraries,
-    without_alternatives,
-)
-from validators.python_packages import without_reported
+from validators.in_use import LIBNCCL, missing_for_torch, torch_libraries
 from validators.settings import component_versions, known_faults, shorten_names
 
 LOADER_SOURCE = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 UNDEFINED_IN_NCCL = re.compile(r"undefined symbol: (nccl\w*)")
 UNDEFINED_VERSION = re.compile(r"undefined symbol: \w+, version (lib[\w.-]+\.so[\d.]*)")
-MAX_SHOWN = 4
 # CUDA's own libraries, but NCCL; other wheels bring code for a CUDA beside torch's, as nvidia-cutlass-dsl-libs-cu13.
 CUDA_WHEEL = re.compile(
     r"nvidia-(?:cublas|cuda-[a-z-]+|cudnn|cufft|cufile|curand|cusolver|cusparse(?:lt)?|npp|nvjitlink|nvjpeg|nvshmem|nvtx)"
@@ -145,31 +135,6 @@ def test_cuda(inspection: Inspection, packages: MeasuredPackages, require: Requi
         expected=f"wheels of CUDA {torch.cuda.split('.')[0]}, which torch {torch.version} was built for",
         actual=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
         fix=f"uninstall {' '.join(of_other)}",
-    )
-
-
-@pytest.mark.validator("torch.extensions", source="dlopen(3) with RTLD_NOW, in a process that has imported torch")
-def test_extensions(inspection: Inspection, require: Requirement) -> None:
-    """Every extension module that was compiled against torch fits this torch and its CUDA."""
-    torch = inspection.measured.torch
-    if not torch or not torch.extensions:
-        pytest.skip("the image has no extension module of torch")
-    lacks = {path: missing_library(fault) for path, fault in torch.extensions.items()}
-    certain = essential_missing(lacks)
-    broken = {path: fault for path, fault in torch.extensions.items() if certain[path] or not lacks[path]}
-    module_faults = without_alternatives(broken, torch.version)
-    faults_by_path = without_reported(inspection, module_faults)
-    if any(module_faults.values()) and not any(faults_by_path.values()):
-        pytest.skip("what cannot be loaded is for another torch or CUDA: see packages.requires or packages.imports")
-    explained = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
-    more = f"; {len(explained) - MAX_SHOWN} more" if len(explained) > MAX_SHOWN else ""
-    needed = any(fault and path not in torch.optional for path, fault in faults_by_path.items())
-    require(
-        not explained,
-        expected=f"modules for torch {torch.version}",
-        actual="; ".join(explained[:MAX_SHOWN]) + more if explained else f"{len(torch.extensions)}, all load",
-        fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",
-        severity=None if needed else "note",
     )
 
 

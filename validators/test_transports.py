@@ -14,32 +14,18 @@ from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
     cuda_in_use,
-    describe_missing_libraries,
     explain_refusal,
     missing_in,
     resolve_links,
 )
-from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
+from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
-from rdma_images.validate.probes.stack_users import STACK, is_shared
 from rdma_images.validate.probes.tree import EXTENSION, IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import closure, describe_lack, missing_for_torch, without_alternatives
-from validators.python_packages import (
-    PACKAGES_PATH,
-    UCX_MODULE,
-    lacking_in,
-    loader_refusals,
-    module_faults,
-    torch_version,
-    without_reported,
-)
 
 PACKAGE_SOURCE = "facts/packages.yaml, each row with its source"
-TAG_SOURCE = (
-    "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
-)
 OPEN_SOURCE = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
@@ -58,12 +44,17 @@ CUPY_NCCL = re.compile(r".*-packages/cupy_backends/cuda/libs/nccl\.[\w.-]*so")
 NVSHMEM_UCX = "nvshmem_transport_ucx"  # which takes the loader's UCX, where there is one
 UCX_MLX5 = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 FABRIC_LIBRARIES = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
-REFUSAL = re.compile(r"undefined symbol: |version `")
-VERSION_REFUSAL = re.compile(r"version `")
-USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NUMBERED_NAME = re.compile(r"\d(?:_[a-z]+)?\.so")
-WHEEL_RUN_PATH = re.compile(r"-packages/nvidia/[^/]+/lib$")  # in the run path of what finds other wheels by itself
-MPI_PROGRAM = re.compile(r"mpirun|orted|prted|ucx_info")
+# For UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA.
+DOCA_LIBRARIES = ("libflexio", "libdoca")
+PACKAGES_PATH = "-packages/"  # in the path of what pip or apt has installed for Python
+UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
+UNDEFINED_SYMBOL = re.compile(r"undefined symbol: (\w+)")
+# Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
+FOREIGN_SYMBOL = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
+FRAMEWORK_LIBRARY = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # which is loaded before a module
+LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
+CXX_LIBRARY = "libstdc++.so.6"
+NAMESPACE = re.compile(r"_ZNK?(\d+)([a-z]\w+)")
 NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
@@ -115,6 +106,51 @@ def _refusal(path: str, error: str) -> str:
     return sentence if sentence.startswith(path) else f"{base_name(path)}: {sentence}"
 
 
+def torch_version(inspection: Inspection) -> str:
+    """Return the version of the torch that is installed; "" for none."""
+    return dict(inspection.measured.packages.installed).get("torch", "") if inspection.measured.packages else ""
+
+
+def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
+    """Return the missing libraries of `path`, without what its process has loaded before.
+
+    For a wheel that is what Python has, and for a module of UCX what lies beside it: UCX opens the first by its path.
+    """
+    missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(DOCA_LIBRARIES)]
+    if PACKAGES_PATH not in path:
+        folder = lib_folder(path)
+        return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
+    bundled = {base_name(p) for p in files.libraries if PACKAGES_PATH in p or base_name(p).startswith("libpython")}
+    return [name for name in missing if name not in bundled and not FRAMEWORK_LIBRARY.match(name)]
+
+
+def loader_refusals(answer: Closure, path: str) -> list[str]:
+    """Return the loader's words about a library that hold in every process.
+
+    Symbols of what its process has loaded before are no fault. What the C++ library has is nobody else's, nor is what
+    lies in the library's own namespace.
+    """
+    stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
+    cxx_symbol = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX_LIBRARY in answer.libraries else "(?!)")
+    symbols = {fault: UNDEFINED_SYMBOL.search(fault) for fault in answer.faults}
+    return [
+        fault
+        for fault, match in symbols.items()
+        if not match
+        or FOREIGN_SYMBOL.match(match[1])
+        or cxx_symbol.match(match[1])
+        or _is_in_own_namespace(path, match[1])
+        or any(stem in match[1] for stem in stems)
+    ]
+
+
+def _is_in_own_namespace(path: str, symbol: str) -> bool:
+    """Return whether a symbol lies in a namespace of C++ that a library is called after."""
+    match = NAMESPACE.match(symbol)
+    name = match[2][: int(match[1])] if match else ""
+    return len(name) > 3 and name in base_name(path)
+
+
 def fabric_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
     """Return what the fabric's own libraries lack, which the checks of the fabric tell.
 
@@ -128,65 +164,6 @@ def fabric_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
     paths = [file for file in answers.values() if file]
     lacks = {name for file in paths for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
     return lacks | {name for name, file in answers.items() if not file}
-
-
-def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[str]) -> dict[str, str]:
-    """Return why users of the GPU stack cannot be loaded, by path, each cause once.
-
-    A program counts on PATH, or if no file of the image has what it lacks: an environment's script may set the way to
-    one that has. A library of a wheel counts if nothing else can have loaded what it lacks before. What the libraries
-    of the fabric lack (`elsewhere`) is not repeated.
-    """
-    lacking_by_path = {path: _always_missing(inspection, libraries, path) for path in libraries.users}
-    lacks = {path: names for path, names in lacking_by_path.items() if not elsewhere.issuperset(names)}
-    faults = {}
-    for path, names in lacks.items():
-        beneath = [file for file in closure(libraries, path).libraries.values() if names == missing_in(libraries, file)]
-        if beneath:
-            lacking = describe_missing_libraries(inspection, names)
-            faults[path] = f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {lacking}"
-        else:
-            faults[path] = f"{path} {_effect(path)}: {describe_lack(inspection, names)}"
-    needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
-    faults = {path: words for path, words in faults.items() if path not in needed}
-    for path in libraries.users:
-        versions = [fault for fault in closure(libraries, path).faults if VERSION_REFUSAL.search(fault)]
-        calls = versions or ([] if lacking_by_path[path] else loader_refusals(closure(libraries, path), path))
-        calls = [words for words in calls if words not in elsewhere]
-        if calls and path not in faults and not libraries.glibc.get(path):
-            faults[path] = _refusal(path, calls[0])
-    path_folders = inspection.subject.environment.get("PATH", USUAL_PATH).split(":")
-    for path, machine in libraries.foreign.items():
-        if path.rpartition("/")[0] in path_folders:
-            faults[path] = f"{path} does not start: it is for {machine}, and the image for {inspection.subject.machine}"
-    for path, version in libraries.glibc.items():
-        required_version, _, library = version.partition(" of ")
-        faults[path] = f"{path} {_effect(path)}: it needs {required_version}, and the image's {library} is older"
-    return faults
-
-
-def _always_missing(inspection: Inspection, libraries: Libraries, path: str) -> list[str]:
-    """Return the libraries that a program or library lacks wherever it is used from."""
-    missing = missing_in(libraries, path)
-    if not is_shared(path):
-        on_path = path.rpartition("/")[0] in inspection.subject.environment.get("PATH", USUAL_PATH).split(":")
-        return [name for name in missing if on_path or name in libraries.absent]
-    if PACKAGES_PATH not in path:
-        return [name for name in missing if name in libraries.absent]
-    if IMPORTED.fullmatch(path) or NUMBERED_NAME.search(base_name(path)):
-        return []  # see module_faults; one for several versions is not the one that is taken
-    strays = any(WHEEL_RUN_PATH.search(folder) for folder in libraries.users[path])
-    return [name for name in missing if STACK.match(name) and (name in libraries.absent or strays)]
-
-
-def _lacks_only(libraries: Libraries, path: str, elsewhere: set[str]) -> bool:
-    """Return whether a library lacks others, and each of them is reported elsewhere."""
-    missing = missing_in(libraries, path)
-    return bool(missing) and elsewhere.issuperset(missing)
-
-
-def _effect(path: str) -> str:
-    return "cannot be loaded" if is_shared(path) else "does not start"
 
 
 def transport_faults(
@@ -213,48 +190,21 @@ def transport_faults(
     return {path: fault for path, fault in needed.items() if fault}
 
 
-def program_faults(inspection: Inspection, libraries: Libraries, programs: Iterable[str]) -> dict[str, str]:
-    """Return why mpirun and its like do not start, by path."""
-    faults = {}
-    for path in sorted(programs):
-        missing = missing_in(libraries, path)
-        reasons = [f"it finds no {describe_missing_libraries(inspection, missing)}"] if missing else []
-        reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSAL.search(fault)]
-        if reasons:
-            faults[path] = f"{path} does not start: {reasons[0].removeprefix(f'{path} cannot be loaded: ')}"
-    return faults
-
-
 @pytest.mark.validator("transports.load", source=OPEN_SOURCE, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
-    transport_paths, cuda_modules = transports(inspection, files), module_faults(inspection, files, libraries)
-    programs = [path for path in libraries.closures if MPI_PROGRAM.fullmatch(base_name(path))]
+    """What opens a network beside NCCL, and Python's modules for NCCL and MPI, find all that they need."""
+    paths = transports(inspection, files) or pytest.skip("nothing but NCCL opens a network")
     elsewhere = fabric_faults(inspection, libraries) | set(missing_for_torch(libraries))
-    users = without_reported(inspection, broken_users(inspection, libraries, elsewhere))
-    if not transport_paths and not cuda_modules and not programs and not libraries.users and not users:
-        pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
-    lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in transport_paths}
+    lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in paths}
     faults = transport_faults(inspection, libraries, lacks, elsewhere)
     lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
-    cuda_faults = {
-        path: fault for path, fault in cuda_modules.items() if fault and not _lacks_only(libraries, path, elsewhere)
-    }
-    reported_modules = without_reported(inspection, cuda_faults)
-    faults |= {**program_faults(inspection, libraries, programs), **reported_modules}
     # What ends an import comes first.
     faults = dict(sorted(faults.items(), key=lambda fault: not IMPORTED.fullmatch(fault[0])))
-    needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
-    faults |= {path: words for path, words in users.items() if path not in faults and path not in needed}
-    cuda_fix = f"install the build of it for CUDA {cuda_in_use(inspection, libraries) or 'of the image'}"
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        actual="; ".join(list(faults.values())[:MAX_SHOWN])
-        or ", ".join([*transport_paths, *cuda_modules, *programs, *libraries.users][:MAX_SHOWN]),
-        fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
-        if reported_modules and not lacking
-        else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
+        actual="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join(paths[:MAX_SHOWN]),
+        fix=f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
         severity="note" if all(_is_unused(inspection, libraries, path) for path in faults) else None,
@@ -412,23 +362,6 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
         expected="libuct_ib.so of UCX, and libplugin_LIBFABRIC.so beside libplugin_UCX.so of NIXL",
         actual="; ".join(faults) or "they are there",
         fix="; ".join(faults.values()),
-    )
-
-
-@pytest.mark.validator("packages.python", source=TAG_SOURCE, severity="warning")
-def test_python(packages: MeasuredPackages, require: Requirement) -> None:
-    """What is compiled lies among the packages of the Python that it is for."""
-    faults = []
-    for path, python in packages.other_python.items():
-        folder, _, name = path.removesuffix(".dist-info").rpartition("/")
-        faults.append(
-            f"{name.replace('-', ' ')} is compiled for Python {python}, and lies in {folder}: it cannot be imported"
-        )
-    require(
-        not faults,
-        expected="wheels of this Python, of abi3 or without compiled modules",
-        actual="; ".join(faults) or "they are",
-        fix="install them with that Python's own pip, and copy no folder of packages between two versions",
     )
 
 

@@ -110,34 +110,3 @@ class Packages(FactsFile):
     FILE = "packages.yaml"
 
     faults: tuple[PackageFault, ...]
-
-
-class CompilingPackage(VersionedRow):
-    """The needs of a package that compiles where it runs; `packages` are its names.
-
-    `when` says what it compiles, and when. It does not compile beside the package `unless_beside`, with the variable
-    `unless`, or where it has brought a module below `unless_modules`, a folder of site-packages. `triton` is set for
-    what Triton compiles: the row is about every package that requires it. A row with `where` is used only for an image
-    that meets these needs, which shows that it is meant to compile, and that no other row describes.
-    """
-
-    packages: tuple[str, ...] = Field(alias="of")
-    needs: tuple[str, ...]
-    when: str
-    triton: bool = False
-    unless: str | None = None
-    unless_beside: str = ""
-    unless_modules: str = ""
-    where: tuple[str, ...] = ()
-
-    def is_avoided(self, environment: Mapping[str, str] | None) -> bool:
-        """Return whether these variables keep it from compiling so."""
-        return is_set(self.unless, environment)
-
-
-class Compiling(FactsFile):
-    """facts/compiling.yaml."""
-
-    FILE = "compiling.yaml"
-
-    packages: tuple[CompilingPackage, ...]

@@ -21,23 +21,13 @@ class LibraryFile(MeasuredValue):
     """A library's file or link: its size in bytes and the link's target.
 
     `identity` is the same for all names of a file. `condition` is why it can be no library of this machine, see
-    probes/conditions.py; `closed` is the file or folder that keeps the image's user from reading it.
+    probes/conditions.py.
     """
 
     size: Count
     target: str = ""
     identity: str = ""
     condition: str = ""
-    closed: str = ""
-
-
-class FileUser(MeasuredValue):
-    """The image's user: its name in /etc/passwd, and where of what it needs it may write."""
-
-    number: int
-    named: bool
-    may_write: dict[str, bool]
-    unwritable: dict[str, tuple[str, str]] = Field(default_factory=dict)  # see probes/access.py
 
 
 class Files(MeasuredValue):
@@ -50,7 +40,6 @@ class Files(MeasuredValue):
     leftovers: Leftovers
     world_writable: list[str]
     set_user_id: list[str] = Field(default_factory=list)  # programs of a job
-    user: FileUser | None = None
 
 
 class NcclFile(MeasuredValue):
@@ -113,30 +102,22 @@ class Libraries(MeasuredValue):
     """The fabric's libraries, and what the loader makes of them.
 
     `method` says who resolved the names: the image's loader, or its cache, read without it. `gpu_code` are the
-    architectures that each program of nccl-tests holds code for, `kernels` those of libraries that hold any,
+    architectures that each program of nccl-tests holds code for,
     `libfabric` the version that each libfabric says of itself, "" where it does not, and `opens` what a libfabric opens
     by its name and does not find. `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no
-    arch" of a processor. `users` are the other programs and libraries that need the GPU stack, each with the folders of
-    its run path; `absent` the names that something needs and no file of the image has; `glibc` the version of glibc
-    that a file asks for and the image has not, "GLIBC_2.38 of libc.so.6", and `foreign` the programs for another
-    machine, with theirs.
+    arch" of a processor.
     """
 
     nccl: dict[str, NcclFile]
     plugins: dict[str, PluginFile]
     headers: dict[str, str] = Field(default_factory=dict)
     gpu_code: dict[str, list[str]] = Field(default_factory=dict)
-    kernels: dict[str, list[str]] = Field(default_factory=dict)
     resolved: dict[str, ResolvedLibrary]
     closures: dict[str, Closure]
     verbs_looks_for: dict[str, list[str]]
     libfabric: dict[str, str] = Field(default_factory=dict)
     opens: dict[str, list[str]] = Field(default_factory=dict)
     topologies: dict[str, str] = Field(default_factory=dict)
-    users: dict[str, list[str]] = Field(default_factory=dict)
-    absent: list[str] = Field(default_factory=list)
-    glibc: dict[str, str] = Field(default_factory=dict)
-    foreign: dict[str, str] = Field(default_factory=dict)
     variables: dict[str, list[str]] = Field(
         default_factory=dict
     )  # that libraries read, by prefix of those that are set
@@ -169,9 +150,6 @@ class ImportedTorch(MeasuredValue):
     compiled_nccl: str
     nccl: list[MappedNccl]
     mapped: list[str]
-    extensions: dict[str, str] = Field(default_factory=dict)  # by path, why it cannot be loaded; "" for one that can
-    numpy: str = ""  # what NumPy says of modules that were compiled for its version 1
-    optional: list[str] = Field(default_factory=list)  # of `extensions`, without which their package goes on
     searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
 
@@ -187,73 +165,11 @@ class MeasuredPackages(MeasuredValue):
     rpm: dict[str, str]
     dpkg_sources: dict[str, str] = Field(default_factory=dict)
     efa_installer: str = ""
-    other_python: dict[str, str] = Field(default_factory=dict)  # see probes/packages.py
-    # What packages require, by folder and "name version", without what extras do that none asks for; and the compiled.
-    requires: dict[str, dict[str, list[str]]] = Field(default_factory=dict)
-    compiled: dict[str, list[str]] = Field(default_factory=dict)
-    needs_triton: list[str] = Field(default_factory=list)  # those that require Triton themselves
 
     @property
     def installed(self) -> list[tuple[str, str]]:
         """Return each wheel and its version, once for every folder that it is in."""
         return [wheel for folder in self.wheels.values() for wheel in folder.items()]
-
-
-class FailedImport(MeasuredValue):
-    """A failed import: the exception's type and words, see probes/imports.py.
-
-    `certain` is whether these are the same on every machine. `through` are the packages whose code the exception went
-    through; `missing` is the module that is not there, and `required` whether the package that imports it requires it.
-    `error` is "" where the import works, and NumPy complains of it; `shadow` is which file comes before which other,
-    and by what, where the import went through it.
-    """
-
-    package: str
-    version: str
-    module: str
-    error: str
-    words: str
-    certain: bool
-    through: list[str] = Field(default_factory=list)
-    missing: str = ""
-    required: bool = False
-    shadow: str = ""
-    lost: str = ""  # the file of a package on the way that is not as it was installed
-
-
-class HiddenModule(MeasuredValue):
-    """A file of the working directory that comes before a module of its name: the import that fails there alone."""
-
-    module: str
-    first: str
-    second: str
-    words: str
-
-
-class OverwrittenPackage(MeasuredValue):
-    """A package and the `other` one that has overwritten a `file` of it, each "name version"."""
-
-    package: str
-    other: str
-    file: str
-
-
-class UnopenedLibraries(MeasuredValue):
-    """A `file` of a package, "name version", and the libraries that it opens by their names and does not find."""
-
-    package: str
-    file: str
-    missing: list[str]
-
-
-class ImportedPackages(MeasuredValue):
-    """The packages of the GPU stack that can be imported, and the failures of all."""
-
-    imported: dict[str, str]
-    failed: list[FailedImport]
-    hidden: list[HiddenModule] = Field(default_factory=list)
-    overwritten: list[OverwrittenPackage] = Field(default_factory=list)
-    unopened: list[UnopenedLibraries] = Field(default_factory=list)
 
 
 class WheelContents(MeasuredValue):
@@ -315,64 +231,15 @@ class AssignedVariable(MeasuredValue):
     reader: str  # see rdma_images/validate/probes/settings.py
 
 
-class PythonOnPath(MeasuredValue):
-    """A Python on PATH: its folder, its names, and the folders that it imports from."""
-
-    path: str
-    names: list[str]
-    folders: list[str]
-
-
-class StartedProgram(MeasuredValue):
-    """A program that the entry point starts, named by `word`, and its fault, if any.
-
-    `fault` is one of probes/programs.py, "" for none; `interpreter` is what its first line names; `target` is where an
-    interpreter that is not there leads to as a link; `by` starts it, "" for the container's first.
-    """
-
-    word: str
-    program: str
-    fault: str = ""
-    interpreter: str = ""
-    target: str = ""
-    by: str = ""
-
-
-class Programs(MeasuredValue):
-    """The programs that the image starts, and those that compile at run time.
-
-    `compilers` are those on PATH by name, `elsewhere` those in other folders. `cuda_home` is the toolkit as torch finds
-    it, `nvcc` the one there, `cicc` whether that has its part for GPUs, `toolkit` another one whose nvcc that starts,
-    `headers` are those of it and of the C library.
-    `python_headers` says of each folder that a Python names whether Python.h is in it. `unstartable` are scripts whose
-    Python is not there, by that. `mpi` are the components of Open MPI's pml, mtl and btl.
-    """
-
-    started: list[StartedProgram] = Field(default_factory=list)
-    compilers: dict[str, str] = Field(default_factory=dict)
-    elsewhere: list[str] = Field(default_factory=list)
-    cuda_home: str = ""
-    nvcc: str = ""
-    cicc: bool = True
-    toolkit: str = ""
-    headers: list[str] = Field(default_factory=list)
-    python_headers: dict[str, bool] = Field(default_factory=dict)
-    unstartable: dict[str, list[str]] = Field(default_factory=dict)
-    mpi: dict[str, list[str]] = Field(default_factory=dict)
-
-
 class Settings(MeasuredValue):
     """What files set beside the environment, and the missing paths in variables.
 
-    `pythons` are those on PATH, in its order; none where what starts in the image may choose another.
     `without_path` is what the loader would find without LD_LIBRARY_PATH, by name; empty where that is not set.
     """
 
     assigned: list[AssignedVariable]
     absent: list[str]
-    pythons: list[PythonOnPath] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
-    programs: Programs | None = None
     loader_folders: dict[str, str] = Field(default_factory=dict)  # that ldconfig's files name, with the file
 
 
@@ -381,19 +248,6 @@ class EntryPointChanges(MeasuredValue):
 
     given: dict[str, str] = Field(default_factory=dict)
     removed: list[str] = Field(default_factory=list)
-
-
-class FailedEntryPoint(MeasuredValue):
-    """The exit code and last line of an entry point that started no command."""
-
-    code: int
-    words: str = ""
-
-    @property
-    def reason(self) -> str:
-        """Return why nothing is known of its variables."""
-        words = f": {self.words}" if self.words else ""
-        return f"the entry point ended with {self.code} and started no other command{words}"
 
 
 class LogLine(MeasuredValue):
@@ -465,7 +319,6 @@ class Measured(MeasuredValue):
     settings: Annotated[Settings | None, Probe("static")] = None
     tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
     packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
-    imports: Annotated[ImportedPackages | None, Probe("static", nothing="there is no package to import")] = None
     contents: Annotated[PackageContents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
     user_files: Annotated[Files | None, Probe()] = None  # the part of it that a changed script changes
@@ -476,7 +329,6 @@ class Measured(MeasuredValue):
     ] = None
     network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: EntryPointChanges | None = None
-    ended_entry: FailedEntryPoint | None = None  # in the place of `entry`
     layers: tuple[MeasuredLayer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()
@@ -504,7 +356,7 @@ def readable(document: dict[str, object]) -> dict[str, object]:
     """
     odd = {
         name: problem
-        for name in (*PROBE_DECLARATIONS, "entry", "ended_entry", "layers")
+        for name in (*PROBE_DECLARATIONS, "entry", "layers")
         if name in document and (problem := _misfit(name, document[name]))
     }
     missing = document.get("missing")

@@ -35,8 +35,6 @@ SUBJECTS = {
     "torch": "PyTorch",
     "cuda": "CUDA",
     "packages": "Python packages",
-    "mpi": "MPI",
-    "programs": "Programs",
     "sagemaker": "SageMaker",
     "user": "The image's user",
     "label": "Labels",

@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, FailedEntryPoint, Settings
+from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
@@ -22,17 +22,13 @@ ENTRY_SECONDS = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 ENVIRONMENT_MARK = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
-# The engine's words about what it does not start.
-NOT_STARTED = re.compile(rb"Error response from daemon|OCI runtime|failed to (?:create|start)")
 FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 
 def measure(
     client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
-) -> EntryPointChanges | FailedEntryPoint | str:
-    """Return what the entry point changes in the environment, or how it ended.
-
-    A sentence says why neither is known.
+) -> EntryPointChanges | str:
+    """Return what the entry point changes in the environment; a sentence says why that is not known.
 
     It is started as sealed as `box`, and ended after ENTRY_SECONDS seconds.
     """
@@ -85,16 +81,12 @@ def entry_point_changes(environment: dict[str, str], image_environment: dict[str
     )
 
 
-def failed_entry_point(rc: int, out: bytes, err: bytes) -> FailedEntryPoint | str:
-    """Return how an entry point ended without starting the command.
-
-    A sentence where it did not end or start.
-    """
+def failed_entry_point(rc: int, out: bytes, err: bytes) -> str:
+    """Return how an entry point ended, or did not end, without starting the command."""
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {ENTRY_SECONDS:g} s, or did not stop printing"
-    lines = (err.strip() or out.strip()).decode("utf-8", "replace").splitlines()
-    ended = FailedEntryPoint(code=rc, words=plain("".join(lines[-1:])[-200:]))
-    return ended.reason if NOT_STARTED.search(err) else ended
+    last_line = plain("".join((err.strip() or out.strip()).decode("utf-8", "replace").splitlines()[-1:])[-200:])
+    return f"the entry point ended with {rc} and started no other command{f': {last_line}' if last_line else ''}"
 
 
 def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:

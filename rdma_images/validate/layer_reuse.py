@@ -19,7 +19,6 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import (
     Files,
-    ImportedPackages,
     ImportedTorch,
     Leftovers,
     Measured,
@@ -48,14 +47,13 @@ class EarlierMeasurement(MeasuredValue):
     request: dict[str, Any] | None
     network: StartedNetwork | None
     packages: MeasuredPackages | None = None
-    imports: ImportedPackages | None = None
     contents: PackageContents | None = None
     tools: dict[str, ToolRun] | None = None
 
     @property
     def values(self) -> dict[str, Any]:
         """Return the measurements that hold for the other image, by probe, but the tree."""
-        values = {name: getattr(self, name) for name in ("torch", "packages", "imports", "contents", "tools")}
+        values = {name: getattr(self, name) for name in ("torch", "packages", "contents", "tools")}
         return {name: value for name, value in values.items() if value is not None}
 
     def network_for(self, request: Mapping[str, Any]) -> StartedNetwork | None:
@@ -100,7 +98,6 @@ def save(engine: Engine, image_config: ImageConfig, measured: Measured, request:
         request=dict(request) if request and measured.network else None,
         network=measured.network,
         packages=reusable.packages,
-        imports=reusable.imports,
         contents=reusable.contents,
         tools=reusable.tools,
     )
@@ -150,13 +147,6 @@ def _replace_files(files: Files, old_files: Files, new_files: Files) -> Files:
         kind: dict(sorted(({p: why for p, why in reasons.items() if not _is_users(p)} | dict(new_reasons)).items()))
         for (kind, reasons), (_, new_reasons) in zip(files.leftovers, new_files.leftovers, strict=True)
     }
-    user = files.user and files.user.model_copy(
-        update={
-            "may_write": {p: may for p, may in files.user.may_write.items() if not _is_users(p)}
-            | (new_files.user.may_write if new_files.user else {}),
-            "unwritable": new_files.user.unwritable if new_files.user else files.user.unwritable,
-        }
-    )
     return Files(
         count=files.count - old_files.count + new_files.count,
         bytes=files.bytes - old_files.bytes + new_files.bytes,
@@ -165,7 +155,6 @@ def _replace_files(files: Files, old_files: Files, new_files: Files) -> Files:
         leftovers=Leftovers.model_validate(leftovers),
         world_writable=sorted([*(p for p in files.world_writable if not _is_users(p)), *new_files.world_writable]),
         set_user_id=sorted([*(p for p in files.set_user_id if not _is_users(p)), *new_files.set_user_id]),
-        user=user,
     )
 
 

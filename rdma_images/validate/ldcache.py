@@ -9,7 +9,6 @@ import functools
 import posixpath
 import struct
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from rdma_images.validate import linking
@@ -58,27 +57,16 @@ class ComputedLoader:
         why = self.condition(self.root.real(path))
         return {"path": path, "file": self.root.real(path), "error": f"{path}: {why}" if why else ""}
 
-    def closure(
-        self, path: str, _bound: bool = True, loaded: Mapping[str, str] = MappingProxyType({})
-    ) -> dict[str, Any]:
-        """Return every library that `path` pulls in, as loader.closure does.
-
-        A module that a framework loads lacks what that has: its symbols are looked for where all libraries are there.
-
-        `loaded` are the libraries that the process has before, by name.
-        """
-        paths, missing = self.needed_by(path, loaded)
+    def closure(self, path: str, _bound: bool = True) -> dict[str, Any]:
+        """Return every library that `path` pulls in, as loader.closure does."""
+        paths, missing = self.needed_by(path)
         faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAM_CONDITIONS else []
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
         if not faults and not missing:
-            files = [path, *paths.values(), *loaded.values()]
+            files = [path, *paths.values()]
             linkings = {file: link_facts for file in files if (link_facts := self.linking(file))}
-            faults = linking.faults(path, paths, linkings, loaded.values())
+            faults = linking.faults(path, paths, linkings)
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
-
-    def loaded_path(self, name: str, requiring_file: str) -> str:
-        """Return as libraries.ImageLoader.loaded_path, and what the cache has."""
-        return self.path(name, requiring_file)
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH."""
@@ -100,12 +88,10 @@ class ComputedLoader:
                 return path
         return ""
 
-    def needed_by(
-        self, path: str, loaded: Mapping[str, str] = MappingProxyType({})
-    ) -> tuple[dict[str, str], list[str]]:
+    def needed_by(self, path: str) -> tuple[dict[str, str], list[str]]:
         """Return the libraries that `path` pulls in, by name, and the missing names.
 
-        What is preloaded or `loaded` is there under its soname before anything is searched for.
+        What is preloaded is there under its soname before anything is searched for.
         """
         paths: dict[str, str] = {}
         missing: list[str] = []
@@ -114,7 +100,7 @@ class ComputedLoader:
             name, asker = todo.pop(0)
             if name in paths or name in missing:
                 continue
-            real = self.preloaded.get(name) or loaded.get(name) or self.find(name, asker)
+            real = self.preloaded.get(name) or self.find(name, asker)
             if real:
                 paths[name] = real
                 todo += [(needed, real) for needed in libraries.needed_libraries(self.root, real)]

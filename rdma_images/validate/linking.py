@@ -5,7 +5,7 @@ For images without Python. Where there is one, the image's own loader says what 
 
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,11 @@ def _linking(path: str, size: int) -> Linking:
     )
 
 
-def faults(
-    path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking], loaded: Iterable[str] = ()
-) -> list[str]:
+def faults(path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
     """Return what the loader would refuse of `path`, in glibc's words.
 
-    `paths` are its libraries (name -> file). `loaded` are files that are there before it, whose symbols count. Every
-    name that is needed must have been found. A library without any version satisfies every wish for one, as it does in
-    glibc (elf/dl-version.c, match_symbol).
+    `paths` are its libraries (name -> file). Every name that is needed must have been found. A library without any
+    version satisfies every wish for one, as it does in glibc (elf/dl-version.c, match_symbol).
     """
     mapped = list(dict.fromkeys([path, *paths.values()]))
     problems = []
@@ -76,7 +73,7 @@ def faults(
             if definer and definer.defines:
                 missing = [version for version in versions if version not in definer.defines]
                 problems += [f"{paths[name]}: version `{v}' not found (required by {asker})" for v in missing]
-    return problems or _undefined(path, list(dict.fromkeys([*mapped, *loaded])), linkings)
+    return problems or _undefined(path, mapped, linkings)
 
 
 def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:

@@ -135,7 +135,7 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
     update = {"environment": environment, "platform": f"linux/{machine}"}
     image_config = host_config("", str(folder), Measured()).model_copy(update=update)
     folders = (*SYSTEM_FOLDERS, str(folder.resolve()))
-    values = readout.measurements(root, image_config, program, folders, user=False)
+    values = readout.measurements(root, image_config, program, folders)
     answers = probe_program.as_json({name: {"value": value} for name, value in values.items()})
     measured = parse_answers(answers, readout.EXPORT_PROBES)
     unrun = {name: f"{name} was not measured: {reason}" for name in Measured.model_fields if name not in values}

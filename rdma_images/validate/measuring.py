@@ -14,7 +14,7 @@ from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import EntryPointChanges, FailedEntryPoint, Measured, MeasuredLayer
+from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, layer_reuse, probing, readout, transport
 from rdma_images.validate.answers import mark_lost
@@ -108,9 +108,7 @@ def _measure_inside(
             host,
             names,
             volumes=box.volumes,
-            user=image_config.user,
             entry=image_config.entrypoint,
-            workdir=image_config.workdir,
             limit=PROBE_SECONDS * time_factor,
         )
         running = box.goes_on()
@@ -161,7 +159,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
 
 
 def _with_entry(
-    measured: Measured, entry_result: EntryPointChanges | FailedEntryPoint | str, read: Callable[[str], str | None]
+    measured: Measured, entry_result: EntryPointChanges | str, read: Callable[[str], str | None]
 ) -> Measured:
     """Return what was found with what its entry point sets, or how that ended.
 
@@ -170,9 +168,7 @@ def _with_entry(
     if isinstance(entry_result, EntryPointChanges):
         settings = entry.with_files(measured.settings, entry_result.given, read) if measured.settings else None
         return measured.model_copy(update={"entry": entry_result, "settings": settings})
-    ended = entry_result if isinstance(entry_result, FailedEntryPoint) else None
-    missing = {**measured.missing, "entry": ended.reason if ended else entry_result}
-    return measured.model_copy(update={"ended_entry": ended, "missing": missing})
+    return measured.model_copy(update={"missing": {**measured.missing, "entry": entry_result}})
 
 
 def _with_layers(measured: Measured, reading: "Future[tuple[MeasuredLayer, ...]]") -> Measured:

@@ -14,15 +14,7 @@ from rdma_images.core.paths import PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import mark_lost, parse_answers
-from rdma_images.validate.probes.measure import (
-    ENTRY_PREFIX,
-    FOLDER_PREFIX,
-    MARK,
-    NETWORK_PREFIX,
-    SECONDS_PREFIX,
-    USER_PREFIX,
-    WORKDIR_PREFIX,
-)
+from rdma_images.validate.probes.measure import ENTRY_PREFIX, FOLDER_PREFIX, MARK, NETWORK_PREFIX, SECONDS_PREFIX
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
@@ -71,13 +63,11 @@ def probe(
     host: Host,
     names: tuple[str, ...] = STATIC,
     volumes: tuple[str, ...] = (),
-    user: str = "",
     entry: Sequence[str] = (),
     limit: float | None = None,
     request: Mapping[str, object] | None = None,
     only: Sequence[str] = (),
     python: str = "",
-    workdir: str = "",
 ) -> Measured | str:
     """Measure a host, a container or a pod with probes that a Python there runs.
 
@@ -85,20 +75,17 @@ def probe(
         host: where the probes run.
         names: the probes.
         volumes: folders of other file systems that belong to what is measured.
-        user: the image's user.
         entry: the words of the image's entry point and command.
         limit: seconds for one probe, where they are not the usual ones.
         request: what the probe network is asked.
         only: the folders of the tree to read; empty for the whole tree.
         python: the program to run the probes with; by default the first of PYTHONS that runs.
-        workdir: the folder in which the entry point begins; "" where it is not known.
 
     Returns:
         The measurements; those of a Python that starts and does not answer are in `lost`. A sentence with the reason
         where no Python there can run the probes.
     """
-    arguments = [*([f"{USER_PREFIX}{user}"] if user else []), *(f"{ENTRY_PREFIX}{word}" for word in entry)]
-    arguments += [f"{WORKDIR_PREFIX}{workdir}"] if workdir else []
+    arguments = [f"{ENTRY_PREFIX}{word}" for word in entry]
     arguments += [f"{FOLDER_PREFIX}{folder}" for folder in only]
     arguments += [f"{SECONDS_PREFIX}{limit:g}"] if limit else []
     arguments += [f"{NETWORK_PREFIX}{json.dumps(request)}"] if request else []

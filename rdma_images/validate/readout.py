@@ -31,7 +31,6 @@ from rdma_images.validate.probes import (
     measure,
     packages,
     settings,
-    stack_users,
     system,
     tree,
 )
@@ -61,7 +60,6 @@ FILE_TYPES = {
 FOLDER_MODE = stat.S_IFDIR | 0o755
 EXPORT_PROBES = ("tree", "packages", "system", "settings")
 SUBJECT_FILE, ANSWERS_FILE = "subject.json", "answers.json"
-PROGRAM_READS = (libraries.linkage, stack_users.glibc_versions, linking.read_linking)
 
 
 class Export(Root):
@@ -156,15 +154,10 @@ class Export(Root):
     def _read(self, member: tarfile.TarInfo, entry: RootEntry) -> None:
         name = posixpath.basename(entry.path)
         reads = [read for read, names in libraries.READ.items() if names.fullmatch(name)]
-        # Debian's mpirun is a link to mpirun.openmpi.
-        if name.partition(".")[0] in libraries.TOOL_NAMES or tree.EXTENSION.fullmatch(entry.path):
+        if tree.EXTENSION.fullmatch(entry.path):
             reads.append(libraries.linkage)
         may_hold_secret = leftovers.may_hold_secret(entry.path, member.size)
-        is_named = entry.path in self._named
-        if stack_users.is_program(entry) and member.size <= MAX_LIBRARY_BYTES:
-            size = MAX_CONTENT_BYTES if is_named else leftovers.MAX_TEXT_BYTES if may_hold_secret else conditions.HEAD
-            self._read_library(member, entry, dict.fromkeys([*reads, *PROGRAM_READS]), size)
-        elif READ_PATHS.fullmatch(entry.path) or is_named:
+        if READ_PATHS.fullmatch(entry.path) or entry.path in self._named:
             self._named_bytes += self._keep(member, entry, MAX_CONTENT_BYTES)
             if self._named_bytes > MAX_CONTENTS_BYTES:
                 raise ValueError(f"the records of its packages take more than {MAX_CONTENTS_BYTES} bytes")
@@ -177,19 +170,13 @@ class Export(Root):
         elif ".so" in name or member.mode & 0o111 or not member.size:
             self._keep(member, entry, conditions.HEAD)
 
-    def _read_library(
-        self,
-        member: tarfile.TarInfo,
-        entry: RootEntry,
-        reads: Iterable[Callable[[str], Any]],
-        saved_bytes: int = conditions.HEAD,
-    ) -> None:
+    def _read_library(self, member: tarfile.TarInfo, entry: RootEntry, reads: Iterable[Callable[[str], Any]]) -> None:
         with self._library.open("wb") as file:
             shutil.copyfileobj(self._content(member), file, CHUNK)
         for read in dict.fromkeys(reads):
             self._answers[read, entry.identity] = renamed(read(str(self._library)), str(self._library), entry.path)
         with self._library.open("rb") as file:
-            self._save(entry, file.read(saved_bytes))
+            self._save(entry, file.read(conditions.HEAD))
 
     def _keep(self, member: tarfile.TarInfo, entry: RootEntry, size: int) -> int:
         return self._save(entry, self._content(member).read(size))
@@ -255,7 +242,7 @@ def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) 
     """
     named_paths = [
         *(image_config.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),
-        *(posixpath.join(image_config.workdir, word) for word in image_config.entrypoint),
+        *image_config.entrypoint,
     ]
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
         root = Export(archive, folder, named_paths)
@@ -263,7 +250,7 @@ def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) 
 
 
 def measurements(
-    root: Root, image_config: ImageConfig, program: str = "", only: Collection[str] = (), user: bool = True
+    root: Root, image_config: ImageConfig, program: str = "", only: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return what files alone show, by probe.
 
@@ -272,21 +259,17 @@ def measurements(
         image_config: The image's configuration.
         program: The Python that asks; "" for none in particular.
         only: The folders to read alone; empty for the whole tree.
-        user: Whether it matters what the image's user may read.
     """
-    environment, elf_files = image_config.environment, stack_users.ElfFiles()
-    entries = elf_files.noted(root.entries((), only))
-    files = tree.summary(entries, root, lambda: system.user(image_config.user, root) if user else None)
+    environment = image_config.environment
+    files = tree.summary(root.entries((), only), root)
     loaders = ComputedLoader(root, environment, image_config.machine, program)
     folders = packages.import_folders(root, environment, only)
-    image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders, elf_files)
+    image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
     return {
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),
         "system": system.system(root, environment, image_config.machine),
-        "settings": settings.settings(
-            root, environment, image_config.entrypoint, loaders, folders, image_config.workdir
-        ),
+        "settings": settings.settings(root, environment, image_config.entrypoint, loaders, folders),
     }
 
 

@@ -44,7 +44,6 @@ INPUTS = (
     "rdma_images/core/yaml_file.py",
     "facts/aws-ofi-nccl.yaml",
     "facts/bases.yaml",
-    "facts/compiling.yaml",
     "facts/cuda.yaml",
     "facts/efa-installer.yaml",
     "facts/environment.yaml",

@@ -58,15 +58,6 @@ def rename(plugin_symbol: str, kept_symbol: str, file: str = f"{OFI}/lib/libnccl
     return f'RUN python3 -c "{code}"'
 
 
-def extension_of_another_torch() -> str:
-    """Return a step that makes a module which wants a symbol that this torch lacks."""
-    code = (
-        f"import glob;d=open(glob.glob('{S}/torch/_C.*.so')[0],'rb').read();assert b'initModule' in d;"
-        f"open('{S}/_another.so','wb').write(d.replace(b'initModule',b'initModulx'))"
-    )
-    return f'RUN python3 -c "{code}"'
-
-
 def names_topology(folder: str, name: str) -> str:
     """Return a step that has the stand-in's plugin name a topology file at its end."""
     code = (

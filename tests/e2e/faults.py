@@ -10,7 +10,6 @@ from tests.e2e.fault_steps import (
     PLANT,
     ImageFault,
     S,
-    extension_of_another_torch,
     names_topology,
     rename,
 )
@@ -120,76 +119,6 @@ FAULTS = (
     ImageFault(
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
-    ImageFault(
-        "packages.python",
-        "a package that was compiled for another Python",
-        (
-            "RUN cd $(dirname /usr/local/lib/python3.*/dist-packages/.) && mkdir planted-1.0.dist-info"
-            " && printf 'Name: planted\\nVersion: 1.0\\n' > planted-1.0.dist-info/METADATA"
-            " && printf 'Tag: cp39-cp39-linux_x86_64\\n' > planted-1.0.dist-info/WHEEL",
-        ),
-    ),
-    ImageFault(
-        "packages.requires",
-        "a module for another torch, by its metadata",
-        (
-            f"RUN mkdir {S}/planted-1.0.dist-info && cd {S}/planted-1.0.dist-info"
-            " && printf 'Name: planted\\nVersion: 1.0\\nRequires-Dist: torch==2.4.0\\n' > METADATA",
-        ),
-    ),
-    ImageFault(
-        "packages.imports",
-        "a package that takes a name of torch's which this torch does not have",
-        (
-            f"RUN cd {S} && mkdir planted planted-1.0.dist-info"
-            " && echo 'from torch.nn.functional import absent' > planted/__init__.py"
-            " && printf 'Name: planted\\nVersion: 1.0\\nRequires-Dist: torch\\n' > planted-1.0.dist-info/METADATA"
-            " && echo 'planted/__init__.py,sha256=x,38' > planted-1.0.dist-info/RECORD",
-        ),
-    ),
-    ImageFault(
-        "packages.hidden",
-        "a file in the working directory that has the name of one of Python's modules",
-        ("RUN mkdir /job && echo 'import torch' > /job/queue.py", "WORKDIR /job"),
-    ),
-    ImageFault(
-        "packages.compilers",
-        "DeepSpeed without a compiler of CUDA",
-        (
-            f"RUN mkdir {S}/deepspeed-0.15.4.dist-info && cd {S}/deepspeed-0.15.4.dist-info"
-            " && printf 'Name: deepspeed\\nVersion: 0.15.4\\n' > METADATA",
-        ),
-    ),
-    ImageFault(
-        "programs.entry-point",
-        "an entry point without the right to execute it",
-        (
-            "RUN printf '#!/bin/sh\\nexec \"$@\"\\n' > /opt/start.sh",
-            'ENTRYPOINT ["/opt/start.sh"]',
-        ),
-    ),
-    ImageFault(
-        "programs.command",
-        "an entry point that drops the command",
-        (
-            "RUN printf '#!/bin/sh\\necho ready\\n' > /opt/start.sh && chmod 755 /opt/start.sh",
-            'ENTRYPOINT ["/opt/start.sh"]',
-        ),
-    ),
-    ImageFault(
-        "programs.scripts",
-        "a virtual environment that was made elsewhere",
-        ("RUN sed -i '1s,.*,#!/build/venv/bin/python3,' /opt/venv/bin/torchrun",),
-    ),
-    ImageFault(
-        "mpi.components",
-        "a component that this Open MPI does not have",
-        ("ENV OMPI_MCA_btl=openib,self",),
-    ),
-    ImageFault(
-        "cuda.architectures", "an instance type whose GPUs are older than torch's code", instance="p3dn.24xlarge"
-    ),
-    ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(
         "torch.broken",
@@ -197,12 +126,6 @@ FAULTS = (
         (f"RUN sed -i 's/^Version: .*/Version: 2.5.1/' {S}/torch-*/METADATA",),
     ),
     ImageFault("libraries.intact", "the plugin is empty", (f"RUN : > {OFI}/lib/libnccl-net-ofi.so",)),
-    ImageFault(
-        "libraries.readable",
-        "the plugin's folder is root's alone, and the image is not",
-        (f"RUN chmod 700 {OFI} && echo 'u:x:1000:1000::/tmp:/bin/sh' >> /etc/passwd", "USER 1000"),
-        besides=("user.memlock",),
-    ),
     ImageFault(
         "libraries.links",
         "a link whose library was left behind in another stage",
@@ -216,7 +139,6 @@ FAULTS = (
         "a wheel that brings a libfabric",
         (f"RUN mkdir {S}/x.libs && cp {EFA}/lib/libfabric.so.1 {S}/x.libs/libfabric-0a1b2c3d.so.1",),
     ),
-    ImageFault("user.account", "a user without a name", ("USER 4242",), besides=("user.memlock",)),
     ImageFault(
         "user.memlock",
         "a user that is not root",
@@ -269,7 +191,7 @@ FAULTS = (
             f"{LABEL}fabric=unknown",
         ),
         ("patchelf",),
-        besides=("label.efa-installer", "transports.load"),
+        besides=("label.efa-installer",),
     ),
     ImageFault(
         "plugin.others",
@@ -353,7 +275,6 @@ FAULTS = (
         "chain.holds",
         "a library that the plugin needs is missing",
         (f"RUN rm {LIB}/libhwloc.so.15*",),
-        besides=("transports.load",),  # mpirun needs it, too
     ),
     ImageFault(
         "plugin.libfabric",

@@ -86,14 +86,6 @@ FAULTS = (
         ),
     ),
     ImageFault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
-    ImageFault(
-        "cuda.toolkit",
-        "a compiler of another CUDA, that nobody finds",
-        (
-            "RUN mkdir -p /usr/local/cuda/bin && cd /usr/local/cuda/bin && "
-            "printf '#!/bin/sh\\necho Cuda compilation tools, release 12.8, V12.8.93\\n' > nvcc && chmod 755 nvcc",
-        ),
-    ),
     ImageFault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
     ImageFault("environment.harmful", "NCCL_HOSTID set", ("ENV NCCL_HOSTID=node-0",)),
     ImageFault(

@@ -133,7 +133,7 @@ def test_after_a_changed_script_what_holds_of_lower_layers_is_not_measured_again
     assert comparable(quick.tree) == comparable(whole.tree)
     assert quick.torch
     assert whole.torch
-    assert quick.torch.extensions == whole.torch.extensions
+    assert quick.torch.mapped == whole.torch.mapped
     assert quick.network
     assert whole.network
     assert quick.network.libfabric == whole.network.libfabric

@@ -147,7 +147,6 @@ def read_files(content: bytes) -> None:
     read = settings.settings_files(root, environment, folders)
     settings.find_assignments([(path, root.text(path, 1 << 20) or "") for path in read], environment)
     system.system(root, environment, "x86_64")
-    system.user("app", root)
     packages.installed_packages(root, folders)
     contents.package_contents(root, folders)
     libraries.topology_faults(["/topo.xml"], lambda path: root.text(path, 1 << 20))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from rdma_images.validate.probes import packages, requires_dist, rootfs
+from rdma_images.validate.probes import packages, rootfs
 
 MAX_METADATA_BYTES = 256 * 1024  # bytes of a METADATA: torch's names 60 license files
 MAX_RECORD_BYTES = 64 << 20  # bytes; torch's has 2 million
@@ -20,6 +20,7 @@ MAX_ROW_LENGTH = 8192  # characters of a row of RECORD; a path of Linux has at m
 LICENSE_FILE = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)[^/]*)", re.IGNORECASE)
 VENDORED = re.compile(r".+/([^/]+)-([^/-]+)\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)")
 LIBRARY = re.compile(r"[^/]+\.so(?:\.\d+)*")
+REQUIRED_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 # Libraries of others that wheels bring along: what auditwheel copies goes to a folder of this ending, and some builds
 # put them beside their own. Source: the wheels of torch 2.15, numpy 2.5, nixl-cu13 1.5 and mooncake 0.3 themselves.
 BUNDLED_FOLDER = ".libs/"
@@ -61,11 +62,18 @@ def wheel(root: rootfs.Root, record: str) -> dict[str, Any]:
         "license_field": first.get("license", ""),
         "classifiers": [line for line in fields.get("classifier", ()) if line.startswith("License ::")],
         "supplier": next((first[key] for key in authors if first.get(key)), ""),
-        "requires": sorted({item.name for item in requires_dist.read_requirements(head) if not item.is_optional}),
+        "requires": sorted(required_names(fields.get("requires-dist", ()))),
         "license_files": files,
         "bundled": bundled,
         "vendored": vendored,
     }
+
+
+def required_names(requirements: Iterable[str]) -> set[str]:
+    """Return the packages that lines of Requires-Dist name, without those that an extra alone requires."""
+    parts = (line.partition(";") for line in requirements)
+    matches = (REQUIRED_NAME.match(package) for package, _, marker in parts if "extra" not in marker)
+    return {packages.normalized_name(match.group()) for match in matches if match}
 
 
 def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
@@ -86,7 +94,7 @@ def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, st
         elif LIBRARY.fullmatch(name) and (BUNDLED_FOLDER in row[0] or FOREIGN_LIBRARY.fullmatch(name)):
             bundled[row[0]] = hexadecimal(row[1])
         elif match := VENDORED.fullmatch(row[0]):
-            vendored[requires_dist.normalized_name(match.group(1))] = match.group(2)
+            vendored[packages.normalized_name(match.group(1))] = match.group(2)
     return sorted(licenses), bundled, vendored
 
 

@@ -8,18 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import (
-    conditions,
-    elf,
-    fatbin,
-    loader,
-    programs,
-    rootfs,
-    stack_users,
-    tools,
-    tree,
-    variables,
-)
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, tools, tree, variables
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -75,15 +64,9 @@ LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 IBVERBS = re.compile(r"libibverbs\.so(\.[\d.]+)*")
-TOOLS = ("fi_info", "ibv_devinfo", "ucx_info", "mpirun", "orted", "prted")
-TOOL_NAMES = (*TOOLS, "orterun", "prterun", "prte")  # and what Open MPI's are links to
+SHARED = re.compile(r".*\.so(?:\.[\w.]+)?")
+TOOLS = ("fi_info", "ibv_devinfo")
 NO_FILES = (*conditions.SPECIAL, "folder")
-# What a module needs that is compiled for one CUDA, torch, MPI or network.
-STACK_LIBRARY = re.compile(
-    r"lib(?:cudart|amdhip64|rccl|c10|torch|nccl|mpi|ibverbs|rdmacm|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so"
-)
-MAX_MODULES = 100
-CUDNN = re.compile(r"libcudnn\w*\.so\.\d+(?:\.[\d.]+)?")
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 # Torch 0.4 to 1.1 has its CUDA code in libcaffe2_gpu.so.
 TORCH = (
@@ -98,7 +81,6 @@ def fabric_libraries(
     environment: Mapping[str, str],
     loaders: Any,
     folders: Iterable[str] = (),
-    elf_files: stack_users.ElfFiles | None = None,
 ) -> dict[str, Any]:
     """Return what the fabric's libraries are, need and offer, and how they load.
 
@@ -108,10 +90,8 @@ def fabric_libraries(
         environment: The image's variables.
         loaders: Answers as ImageLoader does.
         folders: Those that Python imports from, in its order.
-        elf_files: All files of the tree that the loader may map.
     """
     note_conditions(root, files, loaders.machine)
-    elf_files = elf_files or stack_users.ElfFiles()
     nccls = {path: _facts(root, nccl_facts, path, files) for path in real_files(files, NCCL)}
     nccls.update(nccl_in_torch(root, files))
     plugins = {path: _facts(root, plugin_facts, path, files) for path in real_files(files, PLUGIN)}
@@ -123,30 +103,21 @@ def fabric_libraries(
     opens = {path: unresolved_opens(root, path, loaders) for path in fabrics}
     loadable += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
     loadable += tool_files(root, environment)
-    module_paths = modules(files, lambda path: needed_libraries(root, path))
-    closures = job_closures(root, loadable, module_paths, loaders, folders)
-    closures.update({path: cudnn_closure(root, path, loaders) for path in real_files(files, CUDNN)})
-    loaded, users = loaded_by_torch(root, folders, closures), users_outside_packages(root, elf_files)
-    users = [path for path in users if path not in closures]
-    closures.update({path: loaders.closure(path, checks_all_symbols(root, path), loaded) for path in users})
-    missing = {name for closure in closures.values() for name in closure["missing"]}
+    loadable += [path for path in real_files(files, PROGRAM) if root.apply(linkage, path)]
+    closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
+    closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
     topologies = [path for facts in plugins.values() for path in facts.get("topologies", ())]
     return {
         "nccl": nccls,
         "plugins": plugins,
         "gpu_code": {path: root.apply(gpu_code, path) for path in real_files(files, PROGRAM)},
-        "kernels": {path: codes for path in kernel_files(files, module_paths) if (codes := root.apply(gpu_code, path))},
         "headers": nccl_headers(root, real_files(files, HEADER)),
         "resolved": resolved,
         "closures": closures,
         "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
         "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
-        "users": {path: stack_users.run_path(root.apply(linkage, path), path) for path in users},
-        "absent": sorted(missing - elf_files.names),
-        "foreign": stack_users.foreign_programs(root, elf_files.paths, loaders.machine),
-        "glibc": stack_users.newer_glibc(root, elf_files.paths, loaders),
-        "variables": variables.readable_names(root, elf_files.paths, environment),
+        "variables": variables.readable_names(root, files, environment),
         "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
@@ -176,23 +147,6 @@ def unresolved_opens(root: rootfs.Root, path: str, loaders: Any) -> list[str]:
     return [name for name in root.apply(libfabric_opens, path) if not loaders.resolved(name, path)["file"]]
 
 
-def job_closures(
-    root: rootfs.Root, loadable: Iterable[str], module_paths: Iterable[str], loaders: Any, folders: Iterable[str]
-) -> dict[str, dict[str, Any]]:
-    """Return the closures of what a job opens, of torch's libraries, and of Python's modules."""
-    closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
-    closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
-    loaded = loaded_by_torch(root, folders, closures)
-    closures.update({path: loaders.closure(path, False, loaded) for path in module_paths})
-    return closures
-
-
-def users_outside_packages(root: rootfs.Root, elf_files: stack_users.ElfFiles) -> list[str]:
-    """Return the programs and libraries that need the GPU stack, without Python's modules."""
-    paths = [path for path in elf_files.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
-    return stack_users.stack_users(paths, lambda path: needed_libraries(root, path))
-
-
 class ImageLoader:
     """The image's loader, which is not asked to open pipes or devices.
 
@@ -218,7 +172,7 @@ class ImageLoader:
         self.waited = "%s: %s" % (name, loader.LATE_ANSWER) if answer["error"] == loader.LATE_ANSWER else ""
         return answer
 
-    def closure(self, path: str, bound: bool = True, _loaded: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def closure(self, path: str, bound: bool = True) -> dict[str, Any]:
         """Return as loader.closure."""
         why = self.waited or next(("%s is no file" % trap for trap in self.traps.values()), "")
         if why:
@@ -226,11 +180,6 @@ class ImageLoader:
         answer = loader.closure(path, bound)
         self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE_ANSWER)), "")
         return answer
-
-    def loaded_path(self, name: str, requiring_file: str) -> str:
-        """Return where the search paths of `requiring_file` have `name`; "" for nowhere."""
-        path = loader.searched(name, requiring_file)
-        return path if "/" in path else ""
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH.
@@ -265,12 +214,6 @@ def gpu_code(path: str) -> list[str]:
         return []
 
 
-def kernel_files(files: dict[str, dict[str, Any]], modules_of_stack: Iterable[str]) -> list[str]:
-    """Return what may hold GPU code: torch, NCCL, and modules on the GPU stack."""
-    libraries = real_files(files, TORCH_CUDA) + real_files(files, NCCL) + real_paths(files, tree.EXTENSION)
-    return list(dict.fromkeys([*libraries, *modules_of_stack]))
-
-
 def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
     """Return the regular files (not links) among `files` whose name matches."""
     return sorted(p for p, facts in files.items() if is_file(facts) and name.fullmatch(os.path.basename(p)))
@@ -284,16 +227,6 @@ def transports(files: dict[str, dict[str, Any]]) -> list[str]:
 def real_paths(files: dict[str, dict[str, Any]], path: re.Pattern[str]) -> list[str]:
     """Return the regular files (not links) among `files` whose whole path matches."""
     return sorted(p for p, facts in files.items() if path.fullmatch(p) and is_file(facts))
-
-
-def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]) -> list[str]:
-    """Return the modules of Python that need CUDA, torch, MPI or a network's library.
-
-    `needed` returns what the library at a path needs.
-    """
-    paths = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
-    imported = filter(tree.IMPORTED.fullmatch, sorted(paths))
-    return [path for path in imported if any(map(STACK_LIBRARY.match, needed(path)))][:MAX_MODULES]
 
 
 def linkage(path: str) -> dict[str, Any]:
@@ -394,20 +327,6 @@ def plugin_facts(path: str) -> dict[str, Any]:
     }
 
 
-def cudnn_closure(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
-    """Return the closure of a library of cuDNN, with the parts that it opens by name.
-
-    Its faults are versions that another part does not define.
-    """
-    answer: dict[str, Any] = loaders.closure(path, False)
-    folder = os.path.dirname(path)
-    part_names = [name for name in root.names(folder) if CUDNN.fullmatch(name) and name.count(".") == 2]
-    parts = {name: loaders.loaded_path(name, path) for name in part_names}
-    libraries_by_name = {**{name: root.real(file) for name, file in parts.items() if file}, **answer["libraries"]}
-    faults = stack_users.version_faults(root, path, {n: f for n, f in libraries_by_name.items() if CUDNN.fullmatch(n)})
-    return {**answer, "libraries": libraries_by_name, "faults": [*answer["faults"], *faults]}
-
-
 def topology_fault(text: str | None) -> str:
     """Return a topology file's fault: "absent", or "no arch" of a processor.
 
@@ -477,22 +396,8 @@ def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
     return []
 
 
-def loaded_by_torch(
-    root: rootfs.Root, folders: Iterable[str], closures: Mapping[str, dict[str, Any]]
-) -> dict[str, str]:
-    """Return the libraries that `import torch` loads, by name: its own, and what they need."""
-    folder = next((path for path in ("%s/torch/lib" % folder for folder in folders) if root.names(path)), "")
-    torch_files = (
-        {name: root.real("%s/%s" % (folder, name)) for name in root.names(folder) if ".so" in name} if folder else {}
-    )
-    return {
-        **{n: f for path in torch_files.values() for n, f in closures.get(path, {}).get("libraries", {}).items()},
-        **torch_files,
-    }
-
-
 def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
-    """Return the programs of the fabric, UCX and MPI on PATH or in usual places.
+    """Return the programs of the fabric on PATH or in usual places.
 
     Scripts are left out.
     """
@@ -503,15 +408,11 @@ def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 
 # What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
 READ = {
-    linkage: stack_users.SHARED,
-    stack_users.required_versions: CUDNN,
-    stack_users.defined_versions: re.compile("%s|%s" % (stack_users.GLIBC.pattern, CUDNN.pattern)),
-    stack_users.glibc_versions: stack_users.SHARED,
+    linkage: re.compile("%s|%s|%s" % (SHARED.pattern, PROGRAM.pattern, "|".join(TOOLS))),
     nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
     plugin_facts: PLUGIN,
-    programs.built_in_components: programs.MPI_LIBRARY,
     verbs_words: IBVERBS,
     libfabric_version: LIBFABRIC,
     libfabric_opens: LIBFABRIC,
-    gpu_code: re.compile(r"%s|%s|%s|(?!lib).*\.so" % (PROGRAM.pattern, TORCH_CUDA.pattern, NCCL.pattern)),
+    gpu_code: PROGRAM,
 }

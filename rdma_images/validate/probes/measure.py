@@ -19,66 +19,52 @@ from rdma_images.validate.probes import (
     contents,
     devices,
     gpus,
-    imports,
     libraries,
     network,
     packages,
     pytorch,
     rootfs,
     settings,
-    stack_users,
     system,
     tools,
     tree,
 )
 
 MARK = "rdma-images-measured:"
-USER_PREFIX = "user="  # before the image's user, among the words of the command line
-FOLDER_PREFIX = "only="  # before each folder of the tree to read alone; none for the whole tree
+FOLDER_PREFIX = "only="  # on the command line before each folder of the tree to read alone; none for the whole tree
 ENTRY_PREFIX = "entry="  # before each word of its entry point and command
-WORKDIR_PREFIX = "workdir="  # before the folder in which these begin
 NETWORK_PREFIX = "network="  # before what the probe of that name is asked, as JSON
 SECONDS_PREFIX = "limit="  # before the seconds for one probe, where they are others than PROBE_SECONDS
-PREFIXES = (USER_PREFIX, FOLDER_PREFIX, ENTRY_PREFIX, WORKDIR_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
+PREFIXES = (FOLDER_PREFIX, ENTRY_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
 PROBE_SECONDS = 90  # seconds for one probe
 GPU_PROBE_SECONDS = 400  # seconds where an all-reduce is among them
 
 
-def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str] = ()) -> dict[str, Any]:
-    """Return the tree as the image's `user` may read it, and facts about its libraries.
+def file_tree(volumes: Iterable[str] = (), only: Collection[str] = ()) -> dict[str, Any]:
+    """Return the tree, and facts about its libraries.
 
     Its volumes are a part of it. `only`: read these folders alone; empty for the whole tree.
     """
-    root, elf_files = rootfs.Root(), stack_users.ElfFiles()
-    entries = elf_files.noted(root.entries(volumes, only))
-    summary = tree.summary(entries, root, lambda: system.user(user, root))
-    _note_unwritable(summary, user, root)
+    root = rootfs.Root()
+    summary = tree.summary(root.entries(volumes, only), root)
     files = summary["libraries"]
     loaders, folders = libraries.ImageLoader(files), packages.python_folders(root, only)
-    facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders, elf_files)
+    facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders)
     return {"files": summary, "libraries": facts}
 
 
-def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any]:
-    """Return the tree below tree.USER_FOLDERS, as the image's `user` may read it."""
+def user_files(root: rootfs.Root | None = None) -> dict[str, Any]:
+    """Return the tree below tree.USER_FOLDERS."""
     root = root or rootfs.Root()
     tops = filter(None, map(root.entry, tree.USER_FOLDERS))
-    entries = itertools.chain(tops, root.entries((), tree.USER_FOLDERS))
-    summary = tree.summary(entries, root, lambda: system.user(user, root))
-    _note_unwritable(summary, user, root)
-    return summary
+    return tree.summary(itertools.chain(tops, root.entries((), tree.USER_FOLDERS)), root)
 
 
-def _note_unwritable(summary: dict[str, Any], user: str, root: rootfs.Root) -> None:
-    if summary["user"]:
-        summary["user"]["unwritable"] = system.unwritable(user, root, os.environ)
-
-
-def settings_of_system(entry: Sequence[str] = (), workdir: str = "", only: Collection[str] = ()) -> dict[str, Any]:
+def settings_of_system(entry: Sequence[str] = (), only: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
     folders = packages.python_folders(root, only)
-    return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders, workdir)
+    return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders)
 
 
 PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
@@ -86,7 +72,6 @@ PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
     "tree": file_tree,
     "user_files": user_files,
     "packages": packages.packages_of_system,
-    "imports": imports.import_packages,
     "contents": contents.contents_of_system,
     "tools": tools.tool_runs,
     "system": system.running_system,
@@ -101,24 +86,19 @@ def measure(
     names: list[str],
     limit: float = PROBE_SECONDS,
     volumes: Iterable[str] = (),
-    user: str = "",
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
     only: Collection[str] = (),
-    workdir: str = "",
 ) -> dict[str, Any]:
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
 
-    `volumes`, `user` and `only`: see file_tree; `entry` and `workdir`: see settings.settings, and imports;
-    `request`: see network.network.
+    `volumes` and `only`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBE_FUNCTIONS,
-        "tree": functools.partial(file_tree, volumes, user, only),
-        "imports": functools.partial(imports.import_packages, workdir),
-        "user_files": functools.partial(user_files, user),
+        "tree": functools.partial(file_tree, volumes, only),
         "packages": functools.partial(packages.packages_of_system, only),
-        "settings": functools.partial(settings_of_system, entry, workdir, only),
+        "settings": functools.partial(settings_of_system, entry, only),
         "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()
@@ -189,19 +169,16 @@ def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> 
 def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
-    Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, those that
-    begin with "entry=" are its entry point and command, one with "workdir=" has the folder in which these begin, those
-    with "only=" the folders of the tree to read alone, one with "limit=" has the seconds for one probe, and one with
-    "network=" what the probe network is asked.
+    Words that begin with "/" are volumes of the tree, those that begin with "entry=" are the image's entry point and
+    command, those with "only=" the folders of the tree to read alone, one with "limit=" has the seconds for one probe,
+    and one with "network=" what the probe network is asked.
     """
     names = [word for word in sys.argv[1:] if not word.startswith(("/", *PREFIXES))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
-    user = next((word[len(USER_PREFIX) :] for word in sys.argv[1:] if word.startswith(USER_PREFIX)), "")
     entry = [word[len(ENTRY_PREFIX) :] for word in sys.argv[1:] if word.startswith(ENTRY_PREFIX)]
-    workdir = next((word[len(WORKDIR_PREFIX) :] for word in sys.argv[1:] if word.startswith(WORKDIR_PREFIX)), "")
     only = [word[len(FOLDER_PREFIX) :] for word in sys.argv[1:] if word.startswith(FOLDER_PREFIX)]
     limits = [float(word[len(SECONDS_PREFIX) :]) for word in sys.argv[1:] if word.startswith(SECONDS_PREFIX)]
     requests = [json.loads(word[len(NETWORK_PREFIX) :]) for word in sys.argv[1:] if word.startswith(NETWORK_PREFIX)]
     limit = GPU_PROBE_SECONDS if "gpus" in names else (*limits, PROBE_SECONDS)[0]
-    answers = measure(names, limit, volumes, user, entry, (*requests, None)[0], only, workdir)
+    answers = measure(names, limit, volumes, entry, (*requests, None)[0], only)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

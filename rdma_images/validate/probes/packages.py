@@ -8,18 +8,13 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from rdma_images.validate.probes import pythons, requires_dist, rootfs, tools
+from rdma_images.validate.probes import rootfs, tools
 
 MAX_METADATA_BYTES = 64 * 1024  # bytes: a wheel's METADATA begins with its fields
 DPKG_STATUS = "/var/lib/dpkg/status"
 MAX_DPKG_BYTES = 32 << 20  # bytes: a system with some thousand packages has a few million
 MAX_RPM_BYTES = 4 << 20  # bytes: a system has some thousand packages
-SINGLE_PYTHON_TAG = re.compile(r"cp(3\d+)-cp3\d+t?-")  # a wheel's tag without abi3, which later ones import, too
-JAX_EXTRA = "with-cuda"  # the extra of jax's plugins with the wheels of NVIDIA that they are compiled for
-# Packages beside torch and jax that others are compiled for one release of, by their normalised names.
-COMPILED_FOR = re.compile(r"(?:flash-attn|jax-cuda\d+-(?:plugin|pjrt))$")
-PYTHON_FOLDER = re.compile(r"/python(3\.\d+)/")
-PURE_WHEEL = re.compile(r"^Root-Is-Purelib: *true", re.MULTILINE)
+SEPARATORS = re.compile(r"[-_.]+")  # which indexes do not tell apart in names
 DPKG_FIELD = re.compile(
     r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
 )
@@ -38,9 +33,6 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
         "dpkg": {name: fields.get("Version", "") for name, fields in paragraphs.items()},
         "dpkg_sources": {name: source_package(fields) for name, fields in paragraphs.items()},
         "rpm": {},
-        "other_python": packages_for_other_python(root, folders),
-        **requirements_and_compiled(root, folders),
-        "needs_triton": triton_users(root, folders),
         "efa_installer": efa_installer(root),
     }
 
@@ -57,7 +49,7 @@ def python_folders(root: rootfs.Root, only: Collection[str] = ()) -> list[str]:
 
 
 def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Collection[str] = ()) -> list[str]:
-    """Return the folders of packages of each Python on PATH, then those in usual places.
+    """Return the folders of packages below the prefix of each folder on PATH, then those in usual places.
 
     Links in their paths are resolved.
 
@@ -77,8 +69,10 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Coll
         "/root/*conda*/envs/*/lib/python3*/site-packages",
         "/root/.local/*conda*/envs/*/lib/python3*/site-packages",
     )
-    folders = [folder for python in pythons.on_path(environment.get("PATH", ""), root) for folder in python["folders"]]
-    folders += [root.real(folder) for pattern in patterns for folder in root.glob(pattern)]
+    programs = [path for path in environment.get("PATH", "").split(":") if os.path.basename(path) == "bin"]
+    prefixes = dict.fromkeys(os.path.dirname(root.real(path)).rstrip("/") for path in programs)
+    on_path = [prefix + "/lib*/python3*/*-packages" for prefix in prefixes]
+    folders = [root.real(folder) for pattern in (*on_path, *patterns) for folder in root.glob(pattern)]
     starts = tuple("%s/" % root.real(folder).rstrip("/") for folder in only)
     return [folder for folder in dict.fromkeys(folders) if not starts or folder.startswith(starts)]
 
@@ -109,66 +103,12 @@ def name_and_version(root: rootfs.Root, record: str) -> tuple[str, str]:
     """Return a package's name and version by its METADATA, else by its folder's name."""
     name, _, version = os.path.basename(os.path.dirname(record)).rpartition(".")[0].partition("-")
     fields = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", read_fields(root, record), re.MULTILINE))
-    return requires_dist.normalized_name(fields.get("Name", name)), fields.get("Version", version)
+    return normalized_name(fields.get("Name", name)), fields.get("Version", version)
 
 
-def packages_for_other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
-    """Return the packages with compiled modules for another Python than they lie in.
-
-    The path of each one's record, with the Python that the tags of its wheel say, as "3.10".
-    """
-    others: dict[str, str] = {}
-    for folder, record in metadata_files(root, folders):
-        version = PYTHON_FOLDER.search(folder)
-        if version:
-            path = os.path.dirname(record)
-            tags = re.findall(r"^Tag: *(\S+)", root.text(path + "/WHEEL", MAX_METADATA_BYTES) or "", re.MULTILINE)
-            tagged = [match.group(1) if match else "" for match in map(SINGLE_PYTHON_TAG.match, tags)]
-            if tagged and all(tagged) and version.group(1).replace(".", "") not in tagged:
-                others[path] = "%s.%s" % (tagged[0][0], tagged[0][1:])
-    return others
-
-
-def requirements_and_compiled(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
-    """Return what packages require, and which are compiled, both by folder.
-
-    Of what an extra requires, that of the extras which another package asks for, and of JAX_EXTRA.
-    """
-    required: dict[str, dict[str, list[requires_dist.PackageRequirement]]] = {}
-    compiled: dict[str, list[str]] = {}
-    for folder, record in metadata_files(root, folders):
-        name, version = name_and_version(root, record)
-        if requirements := requires_dist.read_requirements(read_fields(root, record)):
-            required.setdefault(folder, {})["%s %s" % (name, version)] = requirements
-        if not PURE_WHEEL.search(root.text(os.path.dirname(record) + "/WHEEL", MAX_METADATA_BYTES) or ""):
-            compiled.setdefault(folder, []).append(name)
-    return {
-        "requires": {folder: _requested_lines(packages) for folder, packages in required.items()},
-        "compiled": compiled,
-    }
-
-
-def _requested_lines(packages: Mapping[str, list[requires_dist.PackageRequirement]]) -> dict[str, list[str]]:
-    """Return the requirements of packages without those of extras that no package asks for."""
-    requested = {(item.name, extra) for items in packages.values() for item in items for extra in item.extras}
-    lines_by_title = {}
-    for title, items in packages.items():
-        extras = {JAX_EXTRA, *(extra for name, extra in requested if name == title.partition(" ")[0])}
-        lines = [item.line for item in items if not item.required_by or extras.intersection(item.required_by)]
-        if lines:
-            lines_by_title[title] = lines
-    return lines_by_title
-
-
-def triton_users(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
-    """Return the packages that require Triton, without torch, which does not need it."""
-    users = {
-        name_and_version(root, record)[0]
-        for _, record in metadata_files(root, folders)
-        for item in requires_dist.read_requirements(read_fields(root, record))
-        if item.name == "triton" and not item.is_optional
-    }
-    return sorted(users - {"torch"})
+def normalized_name(name: str) -> str:
+    """Return a package's name as indexes compare it."""
+    return SEPARATORS.sub("-", name).lower()
 
 
 def debian_packages(root: rootfs.Root) -> dict[str, dict[str, str]]:

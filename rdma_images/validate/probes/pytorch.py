@@ -2,82 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import os
 import re
 import sys
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
-from rdma_images.validate.probes import extensions, leftovers, loader, shadows
-
-COMPILED_FOR_NUMPY = re.compile(r"A module that was compiled using NumPy 1\.x cannot be run in\s+NumPy [\d.]+\w*")
-MAX_PRINTED = 1 << 20  # bytes
+from rdma_images.validate.probes import leftovers, loader
 
 
 def imported_torch() -> dict[str, Any] | None:
     """Return versions and mapped files of `import torch`; None where it is not installed.
 
-    `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `numpy` is what
-    NumPy says of modules that were compiled for its version 1. `extensions` has what keeps each module that was
-    compiled against torch from being loaded, and `optional` those without which their package goes on. `searched` are
+    `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `searched` are
     the folders and files that decided all of this: see searched_paths.
     """
     if importlib.util.find_spec("torch") is None:
         return None
-    with captured_errors() as printed:
-        try:
-            torch = importlib.import_module("torch")
-        except Exception as error:
-            shadow = shadows.explain_failure(error, shadows.find_shadows(sys.path), ("torch",))
-            if not shadow:
-                raise
-            words = next((line for line in str(error).splitlines() if line.strip()), "")
-            raise ImportError("%s: %s" % (shadow, words)) from error
-        complaint = numpy_complaint(printed())
-    mapped, faults = mapped_libraries(), extensions.loaded_extensions()
+    torch = importlib.import_module("torch")
+    mapped = mapped_libraries()
     nccl = [path for path in mapped if re.fullmatch(r"libnccl\.so(\.\d+)*", os.path.basename(path))]
     return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
         "file": torch.__file__,
-        "numpy": complaint,
         "compiled_nccl": compiled_nccl(torch),
         "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
-        "extensions": faults,
-        "optional": [path for path, fault in faults.items() if fault and extensions.is_optional(path)],
         "mapped": [path for path in mapped if not path.startswith("/usr/lib/python")][:400],
         "searched": searched_paths(mapped),
     }
-
-
-@contextlib.contextmanager
-def captured_errors() -> Iterator[Callable[[], str]]:
-    """Provide what this process prints on its standard error in the block.
-
-    It goes nowhere else.
-    """
-    # A Python that was built for an older C library has no memfd_create.
-    file = os.memfd_create("errors") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
-    earlier = os.dup(2)
-    os.dup2(file, 2)
-    try:
-        yield lambda: os.pread(file, MAX_PRINTED, 0).decode("utf-8", "replace")
-    finally:
-        os.dup2(earlier, 2)
-        os.close(earlier)
-        os.close(file)
-
-
-def numpy_complaint(printed: str) -> str:
-    """Return NumPy's first sentence about a module that was compiled for its version 1.
-
-    Returns:
-        "" where it has none.
-    """
-    match = COMPILED_FOR_NUMPY.search(printed)
-    return " ".join(match.group().split()) if match else ""
 
 
 def searched_paths(mapped: list[str]) -> list[str]:

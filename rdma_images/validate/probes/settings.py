@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rdma_images.validate.probes import libraries, loader, programs, pythons, rootfs
+from rdma_images.validate.probes import libraries, loader, rootfs
 
 VARIABLE_NAME = (
     r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA|UCX)_\w+"
@@ -88,13 +88,11 @@ def settings(
     entry: Sequence[str],
     loaders: Any,
     folders: Sequence[str] = (),
-    workdir: str = "",
 ) -> dict[str, Any]:
     """Return the variables that files set, and the missing files that variables name.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, also sets variables.
-    `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from. The entry point
-    begins in `workdir`, "" where that is not known.
+    `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
     files = [*settings_files(root, environment, folders), *(word for word in entry if word.startswith("/"))]
@@ -103,8 +101,6 @@ def settings(
     assignments = find_assignments(texts, environment)
     launcher_files = [path for path in launchers(root, folders) if path not in files]
     launcher_texts = [(path, text) for path in launcher_files if (text := script_text(root, path)) is not None]
-    shell_texts = [(path, text) for path, text in texts if _reader_kind(path, {}) == "shell"]
-    path, is_chosen = environment.get("PATH", ""), pythons.activated(shell_texts, entry)
     listed = loader_folders(root)
     names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
     return {
@@ -114,8 +110,6 @@ def settings(
             *(folder for folder in listed if not root.exists(folder)),
         ],
         "loader_folders": listed,
-        "pythons": [] if is_chosen else pythons.on_path(path, root),
-        "programs": programs.programs(root, environment, entry, workdir, folders),
         "without_path": loaders.without_path(names) if environment.get("LD_LIBRARY_PATH") else {},
     }
 

@@ -8,16 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rdma_images.validate.probes import access, rootfs
+from rdma_images.validate.probes import rootfs
 
-MAX_USERS_BYTES = 1 << 20  # bytes of /etc/passwd or /etc/group
 MAX_RELEASE_BYTES = 1 << 16  # bytes of os-release
-# Folders that libraries of a training or a server write to as they start.
-CACHES = (
-    *("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "HF_DATASETS_CACHE"),
-    *("TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TMPDIR"),
-    *("VLLM_CACHE_ROOT", "FLASHINFER_WORKSPACE_BASE", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "CUDA_CACHE_PATH"),
-)
 PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_", "PATH", "TORCH_NCCL_", "GLOO_", "NVSHMEM_")
 
 
@@ -43,26 +36,6 @@ def running_system() -> dict[str, Any]:
         "python_path": sys.executable,
         "user": os.getuid(),
     }
-
-
-def user(name: str, root: rootfs.Root) -> access.User | None:
-    """Return the user that an image names; see access.parse_user."""
-    passwd, group = (root.text(path, MAX_USERS_BYTES) or "" for path in ("/etc/passwd", "/etc/group"))
-    return access.parse_user(name, passwd, group)
-
-
-def unwritable(name: str, root: rootfs.Root, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the home and caches that an image's user may not write to: see access.unwritable.
-
-    This process may be another user's, whose HOME the engine has set.
-    """
-    who = user(name, root)
-    if not who or not who.number:
-        return {}
-    own_home = access.home(name, root.text("/etc/passwd", MAX_USERS_BYTES) or "")
-    folders = {"HOME": own_home, **{cache: environment.get(cache, "") for cache in CACHES}}
-    named = {variable: path for variable, path in folders.items() if path.startswith("/")}
-    return access.unwritable(who, named, root)
 
 
 def os_release(root: rootfs.Root) -> dict[str, str]:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rdma_images.validate.probes import access, conditions, leftovers, rootfs
+from rdma_images.validate.probes import conditions, leftovers, rootfs
 
 LISTED_NAME = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
@@ -17,7 +17,8 @@ LISTED_NAME = re.compile(
     | lib[\w]+-fi\.so
     | lib(?:plugin_[A-Z]\w*|nixl(?:_\w+)?|serdes|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)
         (?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?
-    | nvshmem_transport_(?:libfabric|ucx)\.so(?:\.[\d.]+)?
+    | nvshmem_(?:transport|bootstrap)_\w+\.so(?:\.[\d.]+)?
+    | libtorch_(?:cpu|python)\.so
     | libpython3\.\d+\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf
@@ -28,7 +29,7 @@ LISTED_NAME = re.compile(
 # Modules and programs of Python packages that open a network by themselves, or call NCCL or MPI.
 EXTENSION = re.compile(
     r".*-packages/(?:mooncake/(?:[\w.-]+\.so|mooncake_\w+)|deep_ep_cpp[\w.-]*\.so|uccl/ep[\w.-]*\.so"
-    r"|cupy_backends/cuda/libs/nccl\.[\w.-]*so|horovod/torch/mpi_lib[\w.-]*\.so|mpi4py/MPI\.cpython[\w.-]*so)"
+    r"|nixl_ep/nixl_ep_cpp[\w.-]*\.so|cupy_backends/cuda/libs/nccl\.[\w.-]*so|horovod/torch/mpi_lib[\w.-]*\.so|mpi4py/MPI\.cpython[\w.-]*so)"
 )
 # Libraries of Python packages, and modules elsewhere by the names that Python imports: without those of torch and
 # Python themselves.
@@ -37,7 +38,6 @@ MODULE = re.compile(
     r"(?:.*-packages/(?!nvidia/).+\.so(?:\.[\d.]+)?|.+(?:\.cpython-3\d+[\w-]*|\.abi3)\.so)"
 )
 IMPORTED = re.compile(r".*/(?:(?!lib)[^/]+|[^/]+(?:\.cpython-3\d+[\w-]*|\.abi3))\.so")  # those that Python imports
-USER_WRITABLE = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
 # What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
 JOB_PROGRAM = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MAX_ENTRIES = 200  # entries of a list that grows with the image
@@ -46,15 +46,12 @@ MAX_SIZES = 40
 USER_FOLDERS = ("/workspace", "/home", "/srv")
 
 
-def summary(
-    entries: Iterator[rootfs.RootEntry], files: rootfs.Root, find_user: Callable[[], access.User | None] = lambda: None
-) -> dict[str, Any]:
+def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str, Any]:
     """Summarise a tree in one pass.
 
     Args:
         entries: the entries of the tree.
         files: reads the content of the entry that `entries` has just yielded.
-        find_user: returns the image's user, after the last entry; None where nobody asks what it may read.
 
     Returns:
         By name, among others: `set_user_id`, the programs of a job that the loader starts without LD_LIBRARY_PATH;
@@ -65,17 +62,13 @@ def summary(
     leftovers_by_kind: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
     writable: list[str] = []
     secure: list[str] = []
-    owned: dict[str, access.Ownership] = {}  # folders, and the files and links of `libraries`
     count = total = 0
     for entry in entries:
         count += 1
         name = os.path.basename(entry.path)
         is_file, is_folder = stat.S_ISREG(entry.mode), stat.S_ISDIR(entry.mode)
-        is_library = (not is_folder or ".so" in name) and _is_library(entry.path, name)
-        if is_library:
+        if (not is_folder or ".so" in name) and _is_library(entry.path, name):
             libraries[entry.path] = _library_facts(entry)
-        if is_folder or (is_library and not entry.target):
-            owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
         if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and JOB_PROGRAM.fullmatch(name):
             secure.append(entry.path)
         if open_to_all(entry.mode) and not _is_lock(entry) and len(writable) < MAX_ENTRIES:
@@ -85,9 +78,6 @@ def summary(
             category = counted_folder(entry.path)
             sizes[category] = sizes.get(category, 0) + entry.size
             note_leftover(entry, leftovers_by_kind, lambda path: files.start(path, leftovers.MAX_TEXT_BYTES))
-    user = find_user()
-    for path, facts in libraries.items():
-        facts["closed"] = access.blocking_path(path, user, owned) if user else ""
     return {
         "count": count,
         "bytes": total,
@@ -96,7 +86,6 @@ def summary(
         "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in leftovers_by_kind.items()},
         "world_writable": sorted(writable),
         "set_user_id": sorted(secure)[:MAX_ENTRIES],
-        "user": _user_facts(user, owned) if user else None,
     }
 
 
@@ -107,12 +96,6 @@ def _library_facts(entry: rootfs.RootEntry) -> dict[str, Any]:
         "identity": entry.identity,
         "condition": conditions.mode_condition(entry.mode),
     }
-
-
-def _user_facts(user: access.User, owned: dict[str, access.Ownership]) -> dict[str, Any]:
-    """Return whether the image's user has a name, and where it can write of what it may need."""
-    folders = {path: access.may_write(path, user, owned) for path in owned if USER_WRITABLE.fullmatch(path)}
-    return {"number": user.number, "named": user.named, "may_write": folders}
 
 
 def concerns_fabric(path: str) -> bool:

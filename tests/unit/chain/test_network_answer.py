@@ -43,7 +43,7 @@ def with_start_script(inspection: Inspection, value: str) -> Inspection:
     """Return the image with a script of NVIDIA's entry point that names a plugin on line 2."""
     file = "/opt/nvidia/entrypoint.d/60-network.sh"
     line = AssignedVariable(file=file, line=2, name="NCCL_NET_PLUGIN", value=value, reader="launcher")
-    settings = Settings(assigned=[line], absent=[], pythons=[], without_path={})
+    settings = Settings(assigned=[line], absent=[], without_path={})
     return changed(inspection, {"measured.settings": settings})
 
 

@@ -56,7 +56,7 @@ def test_the_topology_of_the_instance_type_is_named(instance: str, faults: dict[
 def test_a_topology_that_a_variable_names_takes_the_place_of_the_plugins() -> None:
     case = with_topologies({})
     subject = case.subject.model_copy(update={"environment": {**case.subject.environment, "NCCL_TOPO_FILE": "/x.xml"}})
-    settings = Settings(assigned=[], absent=["/x.xml"], pythons=[], without_path={})
+    settings = Settings(assigned=[], absent=["/x.xml"], without_path={})
     measured = case.measured.model_copy(update={"settings": settings})
     chain = answer(case.model_copy(update={"subject": subject, "measured": measured}))
     words = "NCCL_TOPO_FILE=/x.xml is not there, and NCCL goes on without it; "

@@ -14,7 +14,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import EntryPointChanges, FailedEntryPoint, Measured, Settings, readable
+from rdma_images.inspection.measurements import EntryPointChanges, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
 from tests.support import suite_here
@@ -61,8 +61,7 @@ def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reaso
     rc, out, err = start_program(program)
     assert entry.printed_environment(out) is None
     ended = entry.failed_entry_point(rc, out, err)
-    assert isinstance(ended, FailedEntryPoint)
-    assert (ended.code, reason in ended.reason) == (rc, True)
+    assert reason in ended
 
 
 def test_an_entry_point_that_sleeps_or_is_not_started_is_a_reason() -> None:

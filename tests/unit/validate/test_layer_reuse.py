@@ -23,7 +23,7 @@ from rdma_images.inspection.measurements import (
 )
 from rdma_images.validate import image_layers, layer_reuse
 from rdma_images.validate.layer_reuse import EarlierMeasurement, is_harmless
-from rdma_images.validate.probes import measure, pytorch, rootfs, system, tree
+from rdma_images.validate.probes import measure, pytorch, rootfs, tree
 
 SEARCHED = ["/opt/venv/site-packages", "/workspace/lib", "/home/trainer/.config/start.py", "/usr/bin"]
 
@@ -126,14 +126,13 @@ def image_tree(folder: Path, files: dict[str, str]) -> rootfs.Root:
 
 def whole(root: rootfs.Root) -> Files:
     """Return the tree's files as they are measured."""
-    summary = tree.summary(root.entries(), root, lambda: system.user("trainer", root))
-    summary["user"]["unwritable"] = system.unwritable("trainer", root, os.environ)
+    summary = tree.summary(root.entries(), root)
     return Files.model_validate(summary)
 
 
 def user_files(root: rootfs.Root) -> Files:
     """Return those that a changed script changes."""
-    return Files.model_validate(measure.user_files("trainer", root))
+    return Files.model_validate(measure.user_files(root))
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,13 @@ import shutil
 import socket
 import struct
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rdma_images.validate import linking
 from rdma_images.validate.ldcache import ComputedLoader
-from rdma_images.validate.probes import access, conditions, libraries, loader, tree
+from rdma_images.validate.probes import conditions, libraries, loader, tree
 from rdma_images.validate.probes.rootfs import Root
 
 OLD, NEW = "EFA_1.0 { global: efa_a; local: *; };", "EFA_1.4 { global: efa_b; } EFA_1.0;"
@@ -220,93 +218,6 @@ def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
     assert requests == ["libefa.so.1"]
 
 
-PASSWD = "root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\nbroken\n"
-GROUP = "root:x:0:\napp:x:1000:\nrdma:x:110:other,app\n"
-
-
-@pytest.mark.parametrize(
-    ("user_setting", "number", "groups"),
-    [
-        ("", 0, {0}),
-        ("root", 0, {0}),
-        ("0", 0, {0}),
-        ("app", 1000, {1000, 110}),
-        ("1000", 1000, {1000, 110}),
-        ("1000:0", 1000, {0}),
-        ("app:rdma", 1000, {110}),
-        ("4711", 4711, {0}),
-    ],
-)
-def test_the_images_user(user_setting: str, number: int, groups: set[int]) -> None:
-    user = access.parse_user(user_setting, PASSWD, GROUP)
-    assert user
-    assert (user.number, user.groups) == (number, frozenset(groups))
-
-
-def test_a_user_without_a_name_and_where_it_may_write() -> None:
-    named, nameless = access.parse_user("app", PASSWD, GROUP), access.parse_user("4711:1000", PASSWD, GROUP)
-    assert named
-    assert nameless
-    assert (named.named, nameless.named, access.ROOT.named) == (True, False, True)
-    owned = {"/tmp": access.Ownership(0o1777, 0, 0), "/home/app": access.Ownership(0o750, 1000, 1000)}
-    owned |= {
-        "/root": access.Ownership(0o700, 0, 0),
-        "/srv": access.Ownership(0o700, 0, 0),
-        "/srv/a": access.Ownership(0o777, 0, 0),
-    }
-    assert [path for path in owned if access.may_write(path, named, owned)] == ["/tmp", "/home/app"]
-    assert [path for path in owned if access.may_write(path, nameless, owned)] == ["/tmp"]
-    assert all(access.may_write(path, access.ROOT, owned) for path in owned)
-
-
-@pytest.fixture
-def entered_by_all() -> Iterator[Path]:
-    """Return a folder that every user may enter, as no folder of pytest's."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-def test_folders_that_a_user_can_neither_write_to_nor_make(entered_by_all: Path) -> None:
-    root, user = entered_by_all, access.User(4242, frozenset({4242}))
-    (root / "open").mkdir()
-    (root / "open").chmod(0o777)
-    (root / "shut").mkdir(0o755)
-    (root / "link").symlink_to("shut")
-    folders = {"HF_HOME": "open/hub/a", "HOME": "shut/app", "TMPDIR": "link", "TRITON_HOME": "open"}
-    paths = {name: f"{root}/{folder}" for name, folder in folders.items()}
-    refused = {"HOME": [paths["HOME"], f"{root}/shut"], "TMPDIR": [paths["TMPDIR"], paths["TMPDIR"]]}
-    assert access.unwritable(user, paths, Root()) == refused
-    assert access.home("app", PASSWD) == access.home("1000:5", PASSWD) == "/home/app"
-    assert access.home("4711", PASSWD) == ""
-
-
-def test_a_user_or_group_that_nobody_knows() -> None:
-    assert access.parse_user("nobody", PASSWD, GROUP) is None
-    assert access.parse_user("app:wheel", PASSWD, GROUP) is None
-    assert access.parse_user("", "", "") == access.ROOT
-
-
-@pytest.mark.parametrize(
-    ("folder", "file", "closed"),
-    [
-        ((0o755, 0, 0), (0o644, 0, 0), ""),
-        ((0o700, 0, 0), (0o644, 0, 0), "/opt/amazon"),
-        ((0o750, 0, 110), (0o640, 0, 110), ""),
-        ((0o744, 0, 0), (0o644, 0, 0), "/opt/amazon"),
-        ((0o755, 0, 0), (0o600, 0, 0), "/opt/amazon/lib.so"),
-        ((0o755, 0, 0), (0o400, 1000, 0), ""),
-        ((0o755, 0, 0), (0o044, 1000, 0), "/opt/amazon/lib.so"),
-    ],
-)
-def test_what_a_user_may_read(folder: tuple[int, int, int], file: tuple[int, int, int], closed: str) -> None:
-    owned = {"/opt/amazon": access.Ownership(*folder), "/opt/amazon/lib.so": access.Ownership(*file)}
-    app = access.parse_user("app", PASSWD, GROUP)
-    assert app
-    assert access.blocking_path("/opt/amazon/lib.so", app, owned) == closed
-    assert access.blocking_path("/opt/amazon/lib.so", access.ROOT, owned) == ""
-
-
 def test_a_plugin_that_the_real_loader_refuses_is_reported_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +228,7 @@ def test_a_plugin_that_the_real_loader_refuses_is_reported_with_its_reason(
     (tmp_path / "libnccl-tuner.so").symlink_to("gone.so")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     root = Root()
-    summary = tree.summary(Root(str(tmp_path)).entries(), root, lambda: access.ROOT)["libraries"]
+    summary = tree.summary(Root(str(tmp_path)).entries(), root)["libraries"]
     tree_libraries = {f"{tmp_path}{path}": about for path, about in summary.items()}
     about = libraries.fabric_libraries(root, tree_libraries, os.environ, libraries.ImageLoader(tree_libraries))
     fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"

@@ -326,7 +326,6 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     root = Root(str(tmp_path))
     summary = tree.summary(root.entries(), root)
     assert summary["set_user_id"] == ["/python3.12"]
-    assert summary["user"] is None
     assert {Path(p).name: f["target"] for p, f in summary["libraries"].items()} == {
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",
@@ -405,13 +404,6 @@ def test_a_tool_that_prints_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (result["rc"], result["timed_out"]) == (3, False)
     assert result["out"].endswith("x")
     assert tools.run(["no-such-tool"])["path"] == ""
-
-
-def test_mpirun_is_started_as_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script(tmp_path, "mpirun", 'echo "$OMPI_ALLOW_RUN_AS_ROOT$OMPI_ALLOW_RUN_AS_ROOT_CONFIRM $*"')
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "COMMANDS", {})
-    assert tools.tool_runs()[tools.MPIRUN]["out"] == "11 -n 1 true\n"
 
 
 def test_only_our_own_train_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

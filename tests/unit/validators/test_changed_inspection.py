@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from rdma_images.validate.probes.tools import MPIRUN
 from tests.support import validators_called
 from tests.support.changed_case import Changes, changed, check_outcome
 
@@ -12,7 +11,6 @@ S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
 CUDART = f"{TOOLKIT}/libcudart.so.13.2"
 NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so"
-OPENED = f"{S}/torchao/_C.so"  # which torchao goes on without
 FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
 NO_TORCH = {"torch": None, "missing": {"torch": "it crashed"}}
@@ -28,15 +26,8 @@ DEVICES: dict[str, Any] = {
     "huge_pages": {"total": 0, "free": 0, "bytes": 2097152}, "modules": [], "nvidia_module": "",
     "tools": {"fi_info -p efa": TOOL, "ibv_devinfo": TOOL},
 }  # fmt: skip
-# Open MPI 4.1.8 without ssh and rsh.
-WITHOUT_AGENT = {
-    **TOOL,
-    "path": "/usr/bin/mpirun",
-    "rc": 243,
-    "err": 'The value of the MCA parameter "plm_rsh_agent" was set to a path\nthat could not be found:\n',
-}
 NONE = "Failed to get IB devices list: Function not implemented"
-REHEARSAL, CUDA = "io.rdma-images.rehearsal", "io.rdma-images.component.cuda"
+REHEARSAL = "io.rdma-images.rehearsal"
 
 
 def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: Any = ()) -> Changes:
@@ -48,18 +39,8 @@ def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: An
     return {"settings": {"assigned": lines, "absent": list(absent), "without_path": dict(without_path)}}
 
 
-def programs(*paths: str) -> dict[str, Changes]:
-    """Programs of the image, of which no file sets a variable."""
-    return {"measured": settings(), "files": dict.fromkeys(paths, FILE)}
-
-
 def closure_change(name: str, target: str) -> Changes:
     return {name: {"libraries": {"libcudart.so.13": target}}}
-
-
-def nvcc(release: str) -> Changes:
-    """Return what a compiler on the PATH says, where no label says which CUDA the image has."""
-    return {"nvcc --version": {**TOOL, "path": "/usr/bin/nvcc", "out": f"Cuda compilation tools, release {release}, V"}}
 
 
 def missing_file(variable: str) -> dict[str, Changes]:
@@ -182,9 +163,6 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         },
         "passed",
     ),  # verbs.closure reports it
-    ("cuda.toolkit", {"tools": nvcc("13.2"), "labels": {CUDA: None}}, "passed"),
-    ("cuda.toolkit", {"tools": nvcc("12.8"), "labels": {CUDA: None}}, "failed: /usr/bin/nvcc, on the PATH, is of"),
-    ("cuda.toolkit", {"tools": nvcc("12.8"), "labels": {CUDA: None}, "measured": NO_TORCH}, "passed"),
     ("label.tag", {"subject": {"ref": "x/efa-pytorch:cu12.8"}}, "failed: cuda 12.8"),
     ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libjemalloc.so.2", "loader"))}, "passed"),
     ("environment.loader", {"measured": settings(("FI_X", "/opt/libefa.so.1", "shell"))}, "passed"),
@@ -211,44 +189,12 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ),
     ("environment.slow", {"environment": {"NCCL_TOPO_FILE": "/etc/x"}}, "failed: NCCL_TOPO_FILE=/etc/x"),
     ("environment.slow", missing_file("NCCL_TOPO_FILE"), "passed"),  # environment.files reports it
-    ("environment.path", programs("/opt/amazon/openmpi/bin/mpirun"), "passed"),  # of the EFA installer
-    ("environment.path", programs("/usr/bin/mpirun"), "failed: /usr/bin/mpirun finds neither ssh nor rsh, and ends"),
-    (
-        "environment.path",
-        programs("/usr/bin/mpirun", "/usr/sbin/sshd"),
-        "failed: /usr/bin/mpirun finds neither ssh nor rsh",
-    ),
-    ("environment.path", programs("/usr/bin/mpirun", "/usr/bin/ssh"), "passed"),
-    (
-        "environment.path",
-        {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: WITHOUT_AGENT}},
-        'failed: /usr/bin/mpirun finds neither ssh nor rsh, and starts nothing: MCA parameter "plm_rsh_agent" was set',
-    ),
-    (
-        "environment.path",
-        {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: {**WITHOUT_AGENT, "rc": 0, "err": ""}}},
-        "failed: /usr/bin/mpirun finds neither ssh nor rsh, and starts no rank on other nodes",
-    ),
-    ("environment.path", programs("/var/lib/dpkg/alternatives/mpirun"), "passed"),
-    (
-        "environment.path",
-        {**programs("/usr/bin/mpirun"), "environment": {"OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh"}},
-        "passed",
-    ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
 def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
     assert check_outcome(check, **changes).startswith(outcome)
-
-
-@pytest.mark.parametrize(("starts", "severity"), [(["mpirun", "-n", "2"], "error"), (["/bin/bash"], "warning")])
-def test_an_mpirun_that_the_image_starts_and_that_starts_nothing_is_an_error(starts: list[str], severity: str) -> None:
-    inspection = changed(**programs("/usr/bin/mpirun"), tools={MPIRUN: WITHOUT_AGENT})
-    subject = inspection.subject.model_copy(update={"entrypoint": starts})
-    (finding,) = validators_called.checks(inspection.model_copy(update={"subject": subject}), {"environment.path"})
-    assert (finding.outcome, finding.severity) == ("failed", severity)
 
 
 def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
@@ -262,25 +208,12 @@ def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
     ("check", "changes", "severity"),
     [
         ("environment.files", missing_file("NCCL_TOPO_FILE"), "warning"),
-        ("environment.path", {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: WITHOUT_AGENT}}, "warning"),
-        ("environment.path", {**programs("/usr/bin/mpirun"), "tools": {MPIRUN: {**WITHOUT_AGENT, "rc": 0}}}, "note"),
         ("environment.files", missing_file("NCCL_GRAPH_FILE"), "error"),
         ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
         ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
         ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "note"),
         ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}}, "warning"),
         ("files.writable", {"tree": {"world_writable": ["/root/.ssh"]}}, "warning"),
-        ("torch.extensions", {"torch": {"extensions": {OPENED: "no"}}}, "error"),
-        (
-            "torch.extensions",
-            {"torch": {"extensions": {OPENED: "no"}, "optional": [OPENED]}},
-            "note",
-        ),
-        (
-            "torch.extensions",
-            {"torch": {"extensions": {OPENED: "no", f"{S}/vllm/_C.so": "no"}, "optional": [OPENED]}},
-            "error",
-        ),
         ("files.writable", {"tree": {"world_writable": ["/tmp/uv-05f7b0856e340464.lock", "/workspace"]}}, "note"),
     ],
 )

@@ -72,12 +72,6 @@ def test_a_cupy_that_looks_for_the_wheels_nccl_takes_no_second(cupy: str, severi
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
-@pytest.mark.parametrize(("server", "severity"), [({}, "note"), ({"/usr/sbin/sshd": {"mode": "755"}}, "warning")])
-def test_an_mpirun_without_ssh_matters_where_the_image_has_a_server(server: dict[str, object], severity: str) -> None:
-    """Without one it may be for srun, or for kubectl."""
-    assert finding("environment.path", {"files": {"/usr/bin/mpirun": {"mode": "755"}, **server}}).severity == severity
-
-
 def test_one_file_that_is_not_there_is_one_finding() -> None:
     preloaded = f"{LIB}/libnccl.so:/opt/nccl/libnccl.so"
     nccl = {f"{LIB}/libnccl.so": SECOND_NCCL[f"{LIB}/libnccl.so.2"]}
@@ -174,14 +168,6 @@ def test_a_variable_that_can_end_a_job_comes_before_one_that_costs_speed() -> No
 
 SITE = "/usr/local/lib/python3.12/dist-packages"
 IBEXT = {"needed": ["libibverbs.so.1", "libc.so.6"], "words": ["NCCL RDMA Plugin v8"], "exports": ["ncclNetPlugin_v8"]}
-
-
-def test_torch_in_a_folder_that_the_user_may_not_enter() -> None:
-    files = {"/etc/passwd": "u:x:1000:1000::/:/bin/sh\n", f"{SITE}/torch": {"kind": "folder", "mode": "700"}}
-    check = finding("libraries.readable", {"user": "1000", "files": files}, "torch")
-    assert (
-        check.actual == f"the user 1000 may not enter {SITE}/torch, and so not read {SITE}/torch/lib/libtorch_cuda.so"
-    )
 
 
 def test_a_plugin_that_an_image_without_rdma_cannot_open() -> None:

@@ -9,7 +9,6 @@ import pytest
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes import elf, fatbin, libraries
 from tests.support import suite_here
-from validators.test_toolkit import runs_on
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
 LABEL = "io.rdma-images.nccl-tests.architectures"
@@ -82,18 +81,3 @@ def test_the_label_is_held_against_the_programs(code: dict[str, list[str]], outc
     data["measured"]["tree"]["libraries"]["gpu_code"] = code
     checks = suite_here.checks(Inspection.model_validate(data))
     assert (checks["label.architectures"].outcome, checks["label.architectures"].actual) == (outcome, expected)
-
-
-@pytest.mark.parametrize(
-    ("codes", "capability", "runs"),
-    [
-        (["sm_80"], "8.6", True),
-        (["sm_86"], "8.0", False),
-        (["sm_90"], "10.0", False),
-        (["compute_90"], "10.0", True),
-        (["compute_100"], "9.0", False),
-        (["sm_75", "sm_100"], "10.3", True),
-    ],
-)
-def test_code_runs_within_a_major_version_and_ptx_on_later_gpus(codes: list[str], capability: str, runs: bool) -> None:
-    assert runs_on(codes, capability) is runs

@@ -10,7 +10,7 @@ import pytest
 from rdma_images.inspection.inspection import NCCL_WHEEL_PATH, Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators import in_use, python_packages, test_environment, test_libraries, test_nccl, test_transports
+from validators import in_use, test_environment, test_libraries, test_nccl, test_transports
 
 CASE = Inspection.model_validate_json((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_bytes())
 LIBFABRIC = "libfabric.so.1"
@@ -116,7 +116,7 @@ def test_the_plugin_is_the_first_that_opens() -> None:
 def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> None:
     needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
     faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
-    assert python_packages.loader_refusals(Closure(libraries=needed, faults=faults), "/opt/x.so") == faults[1:]
+    assert test_transports.loader_refusals(Closure(libraries=needed, faults=faults), "/opt/x.so") == faults[1:]
 
 
 @pytest.mark.parametrize(("fabric", "counts"), [("efa", True), ("erdma", False), (None, False)])
@@ -189,5 +189,5 @@ def test_a_module_of_python_lacks_nothing_that_python_has_loaded_before() -> Non
     closures = dict.fromkeys((*modules, "/opt/libuct_ib.so.0"), Closure(missing=missing))
     libraries = tree.libraries.model_copy(update={"closures": closures})
     for path in modules:
-        assert python_packages.lacking_in(tree.files, libraries, path) == ["libcurl.so.4"]
-    assert python_packages.lacking_in(tree.files, libraries, "/opt/libuct_ib.so.0") == missing
+        assert test_transports.lacking_in(tree.files, libraries, path) == ["libcurl.so.4"]
+    assert test_transports.lacking_in(tree.files, libraries, "/opt/libuct_ib.so.0") == missing

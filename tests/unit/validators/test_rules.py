@@ -11,14 +11,12 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import suite
 from rdma_images.validate.probes import tools
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
 from validators import test_labels as labels_suite
 from validators import test_sagemaker as sagemaker_suite
-from validators import test_toolkit as toolkit_suite
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 OF_A_FAILURE = re.compile(r"\b(?:does not|do not|cannot|fails|crash|hang|without|too old)\b")
@@ -49,10 +47,10 @@ def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) ->
     every = {check.id for check in suite_here.checks(case()).values()}
     parts = ("layers.", "label.", "user.", "sagemaker.", "size.")
     others = {"environment.gpus", "environment.secret", "environment.secret-names", "cuda.driver"}
-    others |= {"programs.entry-point", "programs.command", "nccl.label", "nccl.tag", "nccl.matrix"}
+    others |= {"nccl.label", "nccl.tag", "nccl.matrix"}
     others |= {"environment.refusal"}
     assert every - ids == others | {check for check in every if check.startswith(parts)}
-    assert {"cuda.single", "cuda.stub", "cuda.compat", "cuda.toolkit", "files.writable"} <= ids
+    assert {"cuda.single", "cuda.stub", "cuda.compat", "files.writable"} <= ids
     for check in checks:
         text = f"{check.title} {check.expected} {check.actual} {check.fix} {check.reason}"
         assert not re.search(r"\b(?:the|an|this) image\b", text, re.IGNORECASE), check
@@ -82,31 +80,6 @@ def test_an_image_made_for_docker_alone_is_not_warned_of_enroot(
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
-@pytest.mark.parametrize(
-    ("deepspeed", "headers", "severity"),
-    [
-        (False, ["cuda_runtime.h"], "note"),
-        (True, ["cuda_runtime.h"], "warning"),
-        (True, [], "note"),  # packages.compilers tells of it
-    ],
-)
-def test_a_machines_own_nvcc_matters_to_an_environment_that_compiles_with_it(
-    deepspeed: bool, headers: list[str], severity: str
-) -> None:
-    data = case(ref="folder:///shared/envs/training").model_dump()
-    nvcc = "/usr/local/cuda/bin/nvcc"
-    answer = {"path": nvcc, "rc": 0, "out": "release 12.4, V12.4.131", "err": "", "timed_out": False, "seconds": 0.1}
-    data["measured"]["tools"]["nvcc --version"] = answer
-    compilers = {"c++": "/usr/bin/c++", "ninja": "/usr/bin/ninja"}
-    programs = {"compilers": compilers, "nvcc": nvcc, "headers": headers, "python_headers": {"/usr/include": True}}
-    data["measured"]["settings"] = {"assigned": [], "absent": [], "programs": programs}
-    data["measured"]["packages"]["wheels"]["/env/lib/python3.13/site-packages"] = (
-        {"deepspeed": "0.19.8"} if deepspeed else {}
-    )
-    check = suite_here.checks(Inspection.model_validate(data))["cuda.toolkit"]
-    assert (check.outcome, check.severity) == ("failed", severity)
-
-
 def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> None:
     data = case(ref="folder:///shared/envs/training").model_dump()
     driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.470.57.02"
@@ -117,35 +90,18 @@ def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> Non
     assert check.fix.startswith("update the driver, or install the cuda-compat of CUDA ")
 
 
-@pytest.mark.parametrize(
-    ("unwritable", "words"),
-    [
-        ({"HOME": ["/home/app", "/home"]}, "HOME=/home/app: it is not there, and /home is not app's"),
-        ({"HF_HOME": ["/models", "/models"]}, "HF_HOME=/models"),
-        ({}, ""),
-    ],
-)
-def test_a_home_that_is_not_there_and_caches_of_the_images_user(unwritable: dict[str, list[str]], words: str) -> None:
-    data = case(user="app").model_dump()
-    user = {"number": 1000, "named": True, "may_write": {"/tmp": True}, "unwritable": unwritable}
-    data["measured"]["tree"]["files"]["user"] = user
-    check = suite_here.checks(Inspection.model_validate(data))["user.account"]
-    assert check.outcome == ("failed" if words else "passed")
-    assert check.actual == (f"the image runs as app, who may not write to {words}" if words else "all of it")
-
-
 def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> None:
     """It was measured before files of settings were, and on no other driver, toolkit or user than root."""
     skipped = {check.id: check.reason for check in suite_here.checks(case()).values() if check.outcome != "passed"}
     unmeasured = {name for name, reason in skipped.items() if reason == "settings was not measured"}
     assert skipped.keys() - unmeasured == {
-        "cuda.architectures", "cuda.compat", "cuda.toolkit", "label.architectures", "label.libfabric",
+        "cuda.compat", "label.architectures", "label.libfabric",
         "label.rdma-core", "libfabric.providers", "libfabric.version", "nccl.environment", "nccl.fabric", "nccl.matrix",
-        "packages.hidden", "packages.imports", "plugin.newest", "plugin.opens", "plugin.project", "plugin.reopened",
-        "plugin.topology", "programs.command", "sagemaker.train", "torch.extensions", "transports.backends",
-        "transports.load", "transports.own", "user.account", "verbs.others", "verbs.usable",
+        "plugin.newest", "plugin.opens", "plugin.project", "plugin.reopened",
+        "plugin.topology", "sagemaker.train", "transports.backends",
+        "transports.load", "transports.own", "verbs.others", "verbs.usable",
     }  # fmt: skip
-    kinds = {"environment", "libraries", "mpi", "packages", "programs", "settings"}
+    kinds = {"environment", "libraries", "settings"}
     assert {name.partition(".")[0] for name in unmeasured} == kinds
 
 
@@ -200,36 +156,6 @@ def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
         data["measured"]["torch"]["mapped"] += [path] if mapped else []
         checks = suite_here.checks(Inspection.model_validate(data))
         assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
-
-
-@pytest.mark.parametrize(
-    ("path", "release", "wheel", "broken"),
-    [
-        ("/usr/local/cuda/bin/nvcc", "13.1", None, None),  # a base's, of the image's major
-        ("/usr/local/cuda/bin/nvcc", "13.2", "13.2.86", None),
-        (
-            "/usr/local/cuda/bin/nvcc",
-            "13.1",
-            "13.2.86",
-            "nvcc of CUDA 13.2",
-        ),  # a base's in the place of the image's own
-        ("/usr/local/cuda/bin/nvcc", "12.8", None, "nvcc of CUDA 13,"),
-        ("/opt/elsewhere/nvcc", "13.2", None, "on the PATH"),
-    ],
-)
-def test_the_toolkit_is_found_and_of_the_images_cuda(
-    path: str, release: str, wheel: str | None, broken: str | None
-) -> None:
-    data = json.loads(case(environment={"PATH": "/usr/local/cuda/bin:/usr/bin"}).model_dump_json())
-    folder = next(iter(data["measured"]["packages"]["wheels"].values()))
-    folder |= {"nvidia-cuda-nvcc": wheel} if wheel else {}
-    out = f"Cuda compilation tools, release {release}, V{release}.1"
-    nvcc = ToolRun(path=path, rc=0, out=out, err="", timed_out=False, seconds=0.0)
-    if broken is None:
-        toolkit_suite.test_toolkit(Inspection.model_validate(data), nvcc, Requirement())
-    else:
-        with pytest.raises(UnmetError, match=re.escape(broken)):
-            toolkit_suite.test_toolkit(Inspection.model_validate(data), nvcc, Requirement())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What opens a network beside NCCL, in images as the packages' own wheels make them."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from tests.incidents import run
@@ -166,9 +164,6 @@ def test_a_build_without_the_module_does_not_have_its_fault() -> None:
     assert "built without EFA" in words_of_failures("packages.broken", {"files": {**metadata, **ep}})
 
 
-TORCH_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
-
-
 @pytest.mark.parametrize(
     ("faults", "remaining"),
     [
@@ -185,117 +180,6 @@ def test_of_modules_for_several_versions_one_has_to_load(faults: dict[str, str],
     assert [path for path, fault in in_use.without_alternatives(faults, "2.9.1").items() if fault] == remaining
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (
-            f"{SITE}/a/_C.so: undefined symbol: {TORCH_SYMBOL}",
-            f"a/_C.so is built for another torch than 2.9.1, which has no {TORCH_SYMBOL}",
-        ),
-        (
-            f"{SITE}/a/_C.so: undefined symbol: MPI_Abort",
-            f"{SITE}/a/_C.so cannot be loaded: its libraries have no MPI_Abort",
-        ),
-        (
-            "libnuma.so.1: cannot open shared object file: No such file or directory",
-            "a/_C.so cannot be loaded: it finds no libnuma.so.1",
-        ),
-        ("the process ended while it was loaded", "a/_C.so cannot be loaded: the process ended while it was loaded"),
-    ],
-)
-def test_why_a_module_cannot_be_loaded(error: str, words: str) -> None:
-    assert in_use.explain_module(f"{SITE}/a/_C.so", error, "2.9.1") == words
-
-
-@pytest.mark.parametrize(
-    ("lacks", "certain"),
-    [
-        ({"av/_core4.so": ["libavutil.so.56"], "av/_core5.so": ["libavutil.so.57"]}, []),
-        ({"av/_core4.so": ["libavutil.so.56"], "av/_core5.so": ["libavutil.so.56"]}, ["libavutil.so.56"] * 2),
-        ({"av/_core.so": [], "av/_heic.so": ["libheif.so.1"]}, []),
-        ({"av/_core.so": [], "av/_cuda.so": ["libnvrtc.so.12"]}, ["libnvrtc.so.12"]),
-        ({"av/libheic.so": ["libheif.so.1"]}, []),
-        ({"_heic.so": ["libheif.so.1"], "_core.so": []}, ["libheif.so.1"]),
-    ],
-)
-def test_what_modules_lack_is_certain_where_the_package_has_nothing_else(
-    lacks: dict[str, list[str]], certain: list[str]
-) -> None:
-    lacking = in_use.essential_missing({f"{SITE}/{path}": names for path, names in lacks.items()})
-    assert [name for names in lacking.values() for name in names] == certain
-
-
-@pytest.mark.parametrize(
-    ("tags", "python"),
-    [
-        (("cp310-cp310-manylinux_2_17_x86_64",), "3.10"),
-        (("cp310-cp310-linux_x86_64", "cp312-cp312-linux_x86_64"), ""),
-        (("cp310-abi3-manylinux_2_17_x86_64",), ""),
-        (("py3-none-any",), ""),
-        ((), ""),
-    ],
-)
-def test_a_package_for_another_python(tags: tuple[str, ...], python: str) -> None:
-    record = {"METADATA": "Name: a\nVersion: 1\n", "WHEEL": "".join(f"Tag: {tag}\n" for tag in tags)}
-    files = {f"{SITE}/a-1.dist-info/{name}": {"text": text} for name, text in record.items()}
-    words = f"a 1 is compiled for Python {python}, and lies in {SITE}: it cannot be imported" if python else ""
-    assert words_of_failures("packages.python", {"files": files}) == words
-
-
-@pytest.mark.parametrize(
-    ("torch", "requirement", "wheel", "words"),
-    [
-        (
-            "2.9.1",
-            "torch==2.4.0",
-            "",
-            "vision 1 requires torch==2.4.0, and 2.9.1 is installed: it is compiled for another",
-        ),
-        ("2.9.1+cu128", "torch==2.9.1", "", ""),
-        ("2.7.0a0+ecf3bae40a.nv25.2", "torch>=2.7", "", ""),
-        ("2.7.0a0+ecf3bae40a.nv25.2", "torch==2.7.0", "", ""),
-        (
-            "2.9.1",
-            "torch (>=2.14.0)",
-            "",
-            "vision 1 requires torch>=2.14.0, and 2.9.1 is installed: it is compiled for another",
-        ),
-        ("2.9.1", "torch==2.4.0; extra == 'old'", "", ""),
-        ("2.9.1", "torch==2.4.0; platform_system == 'Windows'", "", ""),
-        ("2.9.1", "torch-optimizer==1.0", "", ""),
-        ("2.9.1", "torch\nRequires-Dist: numpy<2", "", ""),
-    ],
-)
-def test_what_is_compiled_is_beside_the_torch_that_it_is_for(
-    torch: str, requirement: str, wheel: str, words: str
-) -> None:
-    files = {
-        f"{SITE}/torch-{torch}.dist-info/METADATA": {"text": f"Name: torch\nVersion: {torch}\n\n"},
-        f"{SITE}/vision-1.dist-info/METADATA": {"text": f"Name: vision\nVersion: 1\nRequires-Dist: {requirement}\n\n"},
-        f"{SITE}/vision-1.dist-info/WHEEL": {"text": wheel},
-    }
-    assert words_of_failures("packages.requires", {"files": files}) == words
-
-
-@pytest.mark.parametrize(
-    ("jaxlib", "plugin", "words"),
-    [
-        ("0.4.28", "0.4.30", "jax-cuda12-plugin 0.4.30 is for jaxlib==0.4.30, and jaxlib 0.4.28 is installed"),
-        ("0.9.0.1", "0.9.0", "jax-cuda12-plugin 0.9.0 is for jaxlib==0.9.0, and jaxlib 0.9.0.1 is installed"),
-        ("0.8.2", "0.8.2", ""),
-        ("0.4.38.dev20260317+nv", "0.4.38", ""),
-    ],
-)
-def test_the_plugin_of_jax_is_of_the_release_of_jaxlib(jaxlib: str, plugin: str, words: str) -> None:
-    records = {"jaxlib": jaxlib, "jax_cuda12_plugin": plugin}
-    files = {
-        f"{SITE}/{name}-{version}.dist-info/METADATA": {"text": f"Name: {name}\nVersion: {version}\n\n"}
-        for name, version in records.items()
-    }
-    assert words_of_failures("packages.requires", {"files": files}).startswith(words)
-    assert bool(words) == ("is for jaxlib" in words_of_failures("packages.requires", {"files": files}))
-
-
 def test_a_module_that_ends_an_import_comes_before_a_part_that_is_passed_over() -> None:
     """mpi4py for MPICH beside Open MPI, whose wheel has UCX with a module for InfiniBand."""
     module = f"{SITE}/mpi4py/MPI.cpython-312-x86_64-linux-gnu.so"
@@ -306,36 +190,3 @@ def test_a_module_that_ends_an_import_comes_before_a_part_that_is_passed_over() 
     }
     words = words_of_failures("transports.load", {"files": files})
     assert words.startswith(f"{module} cannot be loaded: it finds no libmpi.so.12 (the image has libmpi.so.40)")
-
-
-@pytest.mark.parametrize(("name", "is_told"), [("cuda120_nocublaslt", False), ("cuda120", False), ("gpu", True)])
-def test_a_library_for_one_of_several_cudas_is_not_the_one_that_a_package_opens(name: str, is_told: bool) -> None:
-    path = f"{SITE}/bitsandbytes/libbitsandbytes_{name}.so"
-    assert bool(
-        words_of_failures("transports.load", {"files": {path: {"library": {"needed": ["libcublas.so.12"]}}}})
-    ) == (is_told)
-
-
-AUDIO = f"{SITE}/torchaudio/lib/libctc_prefix_decoder.so"
-
-
-def load_beside(files: Mapping[str, object]) -> str:
-    """Return what transports.load finds of a library of torchaudio that needs CUDA 12, in an image with `files`."""
-    library = {"library": {"soname": "libctc_prefix_decoder.so", "needed": ["libcudart.so.12"]}}
-    return words_of_failures("transports.load", {"files": {AUDIO: library, **files}})
-
-
-def test_a_part_of_a_package_for_another_torch_is_not_told_apart() -> None:
-    """packages.requires says that torchaudio is for another torch, and so that none of it can be used."""
-    metadata = "Name: torchaudio\nVersion: 2.8.0\nRequires-Dist: torch==2.8.0\n\n"
-    torch = {f"{SITE}/torch-2.9.1.dist-info/METADATA": {"text": "Name: torch\nVersion: 2.9.1\n\n"}}
-    assert AUDIO in load_beside(torch)
-    assert load_beside({**torch, f"{SITE}/torchaudio-2.8.0.dist-info/METADATA": {"text": metadata}}) == ""
-
-
-def test_what_torch_itself_lacks_is_told_of_torch_alone() -> None:
-    """torch.closure names it, and installing it mends both."""
-    torch = f"{SITE}/torch/lib/libtorch_cuda.so"
-    needed = {"library": {"soname": "libtorch_cuda.so", "needed": ["libcudart.so.12"]}}
-    assert "libcudart.so.12" in words_of_failures("torch.closure", {"files": {torch: needed}})
-    assert load_beside({torch: needed}) == ""
