@@ -32,7 +32,7 @@ INSPECTION = pytest.StashKey[Inspection]()
 # How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels,
 # tags, users and entry point, the variables are those of the shell, and the driver is the machine's.
 IMAGE_CHECK_PREFIXES = (
-    *("layers.", "size.", "user.", "label.", "sagemaker.", "programs.entry-point", "programs.command"),
+    *("layers.", "size.", "user.", "label.", "sagemaker."),
     *("nccl.label", "nccl.tag", "nccl.matrix", "environment.refusal"),
     *("environment.gpus", "environment.secret", "cuda.driver"),
 )
