@@ -9,9 +9,13 @@ class AptRepository(Row):
 
     url: str
     key: str
-    codenames: tuple[str, ...]
-    platforms: tuple[Platform, ...]
     packages: tuple[str, ...]
+
+
+class AptSuite(Row):
+    """A suite of the repository, for the bases of one codename."""
+
+    platforms: tuple[Platform, ...]
 
 
 class BrokenNccl(Row):
@@ -39,6 +43,7 @@ class Erdma(FactsFile):
     FILE = "erdma.yaml"
 
     repository: AptRepository
+    suites: dict[str, AptSuite]
     broken_nccl: dict[str, BrokenNccl]
     working: WorkingNccl
     minimum: MinimumNccl

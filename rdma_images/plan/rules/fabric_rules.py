@@ -37,21 +37,22 @@ def erdma_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
 @rule("erdma-codename", "erdma-apt", "base")
 def erdma_suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that Alibaba's apt repository is known to have the base's suite."""
-    repository, base = facts.erdma.repository, facts.bases.bases[candidate["base"]]
-    if base.codename in repository.codenames:
+    base, suites = facts.bases.bases[candidate["base"]], facts.erdma.suites
+    if base.codename in suites:
         return None
-    text = f"Alibaba's apt repository is known to have {' and '.join(repository.codenames)}, not {base.codename}"
-    return Reason(text, facts.erdma.cite(repository, "codenames"))
+    text = f"Alibaba's apt repository is known to have {' and '.join(suites)}, not {base.codename}"
+    return Reason(text, facts.erdma.cite(next(iter(suites.values()))))
 
 
 @rule("erdma-platform", "erdma-apt", "platform")
 def erdma_platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Require that Alibaba's apt repository has packages for the platform."""
-    repository = facts.erdma.repository
-    if candidate["platform"] in repository.platforms:
+    """Require that the suite of Alibaba's apt repository has packages for the platform."""
+    suite = facts.erdma.suites.get(candidate["erdma-apt"])
+    if suite is None or candidate["platform"] in suite.platforms:
         return None
-    text = f"Alibaba's apt repository is known for {', '.join(repository.platforms)}, not {candidate['platform']}"
-    return Reason(text, facts.erdma.cite(repository, "platforms"))
+    known_platforms = ", ".join(suite.platforms)
+    text = f"Alibaba's suite {candidate['erdma-apt']} is known for {known_platforms}, not {candidate['platform']}"
+    return Reason(text, facts.erdma.cite(suite, "platforms"))
 
 
 @rule("installer-base", "efa-installer", "base")

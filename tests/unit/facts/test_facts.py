@@ -10,6 +10,7 @@ from rdma_images import facts
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import facts_file
+from rdma_images.facts.efa_installer import InstallerRelease
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.nccl_logs import NcclLogs
@@ -48,7 +49,12 @@ def refused(folder: Path, name: str, old: str, new: str) -> str:
             "sources:\n  spare: {title: x, confidence: vendor, read: 2026-11-21}\n",
             "no row names the source 'spare': remove it",
         ),
-        ("erdma.yaml", "sources: {codenames: ack}", "sources: {codename: ack}", "no value 'codename' in this row"),
+        (
+            "erdma.yaml",
+            "sources: {platforms: docker}",
+            "sources: {platform: docker}",
+            "no value 'platform' in this row",
+        ),
     ],
 )
 def test_what_does_not_hold_together(folder: Path, name: str, old: str, new: str, sentence: str) -> None:
@@ -58,7 +64,7 @@ def test_what_does_not_hold_together(folder: Path, name: str, old: str, new: str
 
 
 def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
-    """A third party may refuse, and the reason names it; or it may order proposals."""
+    """A third party may refuse, and the reason names it; it may order proposals, or say what an installer brings."""
     for table in (
         all_facts.bases,
         all_facts.torch,
@@ -71,7 +77,8 @@ def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
     ):
         for _, row in table.rows():
             for source in {row.source, *row.sources.values()}:
-                if table.sources[source].confidence == "third-party" and row is not all_facts.erdma.working:
+                fills_in = row is all_facts.erdma.working or isinstance(row, InstallerRelease)
+                if table.sources[source].confidence == "third-party" and not fills_in:
                     assert "third party" in row.model_dump()["why"]
 
 
@@ -130,7 +137,6 @@ def test_blank_cells_of_the_changelog_are_the_row_below(all_facts: facts.Facts) 
     assert release["1.43.3"].plugin == release["1.43.2"].plugin == "1.16.3"
     assert release["1.46.0"].rdma_core == release["1.45.0"].rdma_core == "60.amzn0"
     assert release["1.37.0"].plugin is None
-    assert release["1.49.0"].plugin is None, "not stated by a vendor, so not known"
 
 
 def test_a_contradiction_of_many_rows_is_reported_once(folder: Path) -> None:
