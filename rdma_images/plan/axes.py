@@ -1,6 +1,6 @@
 """The axes of the matrix: their known values, and what decides an axis that is not chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import get_args
 
@@ -9,6 +9,7 @@ from rdma_images.components.definition import Axis
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Platform
 from rdma_images.facts import Facts
+from rdma_images.facts.unsupported import Unsupported
 
 AXES: tuple[Axis, ...] = (
     *(axis for component in components.ALL if component.axis for axis in (component.axis, *component.properties)),
@@ -17,6 +18,9 @@ AXES: tuple[Axis, ...] = (
     Axis("platform", lambda _: get_args(Platform), default="linux/amd64"),
 )
 BY_NAME = {axis.name: axis for axis in AXES}
+# The axes of components that any target may have besides its own: by `with`, or by --set.
+OPTIONAL = frozenset(component.name for component in components.ALL if component.is_optional)
+NEWEST = "newest"  # the value of such an axis that stands for the newest version in facts/
 
 
 @cache
@@ -25,13 +29,20 @@ def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
     return (*axis.values(facts), *([axis.decided_by] if axis.decided_by else []))
 
 
+def is_optional(name: str, row: Collection[str]) -> bool:
+    """Return whether any target may have the axis: a part's own, or a property of a part of `row`."""
+    return name in OPTIONAL or (BY_NAME[name].property_of in OPTIONAL and BY_NAME[name].property_of in row)
+
+
 def require_value(name: str, value: str, facts: Facts) -> None:
     """Raise RefusedError, with similar names, unless an axis has the value."""
     if name not in BY_NAME:
         raise RefusedError(f"no axis {name!r}\n{suggestion(name, BY_NAME)}")
     axis = BY_NAME[name]
     known_values = values(axis, facts)
-    if value not in known_values:
+    if value not in known_values and not (value == NEWEST and name in OPTIONAL):
+        if reason := facts.table(Unsupported).reason(name, value):
+            raise RefusedError(f"{name} {value!r}: {reason}")
         alias = axis.aliases(facts).get(value.lower())
         raise RefusedError(
             f"{name} {value!r} is not known\n{f'write {alias}' if alias else suggestion(value, known_values)}"
