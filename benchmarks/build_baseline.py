@@ -13,7 +13,7 @@ from rdma_images import engine
 from rdma_images.build import build_images, build_spec, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic
-from rdma_images.inputs import project, target_options
+from rdma_images.selection import project, target_options
 
 PYTHON = """FROM base AS with-python
 {run} <<'SH'
@@ -45,7 +45,7 @@ def main() -> None:
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = baseline_dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
-    build_images.build_specs(
+    build_images.build(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
         [
             replace(

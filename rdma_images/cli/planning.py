@@ -12,7 +12,7 @@ from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project, target_options
+from rdma_images.selection import project, target_options
 
 
 @verb(
@@ -205,7 +205,7 @@ def lock(
 
 def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
     """Return the Debian packages of validated images, by the name of their base."""
-    from rdma_images.engine.debian import bootstrap
+    from rdma_images.debian import bootstrap
     from rdma_images.report.report_files import REPORT
 
     packages: dict[str, builtins.set[str]] = {}
@@ -231,9 +231,9 @@ def render(
 
     Prints the path of each image's Dockerfile and of build/bake.json, which is for all of them.
     """
-    from rdma_images.build import bake_targets, build_spec
+    from rdma_images.build import build_spec, run_build
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     specs = [build_spec.build_spec(image, loaded_project, rehearse, progress=progress) for image in images]
-    show(*(str(spec.dockerfile) for spec in specs), str(bake_targets.write_bake_file(specs, loaded_project, rehearse)))
+    show(*(str(spec.dockerfile) for spec in specs), str(run_build.bake_file(specs, loaded_project, rehearse)))

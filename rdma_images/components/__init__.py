@@ -1,30 +1,27 @@
-"""The components, a module each: what decides their versions, and what they need."""
+"""The components, a module each: what decides their versions, and what they need.
 
-from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
-from rdma_images.components.base import BASE
-from rdma_images.components.cuda import CUDA
+A module of this package that defines a `ComponentDefinition` adds that component; a file of facts/packages/ adds one
+that is a Python package. Nothing else lists them.
+"""
+
+import importlib
+import pkgutil
+
+from rdma_images.components import package
 from rdma_images.components.definition import ComponentDefinition
-from rdma_images.components.efa_installer import EFA_INSTALLER, LIBFABRIC, RDMA_CORE
-from rdma_images.components.erdma_apt import ERDMA_APT
-from rdma_images.components.nccl import NCCL
-from rdma_images.components.nccl_tests import NCCL_TESTS
-from rdma_images.components.python import PYTHON
-from rdma_images.components.pytorch import CUDNN, PYTORCH
+
+
+def _defined_components() -> dict[str, ComponentDefinition]:
+    """Return the components that the modules of this package define, by name."""
+    modules = (importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__))
+    values = (value for module in modules for value in vars(module).values())
+    return {value.name: value for value in values if isinstance(value, ComponentDefinition)}
+
 
 # What decides another one's version comes before it. Plans, sources and Dockerfiles have them in this order.
 ALL: tuple[ComponentDefinition, ...] = (
-    BASE,
-    PYTHON,
-    PYTORCH,
-    CUDA,
-    NCCL,
-    EFA_INSTALLER,
-    LIBFABRIC,
-    RDMA_CORE,
-    AWS_OFI_NCCL,
-    NCCL_TESTS,
-    ERDMA_APT,
-    CUDNN,
+    *sorted(_defined_components().values(), key=lambda component: (component.position, component.name)),
+    *package.components(),
 )
 BY_NAME = {component.name: component for component in ALL}
 

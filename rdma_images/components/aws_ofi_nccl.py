@@ -97,6 +97,7 @@ def _newest_net(plugin: str, facts: Facts) -> int:
 
 AWS_OFI_NCCL = ComponentDefinition(
     name=NAME,
+    position=70,
     axis=Axis(
         NAME,
         lambda facts: sorted_versions(facts.plugin.releases),

@@ -62,6 +62,7 @@ def _details(combination: Combination, facts: Facts) -> BaseDetails:
 
 BASE = ComponentDefinition(
     name=NAME,
+    position=10,
     axis=Axis(NAME, _known_bases),
     role="foundation",
     tag="",

@@ -67,6 +67,7 @@ def _agrees(planned: str, measured: str) -> bool:
 
 CUDA = ComponentDefinition(
     name=NAME,
+    position=40,
     axis=Axis(
         NAME,
         lambda facts: sorted_versions(release.cuda for release in facts.torch.releases.values()),

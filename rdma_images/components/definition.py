@@ -84,15 +84,21 @@ class ComponentDefinition:
     """
 
     name: str
+    position: int = 200  # among the components, lowest first: after those that decide its version
     axis: Axis | None = None
     properties: tuple[Axis, ...] = ()  # axes that exist only with this component
     bundled: BundledVersion | None = None
     role: Literal["foundation", "subject", "part"] = "part"
     tag: str | None = None  # what a tag has before the version; None where tags do not name the component
+    is_optional: bool = False  # whether a target may add it by `with`
+    stage_after: tuple[
+        str, ...
+    ] = ()  # where its stage goes in a target that does not name it: after the first of these
     in_tables: bool = True  # whether the table of a plan has a column of it
     is_bumped: bool = False  # whether the matrix keeps up with its newest version
     details: Callable[[Combination, Facts], Details] = lambda *_: Details()
     requirements: Callable[[Combination, Facts], Iterable[HostRequirement]] = lambda *_: ()  # of the host
+    python_packages: Callable[[Combination, Facts], Iterable[str]] = lambda *_: ()  # requirements of its wheels
     is_compiled: Callable[[Combination, Facts], bool] = lambda *_: False  # whether its build needs CUDA's compiler
     required_for: tuple[Fabric, ...] = ()  # the fabrics of which every target has it
     was_tested: Callable[[str, Fabric, Facts], bool] = lambda *_: True  # whether a version was seen to work on a fabric

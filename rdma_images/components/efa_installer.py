@@ -55,7 +55,7 @@ def brings_plugin(combination: Combination, facts: Facts) -> bool:
     )
 
 
-def python_packages(combination: Combination, facts: Facts) -> tuple[str, ...]:
+def _python_packages(combination: Combination, facts: Facts) -> tuple[str, ...]:
     """Return CUDA's runtime for images without torch: libfabric needs it for GPU memory."""
     if NAME not in combination or cuda.NAME not in combination or pytorch.NAME in combination:
         return ()
@@ -108,15 +108,19 @@ def _stand_in_obstacle(image: Image, facts: Facts) -> str:
 
 EFA_INSTALLER = ComponentDefinition(
     name=NAME,
+    position=60,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.efa.releases)),
     tag="efa",
     is_bumped=True,
     details=_details,
+    python_packages=_python_packages,
     required_for=("efa",),
     was_tested=_was_tested,
     sources=_sources,
     source_names=(NAME,),
     stand_in_obstacle=_stand_in_obstacle,
 )
-LIBFABRIC = ComponentDefinition(name="libfabric", bundled=BundledVersion(NAME, _libfabric))
-RDMA_CORE = ComponentDefinition(name="rdma-core", bundled=BundledVersion(NAME, _rdma_core), in_tables=False)
+LIBFABRIC = ComponentDefinition(name="libfabric", position=61, bundled=BundledVersion(NAME, _libfabric))
+RDMA_CORE = ComponentDefinition(
+    name="rdma-core", position=62, bundled=BundledVersion(NAME, _rdma_core), in_tables=False
+)

@@ -49,5 +49,10 @@ def _suite(versions: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | N
 
 
 ERDMA_APT = ComponentDefinition(
-    name=NAME, bundled=BundledVersion(base.NAME, _suite), details=_details, sources=_sources, source_names=(NAME, KEY)
+    name=NAME,
+    position=90,
+    bundled=BundledVersion(base.NAME, _suite),
+    details=_details,
+    sources=_sources,
+    source_names=(NAME, KEY),
 )

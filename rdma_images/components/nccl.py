@@ -28,6 +28,7 @@ def _was_tested(version: str, fabric: Fabric, facts: Facts) -> bool:
 
 NCCL = ComponentDefinition(
     name=NAME,
+    position=50,
     axis=Axis(
         NAME,
         lambda facts: sorted_versions(facts.nccl.releases),

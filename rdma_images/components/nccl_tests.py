@@ -88,6 +88,7 @@ def _sources(image: Image, _: Facts) -> Iterator[Source]:
 
 NCCL_TESTS = ComponentDefinition(
     name=NAME,
+    position=80,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.nccl_tests.releases)),
     properties=(
         Axis(
@@ -101,6 +102,8 @@ NCCL_TESTS = ComponentDefinition(
     role="subject",
     tag="",
     is_bumped=True,
+    is_optional=True,
+    stage_after=("wheels",),
     details=_details,
     is_compiled=lambda _, __: True,
     sources=_sources,

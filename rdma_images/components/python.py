@@ -6,6 +6,7 @@ from rdma_images.components.definition import Axis, ComponentDefinition, sorted_
 NAME = "python"
 PYTHON = ComponentDefinition(
     name=NAME,
+    position=20,
     axis=Axis(
         NAME,
         lambda facts: sorted_versions(row.python for row in facts.bases.bases.values()),

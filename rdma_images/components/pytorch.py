@@ -10,6 +10,7 @@ from rdma_images.facts import Facts
 NAME = "pytorch"
 PYTORCH = ComponentDefinition(
     name=NAME,
+    position=30,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.torch.releases)),
     role="subject",
     tag="",
@@ -25,4 +26,4 @@ def _cudnn(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
     return facts.torch.releases[torch].cudnn if torch else None
 
 
-CUDNN = ComponentDefinition(name="cudnn", bundled=BundledVersion(NAME, _cudnn), in_tables=False)
+CUDNN = ComponentDefinition(name="cudnn", position=100, bundled=BundledVersion(NAME, _cudnn), in_tables=False)

@@ -241,6 +241,7 @@ class Image:
     limits: tuple[Limit, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
+    stages: tuple[str, ...] = ()  # beside those of the template and of the components
     additions: Additions | None = None  # the user's own work; None for a target that has none
     secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
     onto: Onto | None = None  # the image that its fabric is added to; None for one that is built from a distribution
@@ -270,6 +271,7 @@ class BrokenRule:
     versions: dict[str, str]  # the versions the rule relates, by component
     reason: str
     source: str
+    missing: str = ""  # the component that would have to be added; empty where none
 
 
 @dataclass(frozen=True)

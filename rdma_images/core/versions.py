@@ -43,6 +43,26 @@ def at_least(version: str, minimum: str) -> bool:
     return sort_key(version) >= sort_key(minimum)
 
 
+_COMPARISON = re.compile(r"(==|>=|<)\s*(\S+)")
+
+
+def satisfies(version: str, requirement: str) -> bool:
+    """Return whether a version meets all parts of a requirement, as ">=2.5,<3" or "==2.14.0".
+
+    Raises ValueError for a requirement of another form.
+    """
+    for part in requirement.split(","):
+        comparison = _COMPARISON.fullmatch(part.strip())
+        if not comparison:
+            raise ValueError(f"{requirement!r} compares no versions: write as in >=2.5,<3")
+        operator, other = comparison.groups()
+        if operator == "==" and sort_key(version) != sort_key(other):
+            return False
+        if operator != "==" and at_least(version, other) != (operator == ">="):
+            return False
+    return True
+
+
 def newest_first(versions: Iterable[str]) -> list[str]:
     """Return the versions, the newest first."""
     return sorted(versions, key=sort_key, reverse=True)

@@ -2,7 +2,6 @@
 
 `discovery` finds the user's Docker. `private` starts ours: `layout` says where its files are,
 `daemons` and `process` start and end its processes. Whoever has an engine uses `docker_command`.
-`debian` makes its root file system, and the bases that are bootstrapped on this machine.
 """
 
 from pathlib import Path
@@ -17,7 +16,7 @@ from rdma_images.engine.docker_command import Engine
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "exists", "image_id", "running"]
+__all__ = ["Engine", "client", "down", "ensure", "exists", "image_id"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client without it asks each time
@@ -38,12 +37,6 @@ def ensure(progress: Progress = silent) -> Engine:
         raise RdmaImagesError(f"no engine to build with: {reason}, and {obstacle}\n{fix}")
     progress(f"{reason}: the private engine is used")
     return private.up(progress)
-
-
-def running() -> Engine | None:
-    """Return the engine that `ensure` would return, where one answers already; starts nothing."""
-    engine, _ = discovery.find()
-    return engine or private.running()
 
 
 def exists() -> bool:

@@ -35,8 +35,15 @@ def _url_of_version(text: str) -> str:
     return text
 
 
+def _version_requirement(text: str) -> str:
+    versions.satisfies("1", text)
+    return text
+
+
 Version = Annotated[str, AfterValidator(_version)]  # text that can be compared as a version
 Pattern = Annotated[str, AfterValidator(_pattern)]  # a regular expression
+VersionRequirement = Annotated[str, AfterValidator(_version_requirement)]  # ">=2.5,<3"
+Needs = dict[str, VersionRequirement]  # by component: {"pytorch": "==2.14.0"}
 VersionUrl = Annotated[str, AfterValidator(_url_of_version)]  # {version} stands for a version
 
 

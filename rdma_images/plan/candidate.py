@@ -1,14 +1,14 @@
 """A combination that may work: a target with every axis chosen and every version known."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rdma_images import components
 from rdma_images.core.image import Component, Fabric
 from rdma_images.facts import Facts
 from rdma_images.plan import axes
-from rdma_images.plan.matrix import Target
+from rdma_images.plan.matrix import Target, package_names
 
 DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
 # The components that are no axis, and what brings each.
@@ -27,6 +27,8 @@ class Candidate:
     foreign: tuple[str, ...]  # requested or implied axes that the target does not have
     undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is missing
     versions: dict[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)  # the variables that the target sets
+    packages: frozenset[str] = frozenset()  # the Python packages that the target names, in the normal form
 
     def __contains__(self, component: str) -> bool:
         return component in self.versions
@@ -58,12 +60,14 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         fabric=target.fabric,
         axes=row,
         requested=changes,
-        foreign=tuple(axis for axis in row if axis not in default_axes),
+        foreign=tuple(axis for axis in row if axis not in default_axes and not axes.is_optional(axis, row)),
         undecided=undecided,
         versions=_chosen_versions(row, undecided, facts)
         | dict(_bundled_version(row, target.fabric, facts))
         | {axis: row[axis] for axis in PROPERTIES if axis in row}
         | {"fabric": target.fabric},
+        environment=target.env,
+        packages=package_names(target),
     )
 
 
@@ -76,6 +80,8 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
         value: str | None = axis_values[axis.name]
         if value == axis.decided_by and axis.implied:
             value = axis.implied(facts, versions)
+        if value == axes.NEWEST:
+            value = axes.values(axis, facts)[-1]
         if value is not None:
             versions[axis.name] = value
     return versions

@@ -15,6 +15,7 @@ from rdma_images import components
 from rdma_images.components import gpus, nccl_tests
 from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.efa_installer import EFA_INSTALLER
+from rdma_images.components.gdrcopy import GDRCOPY
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric, PackageIndex
@@ -35,7 +36,8 @@ DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.
 NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The axes that an existing image decides, and those that are chosen for the fabric that is added to it.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
-ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, "fallback")
+ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, GDRCOPY.name, "fallback")
+OPTIONAL_STAGES = ("ssh",)  # that any target may have by `with`, and that have no version
 
 # For editors, which read the models as a JSON schema.
 AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
@@ -80,6 +82,11 @@ class Target(TargetAdditions):
     template: str | None = Field(
         default=None, description="The list of stages, dockerfiles/targets/NAME.j2; by default the target's own name."
     )
+    with_: tuple[str, ...] = Field(
+        default=(),
+        alias="with",
+        description="Parts beside those of the template, each in its newest version: gdrcopy, nccl-tests, nixl, ssh, …",
+    )
     onto: str | None = Field(
         default=None,
         description="An image that exists, NAME@sha256:…: the fabric is added to it, and its own parts stay.",
@@ -120,7 +127,13 @@ class Target(TargetAdditions):
     def complete(self, changes: Mapping[str, str] | None = None) -> Row:
         """Return the default row with `changes` and all axes that follow from them."""
         compiled = {nccl_tests.GPU: gpus.ALL} if self.source_packages else {}
-        return axes.complete(compiled | self.default | dict(changes or {}))
+        parts = {name: axes.NEWEST for name in self.with_ if name in axes.OPTIONAL}
+        return axes.complete(compiled | parts | self.default | dict(changes or {}))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Return the parts of `with` that are stages without a version."""
+        return tuple(name for name in self.with_ if name not in axes.OPTIONAL)
 
     def rows(self) -> list[Row]:
         """Return the rows of the whole matrix, the default row first."""
@@ -215,6 +228,7 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     for steps, axis, _ in written_values(target):
         if axis not in axes.BY_NAME:
             yield steps, f"no axis {axis!r}: {suggestion(axis, axes.BY_NAME)}"
+    yield from _part_problems(target)
     yield from _package_problems(target)
     yield from target.addition_problems()
     defaults = target.complete()
@@ -235,6 +249,16 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         yield ("values",), f"{rows:,} combinations, and a target has at most {MAX_ROWS:,}: write fewer values"
     else:
         yield from _exclude_problems(target)
+
+
+def _part_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
+    """Yield what is wrong with `with`."""
+    yield from _repeated(("with",), target.with_)
+    for number, name in enumerate(target.with_):
+        if name in target.default:
+            yield ("with", number), f"the default row chooses {name} already: remove it here"
+        elif name not in axes.OPTIONAL and name not in OPTIONAL_STAGES:
+            yield ("with", number), f"no part {name!r}: {suggestion(name, (*axes.OPTIONAL, *OPTIONAL_STAGES))}"
 
 
 def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
@@ -269,7 +293,7 @@ def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -
             yield ("packages", number), f"{package!r} is no package's name: write it with small letters, digits and -"
         elif package in index_by_package:
             yield ("packages", number), f"{package} is named for the index {index_by_package[package]}, too: remove one"
-        elif components.axis_of_wheel(package):
+        elif components.axis_of_wheel(package) not in (None, *axes.OPTIONAL):
             yield ("packages", number), f"an axis decides {package}, which is the public index's: remove it"
         else:
             index_by_package[package] = name
@@ -341,6 +365,12 @@ def _requirement_problem(text: str, target: Target) -> str | None:
     if axis in target.complete():
         return f"the axis {axis} decides the version of {requirement.name}: remove it here"
     return None
+
+
+def package_names(target: Target) -> frozenset[str]:
+    """Return the Python packages that a target names in matrix.yaml, in the normal form."""
+    requirements = (_parsed_requirement(text) for text in target.python_packages)
+    return frozenset(requirement.name for requirement in requirements if requirement)
 
 
 def _required(text: str) -> object:

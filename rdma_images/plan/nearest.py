@@ -30,21 +30,22 @@ def nearest(
 
     One change is nearer than two, keeping what was asked for (`requested`) nearer than giving it up, a value that was
     seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
-    The axes `fixed` do not change.
+    The axes `fixed` do not change. A component that a rule misses is added in its newest version.
 
     None where no change of two axes helps.
     """
     if refused.foreign:
         return None
     steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
-    culprits = [_culprits(refused, rule) for rule in broken_rules]
-    for count in range(1, MAX_CHANGES + 1):
+    added = {broken.missing: axes.NEWEST for broken in broken_rules if broken.missing in axes.OPTIONAL}
+    culprits = [_culprits(refused, rule) for rule in broken_rules if rule.missing not in added]
+    for count in range(0 if added else 1, MAX_CHANGES + 1):
         sets = [
             names for names in combinations(steps, count) if all(culprit.intersection(names) for culprit in culprits)
         ]
-        for changes in _cheapest_first(sets, steps):
-            if rules.is_allowed(candidate(refused.target, target, facts, refused.axes | changes), facts):
-                return changes
+        for changes in _cheapest_first(sets, steps) if count else [{}]:
+            if rules.is_allowed(candidate(refused.target, target, facts, refused.axes | added | changes), facts):
+                return added | changes
     return None
 
 

@@ -124,7 +124,7 @@ def _refusal(refusal: Refusal) -> RenderableType:
         text.append("  leave out: ").append(_typed(refusal.leave_out), "green")
     elif refusal.nearest:
         text.append("  nearest that works: ").append(_typed(refusal.nearest), "green")
-    elif any(broken.versions for broken in refusal.broken):
+    elif any(broken.versions or broken.missing for broken in refusal.broken):
         text.append("  no change of two axes makes it work")
     return text
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from rdma_images import components
-from rdma_images.components import efa_installer, gpus
+from rdma_images.components import gpus
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
@@ -168,11 +168,12 @@ def _image(
         if target.source_packages or any(component.is_compiled(planned, facts) for component in present_components)
         else (),
         template=target.template or planned.target,
+        stages=target.stages,
         additions=additions.additions(target, base.workdir if base else None),
         secrets=dict(target.secrets),
     )
     if base:
-        return onto.image_onto(image, base, target.python_packages)
+        return onto.image_onto(image, base)
     return replace(image, limits=tuple(runtime.limits(image, facts)))
 
 
@@ -185,7 +186,13 @@ def _python_packages(
         for number, text in enumerate(target.python_packages)
     )
     devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
-    return (*own_packages, *listed, *efa_installer.python_packages(planned, facts), *devel)
+    brought = (
+        requirement
+        for component in components.ALL
+        if component.name in planned
+        for requirement in component.python_packages(planned, facts)
+    )
+    return (*own_packages, *listed, *brought, *devel)
 
 
 def tag(planned: Candidate) -> str:
@@ -194,8 +201,13 @@ def tag(planned: Candidate) -> str:
     As in 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13; properties that are not the default come last.
     Raises RefusedError.
     """
+    named = [component for component in components.IN_TAGS if component.name in planned]
+    # The target's subject comes first, without its name; a second one, as nccl-tests beside torch, has its name.
     parts = [
-        f"{component.tag}{planned[component.name]}" for component in components.IN_TAGS if component.name in planned
+        f"{component.tag or (component.name if number else '')}{planned[component.name]}"
+        if component.role == "subject"
+        else f"{component.tag}{planned[component.name]}"
+        for number, component in enumerate(named)
     ]
     parts += [words[planned[axis]] for axis, words in TAG_WORDS.items() if planned[axis] in words]
     if planned.versions.get("gpu", gpus.ALL) != gpus.ALL:

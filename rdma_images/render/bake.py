@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Image
-from rdma_images.engine.debian import emulation
+from rdma_images.debian import emulation
 
 Compression = Literal["zstd", "gzip"]
 
@@ -151,10 +151,17 @@ def bake_output(ref: str, store: str, builder: str | None, compression: Compress
     if store != "containerd":
         return f"type=docker,name={ref}"
     kind = "type=docker" if builder else "type=image,unpack=true"
+    return f"{kind},name={ref},{_compression(compression, keeps_layers)}"
+
+
+def layout_output(folder: Path, compression: Compression, keeps_layers: bool) -> str:
+    """Return BuildKit's output option that writes an image to a folder as an OCI layout."""
+    return f"type=oci,tar=false,dest={folder},{_compression(compression, keeps_layers)}"
+
+
+def _compression(compression: Compression, keeps_layers: bool) -> str:
     options = COMPRESSIONS[compression]
-    if keeps_layers:
-        options = options.replace(",force-compression=true", "")
-    return f"{kind},name={ref},{options}"
+    return options.replace(",force-compression=true", "") if keeps_layers else options
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:

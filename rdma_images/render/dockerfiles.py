@@ -7,10 +7,12 @@ from typing import Any
 
 import jinja2
 
-from rdma_images.components import gpus
+from rdma_images import components
+from rdma_images.components import erdma_apt, gpus
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Details, Image, SourceBuild
+from rdma_images.facts.efa_installer import NAME as INSTALLER
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.render import wheel_layers
 
@@ -52,6 +54,7 @@ class _Stages:
     """The function `stages` of a target's template, with the values of all stages."""
 
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str) -> None:
+        self.parts = _optional_stages(image)
         self.context: dict[str, Any] = {
             "archive_state": archive_state,
             "version": _image_versions(image),
@@ -87,6 +90,8 @@ class _Stages:
                 f"the target's template has no stage source-packages, which installs {packages}\n"
                 'add "source-packages" after "wheels" in it'
             )
+        for name, anchors in self.parts.items():
+            names = _inserted(name, anchors, names)
         if self.context["additions"]:
             names = (*names, "additions")
         texts = [template_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]
@@ -98,6 +103,36 @@ class _Stages:
                 texts.append(text)
                 previous = stage
         return "\n\n".join(texts)
+
+
+FABRIC_STAGES = (INSTALLER, erdma_apt.NAME)
+
+
+def _optional_stages(image: Image) -> dict[str, tuple[str, ...]]:
+    """Return the stages of an image's parts that a target need not name, each with the stages that it may follow."""
+    with_version = {
+        component.name: component.stage_after
+        for component in components.ALL
+        if component.stage_after and component.name in image.components
+    }
+    return with_version | dict.fromkeys(image.stages, FABRIC_STAGES)
+
+
+def _inserted(name: str, anchors: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the stages with one more, after the first of `anchors` that is there; as they are if they name it.
+
+    Raises RefusedError where none is there.
+    """
+    if name in names:
+        return names
+    anchor = next((stage for stage in anchors if stage in names), None)
+    if anchor is None:
+        raise RefusedError(
+            f"the target's template has no stage {' or '.join(anchors)}, after which {name} is installed\n"
+            f'add "{name}" to the template where it belongs'
+        )
+    place = names.index(anchor) + 1
+    return (*names[:place], name, *names[place:])
 
 
 def _programs(image: Image) -> list[str]:

@@ -8,16 +8,16 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core.image import MACHINES, Image
-from rdma_images.engine.debian import emulation
-from rdma_images.inputs import project, target_options
+from rdma_images.debian import emulation
 from rdma_images.plan import matrix
-from rdma_images.publish import gate, platform_index, publish_images
+from rdma_images.publish import gate, multi_platform_index, publish_images
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT
+from rdma_images.selection import project, target_options
 from rdma_images.validate import suite
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program
 from tests.e2e.test_targets import built, run
@@ -97,11 +97,12 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     items = publish_images.approved_images(images, images, matrix.load(), suite.digest(), allowed)
     outcomes = publish_images.publish(items, {"local": entry}, sender)
     assert [outcome.error for outcome in outcomes] == ["", ""]
-    (joined,) = platform_index.join(images, matrix.load(), {"local": entry}, sender)
+    (joined,) = multi_platform_index.join(images, matrix.load(), {"local": entry}, sender)
     assert joined.error == ""
-    assert joined.tag.endswith("-debian13-rehearsal")
+    assert list(joined.platforms) == PLATFORMS
+    assert joined.tags[0].endswith("-debian13-rehearsal")
 
-    verifications = verify(f"{registry.host}/training/efa-nccl-tests:{joined.tag}", entry, None)
+    verifications = verify(f"{registry.host}/training/efa-nccl-tests:{joined.tags[0]}", entry, None)
     published = [joined.ref, *(placed(outcome).ref for outcome in outcomes)]
     assert [verification.ref.partition("@")[2] for verification in verifications] == [
         ref.partition("@")[2] for ref in published

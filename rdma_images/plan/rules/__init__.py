@@ -3,14 +3,14 @@
 from rdma_images.core.image import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules import axis_rules, cuda_rules, fabric_rules, nccl_rules, python_rules
+from rdma_images.plan.rules import axis_rules, cuda_rules, fabric_rules, nccl_rules, package_rules, python_rules
 from rdma_images.plan.rules.plan_rule import PlanRule
 
 __all__ = ["RULES", "broken_rules", "is_allowed", "unknown_facts"]
 
 RULES: tuple[PlanRule, ...] = tuple(
     value
-    for module in (axis_rules, fabric_rules, nccl_rules, cuda_rules, python_rules)
+    for module in (axis_rules, fabric_rules, nccl_rules, cuda_rules, python_rules, package_rules)
     for value in vars(module).values()
     if isinstance(value, PlanRule)
 )

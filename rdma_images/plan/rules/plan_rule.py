@@ -14,6 +14,7 @@ class Reason:
 
     text: str
     source: str
+    missing: str = ""  # the component that would have to be added
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PlanRule:
         if reason is None:
             return None
         versions = {component: candidate[component] for component in self.relates}
-        return BrokenRule(rule=self.id, versions=versions, reason=reason.text, source=reason.source)
+        return BrokenRule(self.id, versions, reason.text, reason.source, reason.missing)
 
     def _result(self, candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
         for component in self.relates:

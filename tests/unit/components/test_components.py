@@ -12,21 +12,10 @@ from pathlib import Path
 import pytest
 
 from rdma_images import components, facts
+from rdma_images.components import package
 from rdma_images.core.paths import PROJECT
 
 RECIPE = PROJECT / "tests" / "data" / "adding-a-component"
-# What is added to files that there are already: after which text, and what.
-EDITS = {
-    "rdma_images/components/__init__.py": (
-        (
-            "from rdma_images.components.erdma_apt import ERDMA_APT\n",
-            "from rdma_images.components.gdrcopy import GDRCOPY\n",
-        ),
-        ("    AWS_OFI_NCCL,\n", "    GDRCOPY,\n"),
-    ),
-    "dockerfiles/targets/efa-pytorch.j2": (('"aws-ofi-nccl", ', '"gdrcopy", '),),
-    "matrix.yaml": (("    default:\n", "      gdrcopy: 2.5\n"),),
-}
 # Where the name of a component may be beside its own module: the loaders of the facts, which are files of that name;
 # the rules, which relate components; the probes, which travel into images and import nothing; and the
 # reader of the package index, which fills the columns of their names.
@@ -34,7 +23,7 @@ COMPONENT_FOLDERS = ("components/", "facts/", "plan/rules/", "validate/probes/",
 # What every image stands on: what decides its wheels.
 FOUNDATION = frozenset({"base", "python", "pytorch", "cuda", "nccl"})
 # Words that mean more than the component: a log and a probe name the library, too.
-AMBIGUOUS = frozenset({"libfabric"})
+AMBIGUOUS = frozenset({"libfabric", "gdrcopy"})
 
 SCRIPT = """
 import json, sys
@@ -45,12 +34,12 @@ from rdma_images.render import dockerfiles
 from rdma_images.render.labels import Revision, labels
 from tests.support import locks
 known = facts.load()
-(image,) = planner.plan(matrix.load(), known, ["efa-pytorch"]).images
+(image,) = planner.plan(matrix.load(), known, ["efa-pytorch"], changes={"ucx": "newest"}).images
 print(json.dumps({
     "tag": image.tag,
-    "details": planner.plan_document(image)["components"]["gdrcopy"]["details"],
-    "label": labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.gdrcopy"],
-    "sources": [one.upstream for one in sources.pinned(image, known) if one.component == "gdrcopy"],
+    "details": planner.plan_document(image)["components"]["ucx"]["details"],
+    "label": labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.ucx"],
+    "sources": [one.upstream for one in sources.pinned(image, known) if one.component == "ucx"],
     "dockerfile": dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS),
 }))
 """
@@ -74,8 +63,9 @@ def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else
     modules = {str(path.relative_to(PROJECT / "rdma_images")): path for path in PROJECT.glob("rdma_images/**/*.py")}
     modules_with_name = {module for module, path in modules.items() if name in literals(path)}
     defining = {module for module in modules_with_name if module.startswith(("components/", "facts/"))}
-    assert len(defining - {"facts/nccl_logs.py"}) == 1
-    assert not [module for module in modules_with_name if not module.startswith(COMPONENT_FOLDERS)]
+    assert len(defining - {"facts/nccl_logs.py"}) == (0 if name in package.names() else 1)
+    if name not in package.names():  # whose names are those of programs, which jobs and logs have, too
+        assert not [module for module in modules_with_name if not module.startswith(COMPONENT_FOLDERS)]
 
 
 def test_only_what_every_image_stands_on_is_looked_up_by_its_name() -> None:
@@ -88,7 +78,7 @@ def test_only_what_every_image_stands_on_is_looked_up_by_its_name() -> None:
 def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
     """Of components that may refuse a plan, and of parts that are only measured in images."""
     rows = facts.load().faults.faults
-    measured = {"torch", "gdrcopy", "deep-ep"}
+    measured = {"torch"}
     assert {row.component for row in rows} <= components.BY_NAME.keys() | measured
     assert not [row for row in rows if row.component in measured and row.refuses]
 
@@ -114,28 +104,23 @@ def added(tmp_path: Path) -> Path:
     for name in ("matrix.yaml", "pyproject.toml"):
         shutil.copy(PROJECT / name, tmp_path)
     shutil.copytree(RECIPE, tmp_path, dirs_exist_ok=True)
-    for name, edits in EDITS.items():
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        for after, new in edits:
-            assert after in text
-            text = text.replace(after, after + new, 1)
-        (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
 
 
-def test_a_component_is_added_with_the_files_that_the_recipe_names(added: Path) -> None:
+def test_a_component_is_added_by_new_files_alone(added: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(added)}
     completed = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=added, env=environment, capture_output=True, text=True
     )
     assert completed.returncode == 0, completed.stderr
     data = json.loads(completed.stdout)
-    assert "-gdr2.5-" in data["tag"]
-    assert data["details"] == {"prefix": "/opt/gdrcopy"}
-    assert data["label"] == "2.5"
-    assert data["sources"] == ["https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v2.5.tar.gz"]
-    assert "COPY --from=build-gdrcopy /opt/gdrcopy /opt/gdrcopy" in data["dockerfile"]
-    assert "#   gdrcopy 2.5\n" in data["dockerfile"]
+    assert data["tag"].endswith("-ucx1.20.0-py3.13-debian13")
+    assert data["details"] == {"prefix": "/opt/ucx"}
+    assert data["label"] == "1.20.0"
+    assert data["sources"] == ["https://github.com/openucx/ucx/releases/download/v1.20.0/ucx-1.20.0.tar.gz"]
+    assert "FROM with-efa-installer AS build-ucx" in data["dockerfile"]
+    assert "COPY --from=build-ucx /opt/ucx /opt/ucx" in data["dockerfile"]
+    assert "#   ucx 1.20.0\n" in data["dockerfile"]
 
 
 def test_the_recipe_names_every_file_that_it_takes() -> None:
@@ -144,4 +129,4 @@ def test_the_recipe_names_every_file_that_it_takes() -> None:
     section, _, _ = section.partition("\n## ")
     rows = re.findall(r"^\| \d+ \| `([^`]+)` \|", section, re.MULTILINE)
     new = {str(path.relative_to(RECIPE)) for path in RECIPE.rglob("*") if path.is_file()}
-    assert sorted(rows) == sorted(new | EDITS.keys())
+    assert sorted(rows) == sorted(new)

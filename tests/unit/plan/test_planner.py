@@ -111,7 +111,7 @@ def test_same_image_twice_is_one() -> None:
         ("efa-pytorch", {"nccl": "2.29.7"}, {"pytorch": "2.13.0"}),
         ("efa-pytorch", {"efa_installer": "1.45.0"}, {"base": "ubuntu24.04"}),
         ("efa-pytorch", {"base": "debian12"}, {"aws-ofi-nccl": "1.21.1"}),
-        ("erdma-pytorch", {"pytorch": "2.15.0"}, {"pytorch": "2.14.1"}),
+        ("erdma-pytorch", {"pytorch": "2.15.0"}, {"base": "ubuntu24.04"}),
         ("efa-pytorch", {"platform": "linux/arm64"}, {"aws-ofi-nccl": "1.21.1"}),
         ("efa-pytorch", {"platform": "linux/arm64", "pytorch": "2.10.0"}, {"platform": "linux/amd64"}),
     ],

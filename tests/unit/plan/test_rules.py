@@ -34,7 +34,20 @@ def test_default_rows_break_nothing(target: Target) -> None:
     assert broken(target) == {}
 
 
+GIN = Target(
+    summary="GIN",
+    fabric="efa",
+    env={"NCCL_GIN_TYPE": "5"},
+    default={"base": "debian13", "pytorch": "2.15.0", "nccl": "2.31.2", "efa-installer": "1.50.0"},
+)
+
 REFUSED = [
+    (GIN, {}, "gin-needs", {}, "for which the variable NCCL_GIN_TYPE asks, needs gdrcopy >=2.5, which is not"),
+    (GIN, {"gdrcopy": "2.4.4"}, "gin-needs", {}, "needs gdrcopy >=2.5; the image has 2.4.4"),
+    (GIN, {"gdrcopy": "2.5"}, None, {}, ""),
+    (EFA, {"vllm": "0.33.0"}, "package-needs", {}, "vllm 0.33.0 needs pytorch ==2.14.0; the image has 2.15.0"),
+    (EFA, {"vllm": "0.33.0", "pytorch": "2.14.0"}, None, {}, ""),
+    (ERDMA, {"deep_ep": "2.0"}, "package-fabric", {}, "deep-ep over eRDMA: it needs IBGDA"),
     (EFA, {"nccl": "2.29.7"}, "nccl-pin", {"nccl": "2.29.7", "pytorch": "2.15.0"}, "pins NCCL 2.30.7"),
     (EFA, {"pytorch": "2.10.0", "nccl": "2.27.3"}, "nccl-pin", {"nccl": "2.27.3", "pytorch": "2.10.0"}, "2.27.5"),
     (EFA, {"pytorch": "2.15.0", "nccl": "2.27.5"}, "nccl-cuda", {"nccl": "2.27.5", "cuda": "13.2"}, "none for CUDA 13"),
@@ -69,13 +82,6 @@ REFUSED = [
         "installer-plugin",
         {"efa-installer": "1.37.0", "base": "ubuntu24.04", "platform": "linux/amd64"},
         "from 1.38.0 on",
-    ),
-    (
-        EFA,
-        {"efa_installer": "1.49.0"},
-        "installer-plugin",
-        {"efa-installer": "1.49.0", "base": "debian13", "platform": "linux/amd64"},
-        "is not known",
     ),
     (
         EFA,
@@ -123,14 +129,9 @@ REFUSED = [
     (ERDMA, {"pytorch": "2.11.0"}, "nccl-on-erdma", {"erdma-apt": "jammy", "nccl": "2.28.9"}, "segmentation fault"),
     (ERDMA, {"pytorch": "2.11.0", "nccl": "2.29.7"}, None, {}, ""),
     (ERDMA, {"pytorch": "2.11.0", "nccl": "2.30.7"}, None, {}, ""),
-    (ERDMA, {"base": "ubuntu24.04"}, "erdma-codename", {"erdma-apt": "noble", "base": "ubuntu24.04"}, "not noble"),
-    (
-        ERDMA,
-        {"platform": "linux/arm64"},
-        "erdma-platform",
-        {"erdma-apt": "jammy", "platform": "linux/arm64"},
-        "known for linux/amd64",
-    ),
+    (ERDMA, {"base": "ubuntu24.04"}, None, {}, ""),
+    (ERDMA, {"base": "debian13"}, "erdma-codename", {"erdma-apt": "trixie", "base": "debian13"}, "not trixie"),
+    (ERDMA, {"platform": "linux/arm64"}, None, {}, ""),
     (
         BOTH,
         {},
@@ -163,7 +164,7 @@ def test_refused_with_rule_versions_reason_and_source(
     assert broken_rules[rule].source
 
 
-def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
+def altered(table: str, version: str, **values: str | tuple[int, int] | None) -> facts.Facts:
     """Return the facts with one row changed: for what no release of today does."""
     facts_file = getattr(FACTS, table)
     row = facts_file.releases[version].model_copy(update=values)
@@ -181,7 +182,7 @@ def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.
         ),
         ({"aws-ofi-nccl": "1.17.1"}, []),
         ({"aws-ofi-nccl": "1.9.2", "pytorch": "2.8.0"}, []),
-        ({"efa-installer": "1.48.0", "aws-ofi-nccl": "1.21.1"}, ["which libfabric EFA installer 1.48.0 brings"]),
+        ({"efa-installer": "1.48.0", "aws-ofi-nccl": "1.21.1"}, []),
     ],
 )
 def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> None:
@@ -196,6 +197,22 @@ def test_plugin_older_than_nccl_accepts() -> None:
     assert (
         "speaks net ABI v12 at most, NCCL 2.30.7 accepts v13 to v14" in broken(EFA, changed_facts)["plugin-abi"].reason
     )
+
+
+def test_installer_whose_plugin_is_not_known() -> None:
+    changed_facts = altered("efa", "1.50.0", plugin=None)
+    assert (
+        "which aws-ofi-nccl EFA installer 1.50.0 brings is not known"
+        in broken(EFA, changed_facts)["installer-plugin"].reason
+    )
+
+
+def test_erdma_for_a_platform_that_a_suite_does_not_have() -> None:
+    suites = {"jammy": FACTS.erdma.suites["focal"]}
+    changed_facts = facts_with(erdma=FACTS.erdma.model_copy(update={"suites": suites}))
+    reason = broken(ERDMA, changed_facts, platform="linux/arm64")["erdma-platform"]
+    assert reason.versions == {"erdma-apt": "jammy", "platform": "linux/arm64"}
+    assert "jammy is known for linux/amd64, not linux/arm64" in reason.reason
 
 
 def test_nccl_older_than_plugin_needs() -> None:
@@ -233,7 +250,7 @@ def test_every_rule_is_refused_somewhere_above() -> None:
     tested = (
         {case[2] for case in REFUSED}
         | {"plugin-abi", "plugin-nccl", "erdma-nccl", "cuda-driver", "cuda-of-base"}
-        | {"ngc-trap"}
+        | {"ngc-trap", "erdma-platform", "installer-plugin"}
     )
     only_unknown = {"plugin-cuda"}
     assert {rule.id for rule in rules.RULES} == (tested | only_unknown) - {None}

@@ -1,0 +1,83 @@
+"""Build contexts: pulled or bootstrapped bases, downloads, stand-ins."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rdma_images import components
+from rdma_images.build import stand_ins
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image
+from rdma_images.core.source import Source, Supply
+from rdma_images.facts import Facts
+from rdma_images.render.bake import HelperTarget, bootstrap_helper
+
+
+@dataclass
+class Contexts:
+    """The contexts of one bake file; images share the helper targets they need."""
+
+    facts: Facts
+    download: Callable[[Source], Path]  # returns a source's verified download, alone in a folder
+    base_tar: Callable[[str, str], Path]  # returns a bootstrapped base's tar, by name and platform
+    helpers: dict[str, HelperTarget] = field(default_factory=dict)
+    # Helper target -> id of the image whose secrets it gets: the first image that uses it.
+    users: dict[str, str] = field(default_factory=dict)
+
+    def for_image(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
+        """Return the contexts of an image's Dockerfile by name, in BuildKit's notation."""
+        earlier_helpers = set(self.helpers)
+        with_context = [supply for supply in supplies if supply.source.context]
+        bases = {
+            str(supply.source.context): self._base(supply, image)
+            for supply in with_context
+            if supply.source.kind == "base"
+        }
+        supplied = [supply for supply in with_context if supply.source.kind != "base"]
+        distribution = {}
+        if image.onto and any(supply.via == "stand-in" for supply in supplied):
+            # Stand-ins are made on the distribution alone: an image that exists may have another user, and no shell.
+            # The image names it, too, and reads nothing of it: buildx before 0.17 keeps a target's session until those
+            # that name it have begun (`calculateChildTargets` in its build/build.go), and a stand-in that is cached
+            # asks for the root file system only when the image has begun ("only one connection allowed").
+            distribution = {"distribution": self._distribution(image)}
+        made_on = distribution.get("distribution", bases["base"])
+        downloads = {str(supply.source.context): self._download(supply, image, made_on) for supply in supplied}
+        self.users |= dict.fromkeys(self.helpers.keys() - earlier_helpers, image.id)
+        return bases | downloads | distribution
+
+    def _base(self, supply: Supply, image: Image) -> str:
+        if supply.via not in ("bootstrap", "stand-in"):
+            return supply.address
+        platform = supply.source.extra["platform"]
+        tar = self.base_tar(supply.address, platform)
+        if supply.via == "stand-in" and "laid-over" in supply.source.extra:
+            return self._add(stand_ins.base_target(supply.source, image, self.facts, tar))
+        return self._add(bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
+
+    def _download(self, supply: Supply, image: Image, base: str) -> str:
+        if supply.via == "stand-in":
+            self._refuse_obstacle(supply.source, image)
+            return self._add(stand_ins.stand_in(supply.source, image, self.facts, base))
+        return str(self.download(supply.source))
+
+    def _refuse_obstacle(self, source: Source, image: Image) -> None:
+        obstacles = {component.name: component.stand_in_obstacle for component in components.ALL}
+        if source.component in obstacles and (obstacle := obstacles[source.component](image, self.facts)):
+            raise RefusedError(
+                f"--rehearse: nothing can stand in for {source.id} on {image.axes['base']}: {obstacle}\n"
+                "rehearse on debian13, or build without --rehearse, where the sources answer"
+            )
+
+    def _distribution(self, image: Image) -> str:
+        base = image.axes["base"]
+        if self.facts.bases.bases[base].kind != "bootstrap":
+            raise RefusedError(
+                f"--rehearse: stand-ins for an image on {base} cannot be made here, only for one on Debian\n"
+                "build without --rehearse, where the sources answer"
+            )
+        return self._add(bootstrap_helper("base", base, self.base_tar(base, image.platform), image.platform))
+
+    def _add(self, helper: HelperTarget) -> str:
+        self.helpers[helper.name] = helper
+        return f"target:{helper.name}"

@@ -1,0 +1,83 @@
+"""GDRCopy, with which a CPU reads and writes a GPU's memory: NCCL's GPU-initiated networking needs it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from rdma_images.components import erdma_apt
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
+from rdma_images.core.image import Details, Image
+from rdma_images.core.source import Source
+from rdma_images.core.yaml_file import Strict
+from rdma_images.facts import Facts
+from rdma_images.facts.efa_installer import NAME as INSTALLER
+from rdma_images.facts.origin import FactsFile, Needs, Row, Version
+
+NAME = "gdrcopy"
+PREFIX = "/opt/gdrcopy"
+# Source: the tags of github.com/NVIDIA/gdrcopy; it publishes no checksums, the lock has them.
+URL = "https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v{version}.tar.gz"
+
+
+class GdrcopyHost(Row):
+    """What the host has for the library, and how a container gets it."""
+
+    module: str
+    device: str
+    variable: str  # NAME=value, of NVIDIA's container toolkit
+    not_needed_since: Version
+
+
+class GinRequest(Strict):
+    """What asks for GPU-initiated networking."""
+
+    variables: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # names in the normal form
+
+
+class Gin(Row):
+    """The versions that GPU-initiated networking needs over EFA."""
+
+    needs: Needs
+    asked_by: GinRequest = Field(default_factory=GinRequest)
+
+
+class Gdrcopy(FactsFile):
+    """facts/gdrcopy.yaml."""
+
+    FILE = f"{NAME}.yaml"
+
+    releases: dict[Version, Row]
+    host: GdrcopyHost
+    gin: Gin
+
+
+@dataclass(frozen=True)
+class GdrcopyDetails(Details):
+    """Where it is installed."""
+
+    prefix: str
+
+
+def _details(_: Combination, __: Facts) -> GdrcopyDetails:
+    return GdrcopyDetails(prefix=PREFIX)
+
+
+def _sources(image: Image, _: Facts) -> Iterator[Source]:
+    version = image.version(NAME)
+    yield download_source(NAME, version, URL.format(version=version))
+
+
+GDRCOPY = ComponentDefinition(
+    name=NAME,
+    position=65,
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.table(Gdrcopy).releases)),
+    tag="gdr",
+    is_bumped=True,
+    is_optional=True,
+    stage_after=(INSTALLER, erdma_apt.NAME),
+    details=_details,
+    sources=_sources,
+    source_names=(NAME,),
+)

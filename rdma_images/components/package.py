@@ -1,0 +1,107 @@
+"""Components that are Python packages: each is a file of facts/packages/, named after its axis."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
+from rdma_images.core import paths, versions
+from rdma_images.core.image import Fabric
+from rdma_images.facts import Facts
+from rdma_images.facts.origin import FactsFile, Needs, Row, Version
+
+FOLDER = "packages"  # of facts/
+
+
+def _requirement(text: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement  # here, because few plans read such a file
+
+    try:
+        Requirement(text.format(version="1.0", cuda="13"))
+    except (InvalidRequirement, KeyError, IndexError, ValueError):
+        raise ValueError(f"{text!r} is no requirement: {{version}} and {{cuda}} alone may be in braces") from None
+    return text
+
+
+# {version} stands for the release, and {cuda} for the major of the image's CUDA.
+PackageRequirement = Annotated[str, AfterValidator(_requirement)]
+
+
+class PackageRelease(Row):
+    """One release, and the versions of other components beside which it works."""
+
+    needs: Needs = Field(default_factory=dict)
+
+
+class FabricUse(Row):
+    """How the package uses a fabric."""
+
+    requirements: tuple[PackageRequirement, ...] = ()  # in place of those of every fabric
+    setting: str  # what a program or job has to say for it; empty where nothing
+    opens: tuple[str, ...] = ()  # libraries of the fabric that it opens
+    needs: Needs = Field(default_factory=dict)  # for that fabric
+
+
+class NoFabric(Row):
+    """Why the package does not use a fabric."""
+
+    why: str
+
+
+class PackageFacts(FactsFile):
+    """A file of facts/packages/."""
+
+    summary: str
+    requirements: tuple[PackageRequirement, ...] = ()  # of every fabric
+    releases: dict[Version, PackageRelease]
+    fabrics: dict[Fabric, FabricUse]
+    not_on: dict[Fabric, NoFabric] = Field(default_factory=dict)
+
+
+def package_facts(name: str, facts: Facts) -> PackageFacts:
+    """Return the facts of the component `name`. Raises RefusedError, with file and line, for what is wrong in them."""
+    return facts.table(_model(name))
+
+
+def names() -> list[str]:
+    """Return the components that are Python packages, in alphabetical order."""
+    return sorted({file.stem for folder in paths.data_folders("facts") for file in folder.glob(f"{FOLDER}/*.yaml")})
+
+
+def components() -> Iterator[ComponentDefinition]:
+    """Yield a component for each file; no file is read yet."""
+    for name in names():
+        yield _component(name)
+
+
+def _model(name: str) -> type[PackageFacts]:
+    if name not in _MODELS:
+        _MODELS[name] = type(f"Facts of {name}", (PackageFacts,), {"FILE": f"{FOLDER}/{name}.yaml"})
+    return _MODELS[name]
+
+
+_MODELS: dict[str, type[PackageFacts]] = {}
+
+
+def _component(name: str) -> ComponentDefinition:
+    def python_packages(combination: Combination, facts: Facts) -> Iterator[str]:
+        values: Mapping[str, object] = {
+            "version": combination[name],
+            "cuda": versions.major(combination["cuda"]) if "cuda" in combination else "",
+        }
+        table = package_facts(name, facts)
+        use = table.fabrics.get(combination.fabric)
+        for requirement in (use.requirements if use else ()) or table.requirements:
+            yield requirement.format(**values)
+
+    return ComponentDefinition(
+        name=name,
+        axis=Axis(name, lambda facts: sorted_versions(package_facts(name, facts).releases)),
+        tag=name,
+        is_bumped=True,
+        is_optional=True,
+        wheel=re.compile(re.escape(name)),
+        python_packages=python_packages,
+    )

@@ -1,1 +1,0 @@
-"""The evidence about an image: its bill of materials with licences, and the vulnerabilities that a scanner found."""

@@ -1,0 +1,115 @@
+"""The result of a scan, in one form for every scanner."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Literal, get_args
+
+from rdma_images.core.plain import plain
+from rdma_images.core.step_files import step_file
+
+Severity = Literal["critical", "high", "medium", "low", "negligible", "unknown"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+# The words of scanners for what is called otherwise here.
+_WORDS: dict[str, Severity] = {
+    "moderate": "medium",  # GitHub's advisories
+    "important": "high",  # Red Hat's
+    "informational": "negligible",  # ECR's
+    "info": "negligible",  # CycloneDX's
+    "none": "negligible",
+    "unimportant": "negligible",  # Debian's
+    **{name: name for name in SEVERITIES},
+}
+
+
+@dataclass(frozen=True)
+class Vulnerability:
+    """One vulnerability of one installed package; days are ISO 8601 or empty."""
+
+    id: str  # "CVE-2026-1234", or another database's id
+    package: str
+    installed: str  # version
+    severity: Severity
+    fixed_in: str = ""  # version; empty where there is no fix
+    ecosystem: str = ""  # as package URLs call it: "deb", "pypi"
+    published: str = ""  # the day of the fix, or else of the advisory
+    aliases: tuple[str, ...] = ()  # ids of the same in other databases
+
+    def __post_init__(self) -> None:
+        """Make the texts plain: a report may have been written by anybody."""
+        for name in ("id", "package", "installed", "fixed_in", "ecosystem"):
+            object.__setattr__(self, name, plain(getattr(self, name)).strip())
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Return all ids by which it is known."""
+        return frozenset((self.id, *self.aliases))
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan of one image."""
+
+    digest: str  # of the image, which the scan was shown to be about
+    scanner: str  # "trivy 0.74.0"
+    finished: str  # ISO 8601, UTC
+    database: str  # the day of the scanner's data, empty where it does not say
+    vulnerabilities: tuple[Vulnerability, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of vulnerabilities by severity, the worst first, without zeros."""
+        counted = Counter(vulnerability.severity for vulnerability in self.vulnerabilities)
+        return {severity: counted[severity] for severity in SEVERITIES if counted[severity]}
+
+
+SCAN = step_file("scan.json", "scan", Scan)
+
+
+def parse_severity(word: str) -> Severity:
+    """Return the severity that a scanner's word means."""
+    return _WORDS.get(word.strip().lower(), "unknown")
+
+
+def severity_of_score(score: float) -> Severity:
+    """Return the severity of a CVSS base score.
+
+    Source: CVSS v3.1 and v4.0, the qualitative severity rating scale.
+    """
+    bounds: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.1, "low"))
+    return next((name for minimum, name in bounds if score >= minimum), "negligible")
+
+
+def parse_time(value: str | float | None) -> datetime | None:
+    """Return a time, ISO 8601 or seconds since 1970; None for what is no time."""
+    try:
+        if isinstance(value, str):
+            parsed = datetime.fromisoformat(value.strip())
+            parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+        else:
+            parsed = datetime.fromtimestamp(value or 0, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return parsed if parsed.year > 1970 else None  # Go writes the year 1 for "no time"
+
+
+def parse_day(value: str | float | None) -> str:
+    """Return the day of a time, ISO 8601; "" for what is no time."""
+    parsed = parse_time(value)
+    return parsed.date().isoformat() if parsed else ""
+
+
+def unique(vulnerabilities: Iterable[Vulnerability]) -> tuple[Vulnerability, ...]:
+    """Return each vulnerability of a package once, the worst first."""
+    once: dict[tuple[str, str, str], Vulnerability] = {}
+    for vulnerability in vulnerabilities:
+        once.setdefault((vulnerability.id, vulnerability.package, vulnerability.installed), vulnerability)
+    return tuple(sorted(once.values(), key=lambda v: (SEVERITIES.index(v.severity), v.package, v.id)))
+
+
+def days_since(scan: Scan, today: date) -> int:
+    """Return the age of a scan in days."""
+    finished = parse_time(scan.finished)
+    return (today - finished.date()).days if finished else 0

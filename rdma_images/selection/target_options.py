@@ -1,0 +1,74 @@
+"""Find the images that the options of a task choose: --target, --all, --set."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image, Plan
+from rdma_images.selection.project import Project
+
+
+class RefusedPlanError(RefusedError):
+    """Some of the requested combinations cannot work. Carries the plan, to show the reasons."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        refused, all_ = len(plan.refusals), len(plan.refusals) + len(plan.images)
+        super().__init__(f"{refused} of {all_} requested combinations {'are' if refused > 1 else 'is'} refused")
+
+    def details(self) -> object:
+        """Return refusals with rules, reasons, sources, and the nearest combination."""
+        from rdma_images.plan import plan_table
+
+        return plan_table.refusal_table(self.plan)
+
+
+def parse_changes(
+    pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value", may_be_empty: bool = False
+) -> dict[str, str]:
+    """Return `--set axis=value …` as axis -> value. Raises RefusedError for other forms.
+
+    Raises RefusedError for another form, and for two values of one axis.
+    """
+    values: dict[str, str] = {}
+    for pair in pairs or ():
+        axis, equals, value = pair.partition("=")
+        if not (axis and equals and (value or may_be_empty)):
+            example = f", as in {option} pytorch=2.14.1" if option == "--set" else ""
+            raise RefusedError(f"{option} {pair}: not of the form {form}\nwrite {option} {form}{example}")
+        if values.get(axis, value) != value:
+            raise RefusedError(f"{option} gives {axis} two values, {values[axis]} and {value}\nremove one of them")
+        values[axis] = value
+    return values
+
+
+def chosen_plan(
+    project: Project,
+    targets: Sequence[str] | None,
+    all_rows: bool,
+    pairs: Sequence[str] | None,
+    rehearse: bool = False,
+) -> Plan:
+    """Return the plan of the chosen images; with `rehearse`, on bases that can be had."""
+    from rdma_images.plan import planner  # here, for the same reason as in project.py
+
+    plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_changes(pairs))
+    if not rehearse:
+        return plan
+    from rdma_images.selection import rehearsal  # here, because it imports the network clients
+
+    return replace(plan, images=rehearsal.with_stand_in_bases(plan.images, project))
+
+
+def chosen_images(
+    project: Project,
+    targets: Sequence[str] | None,
+    all_rows: bool,
+    pairs: Sequence[str] | None,
+    rehearse: bool = False,
+) -> tuple[Image, ...]:
+    """Return the chosen images. Raises RefusedPlanError where one of them cannot work."""
+    plan = chosen_plan(project, targets, all_rows, pairs, rehearse)
+    if plan.refusals:
+        raise RefusedPlanError(plan)
+    return plan.images

@@ -1,0 +1,51 @@
+"""UCX, through which MPI and NIXL use verbs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rdma_images.components import efa_installer, erdma_apt
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
+from rdma_images.core.image import Details, Image
+from rdma_images.core.source import Source
+from rdma_images.facts import Facts
+from rdma_images.facts.origin import FactsFile, Row, Version
+
+NAME = "ucx"
+URL = "https://github.com/openucx/ucx/releases/download/v{version}/ucx-{version}.tar.gz"
+
+
+class Ucx(FactsFile):
+    """facts/ucx.yaml."""
+
+    FILE = "ucx.yaml"
+
+    releases: dict[Version, Row]
+
+
+@dataclass(frozen=True)
+class UcxDetails(Details):
+    """Where it is installed."""
+
+    prefix: str
+
+
+def _details(_: Combination, __: Facts) -> UcxDetails:
+    return UcxDetails(prefix="/opt/ucx")
+
+
+def _sources(image: Image, _: Facts) -> Iterator[Source]:
+    version = image.version(NAME)
+    yield download_source(NAME, version, URL.format(version=version))
+
+
+UCX = ComponentDefinition(
+    name=NAME,
+    axis=Axis(NAME, lambda facts: sorted_versions(facts.table(Ucx).releases)),
+    tag="ucx",
+    is_bumped=True,
+    is_optional=True,
+    stage_after=(efa_installer.NAME, erdma_apt.NAME),
+    details=_details,
+    sources=_sources,
+    source_names=(NAME,),
+)

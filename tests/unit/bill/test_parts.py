@@ -1,0 +1,168 @@
+"""The bill of materials in both forms, from what probes measured."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from rdma_images.bill import cyclonedx_bill, spdx_bill
+from rdma_images.bill.parts import BillPart, list_parts
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image
+from rdma_images.inputs import debian_lock
+from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
+from rdma_images.inspection.report import Report
+from rdma_images.plan import matrix
+from rdma_images.plan.matrix import LicenseRules
+from rdma_images.publish import publish_images
+from rdma_images.validate.probes import contents
+from rdma_images.validate.probes.rootfs import Root
+from tests.support.published_image import validated
+
+FOLDER = "/opt/venv/site-packages"
+PACKAGES = MeasuredPackages(
+    wheels={FOLDER: {"torch": "2.15.0", "numpy": "2.5.5"}},
+    dpkg={"libc6": "2.41-12", "libfabric1-aws": "2.6.0amzn1.0"},
+    rpm={"bash": "5.1-1"},
+    dpkg_sources={"libc6": "glibc 2.41-12"},
+)
+CONTENTS = PackageContents(
+    wheels={
+        FOLDER: {
+            "torch": WheelContents(
+                license="BSD-3-Clause",
+                supplier="PyTorch Team",
+                requires=["numpy", "absent"],
+                license_files=["torch-2.15.0.dist-info/licenses/LICENSE"],
+                bundled={"torch/lib/libgomp.so.1": "ab" * 32},
+                vendored={"fmt": "11.0"},
+            )
+        }
+    },
+    debian={
+        "libc6": DebianContents(
+            architecture="amd64", licenses=["LGPL-2.1+"], copyright="/usr/share/doc/libc6/copyright"
+        ),
+        "libfabric1-aws": DebianContents(architecture="amd64", depends=["libc6"]),
+    },
+    efa=["libfabric1-aws"],
+)
+
+
+@pytest.fixture
+def report(image: Image) -> Report:
+    measured = validated(image, f"sha256:{'a' * 64}")
+    assert measured.inspection
+    update = {"packages": PACKAGES, "contents": CONTENTS}
+    inspection = measured.inspection.model_copy(
+        update={"measured": measured.inspection.measured.model_copy(update=update)}
+    )
+    return dataclasses.replace(measured, inspection=inspection)
+
+
+def by_name(report: Report, image: Image | None) -> dict[str, BillPart]:
+    return {part.name: part for part in list_parts(report, image)}
+
+
+def test_a_wheel_has_licence_hash_dependencies_and_what_it_brings(report: Report, image: Image) -> None:
+    torch = by_name(report, image)["torch"]
+    assert (torch.license, torch.supplier, torch.depends) == ("BSD-3-Clause", "PyTorch Team", ("pkg:pypi/numpy@2.5.5",))
+    assert len(torch.sha256) == 64, "of the lock"
+    assert [(bundled.name, bundled.version, bundled.sha256) for bundled in torch.bundled] == [
+        ("libgomp.so.1", "", "ab" * 32),
+        ("fmt", "11.0", ""),
+    ]
+    assert torch.texts == (f"{FOLDER}/torch-2.15.0.dist-info/licenses/LICENSE",)
+
+
+def test_a_debian_package_has_its_hash_from_the_lock(
+    report: Report, image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashes = {("libc6", "2.41-12", "amd64"): "b5" * 32, ("libfabric1-aws", "2.6.0amzn1.0", "arm64"): "00" * 32}
+    monkeypatch.setattr(debian_lock, "hashes", lambda base: hashes if base == "debian13" else {})
+    by_package = by_name(report, image)
+    assert (by_package["libc6"].sha256, by_package["libfabric1-aws"].sha256) == ("b5" * 32, "")
+
+
+def test_the_efa_installer_has_its_pin_and_its_packages(report: Report, image: Image) -> None:
+    installer = by_name(report, image)["efa-installer"]
+    assert installer.depends == ("pkg:deb/debian/libfabric1-aws@2.6.0amzn1.0?arch=amd64&distro=debian-13",)
+    assert installer.address.startswith("https://")
+    stood_in = by_name(dataclasses.replace(report, rehearsal=(f"efa-installer-{installer.version}",)), image)
+    assert stood_in["efa-installer"].properties == {"rdma-images:stand-in": "true"}
+    assert "efa-installer" not in by_name(report, None)
+
+
+def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
+    text = cyclonedx_bill.cyclonedx_bill("efa-pytorch", report, list_parts(report, image)).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    components = {component["name"]: component for component in json.loads(text)["components"]}
+    assert components["torch"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert [inner["name"] for inner in components["torch"]["components"]] == ["fmt", "libgomp.so.1"]
+    assert components["libc6"]["licenses"] == [{"expression": "LGPL-2.1-or-later"}]
+    depends = {entry["ref"]: entry.get("dependsOn", []) for entry in json.loads(text)["dependencies"]}
+    assert depends["pkg:pypi/torch@2.15.0"] == ["pkg:pypi/numpy@2.5.5"]
+
+
+def test_spdx_has_the_same_packages_and_defines_its_references(report: Report, image: Image) -> None:
+    listed = list_parts(report, image)
+    listed[0] = dataclasses.replace(listed[0], license="MIT OR LicenseRef-NVIDIA-Proprietary")
+    body = json.loads(spdx_bill.spdx_bill("efa-pytorch", report, listed))
+    ids = [package["SPDXID"] for package in body["packages"]]
+    assert len(set(ids)) == len(ids) == 1 + len(listed) + sum(len(part.bundled) for part in listed)
+    assert [info["licenseId"] for info in body["hasExtractedLicensingInfos"]] == ["LicenseRef-NVIDIA-Proprietary"]
+    named = {name for line in body["relationships"] for name in (line["spdxElementId"], line["relatedSpdxElement"])}
+    assert named == {*ids, "SPDXRef-DOCUMENT"}
+
+
+def test_an_older_report_still_has_its_packages(image: Image) -> None:
+    assert set(by_name(validated(image, "sha256:1"), None)) == {"torch", "pip", "libc6"}
+
+
+def test_the_probe_reads_metadata_records_and_copyright_files(tmp_path: Path) -> None:
+    info = tmp_path / "opt/venv/lib/python3.13/site-packages/numpy-2.5.5.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        "Name: NumPy\nVersion: 2.5.5\nLicense-Expression: BSD-3-Clause\nAuthor: A\n"
+        "Requires-Dist: Jinja2>=3; python_version > '3'\nRequires-Dist: pytest; extra == 'test'\n\nLicense: X\n"
+    )
+    (info / "RECORD").write_text(
+        "numpy.libs/libscipy_openblas64_-4b7.so,sha256=q6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6s,1\n"
+        "numpy/core.so,sha256=x,1\nnumpy-2.5.5.dist-info/licenses/LICENSE.txt,,\n"
+        "numpy/_vendor/jaraco.text-4.0.0.dist-info/METADATA,,\nbroken\n" + "x" * 200_000
+    )
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/status").write_text(
+        "Package: bash\nStatus: install ok installed\nVersion: 5.2-1+b1\nSource: bash-src (5.2-1)\nMaintainer: M\n"
+        "Architecture: amd64\nPre-Depends: libc6 (>= 2.38)\nDepends: base-files, a | b:any\n"
+    )
+    doc = tmp_path / "usr/share/doc/bash"
+    doc.mkdir(parents=True)
+    (doc / "copyright").write_text("Format: https://x\nFiles: *\nLicense: GPL-3+\n text\n\nLicense: GPL-3+\n")
+    (tmp_path / "opt/amazon").mkdir()
+    (tmp_path / "opt/amazon/efa_installed_packages").write_text(
+        "# EFA installer version: 1.50.0\nlibfabric1-aws_2_amd64\n"
+    )
+    folder = "/opt/venv/lib/python3.13/site-packages"
+    measured = PackageContents(**contents.package_contents(Root(str(tmp_path)), [folder]))
+    (wheel,) = measured.wheels[folder].values()
+    assert (wheel.license, wheel.supplier, wheel.requires) == ("BSD-3-Clause", "A", ["jinja2"])
+    assert wheel.bundled == {"numpy.libs/libscipy_openblas64_-4b7.so": "ab" * 32}
+    assert wheel.vendored == {"jaraco-text": "4.0.0"}
+    assert wheel.license_files == ["numpy-2.5.5.dist-info/licenses/LICENSE.txt"]
+    bash = measured.debian["bash"]
+    assert (bash.supplier, bash.depends, bash.licenses) == ("M", ["a", "b", "base-files", "libc6"], ["GPL-3+"])
+    assert measured.efa == ["libfabric1-aws"]
+    assert contents.copyright_licenses("see /usr/share/common-licenses/GPL-3.") == ["/GPL-3"]
+
+
+def test_publishing_refuses_a_denied_licence_of_any_package(report: Report, image: Image) -> None:
+    rules = LicenseRules(deny=("LGPL-2.1-or-later",))
+    target = matrix.load().target(image.target).model_copy(update={"licenses": rules})
+    denying = matrix.load().model_copy(update={"targets": {image.target: target}})
+    with pytest.raises(RefusedError, match=r"libc6 is under LGPL-2\.1-or-later, which the target denies"):
+        publish_images.require_licenses(image, report, denying)
+    publish_images.require_licenses(image, report, matrix.load())

@@ -1,0 +1,179 @@
+"""policy.yaml: what is refused in it, and what it refuses."""
+
+import dataclasses
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.yaml_file import loads
+from rdma_images.scan import policy as policies
+from rdma_images.scan.decisions import decide, fixes, require
+from rdma_images.scan.policy import Policy
+from rdma_images.scan.scan_result import Scan, Severity, Vulnerability
+
+TODAY = date(2026, 11, 24)
+EXCEPTION = """
+  - id: CVE-2026-1
+    package: libexample1
+    reason: the server part is not started
+    owner: team@example.com
+    until: {until}
+"""
+
+
+def policy(text: str = "", grace: str = "{critical: 14, high: 28}") -> Policy:
+    return loads(f"grace-days: {grace}\n{text}", Policy, "policy.yaml")
+
+
+def vulnerability(
+    cve: str = "CVE-2026-1", severity: Severity = "critical", fixed: str = "1.1", published: str = "2026-10-01"
+) -> Vulnerability:
+    return Vulnerability(cve, "libexample1", "1.0", severity, fixed, "deb", published)
+
+
+def scan(*vulnerabilities: Vulnerability, finished: str = "2026-11-23T08:00:00+00:00") -> Scan:
+    return Scan("sha256:1", "trivy 0.74.0", finished, "", vulnerabilities)
+
+
+def outcomes(rules: Policy, *vulnerabilities: Vulnerability) -> list[str]:
+    return [decision.outcome for decision in decide(scan(*vulnerabilities), rules, TODAY)]
+
+
+def test_the_example_is_a_policy() -> None:
+    rules = policies.load_policy(policies.EXAMPLE)
+    assert rules.grace_days == {"critical": 14, "high": 28, "medium": 180}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("grace-days: {critical: 1}\nseverites: {}", "policy.yaml:2: unknown key 'severites'"),
+        ("fixed-only: true", "has no 'grace-days': add it"),
+        ("grace-days: {fatal: 1}", "grace-days.fatal|grace-days"),
+        ("grace-days: {critical: soon}", "policy.yaml:1: grace-days.critical is 'soon', but must be a whole number"),
+        (
+            "grace-days: {}\nexceptions:\n  - {id: CVE-1, reason: r, owner: o}",
+            "policy.yaml:3: .*has no 'until': add it",
+        ),
+        ("grace-days: {}\nexceptions:\n  - {id: CVE-1, owner: o, until: 2027-01-31}", "has no 'reason'"),
+        (
+            "grace-days: {}\nexceptions:\n  - {id: CVE-1, reason: ' ', owner: o, until: 2027-01-31}",
+            "is empty: write it",
+        ),
+        ("grace-days: {}\nexceptions:\n  - {id: CVE-1, reason: r, owner: o, until: never}", "'never' is no day"),
+        (
+            "grace-days: {}\nnot-affected:\n  - {id: C, reason: r, owner: o, until: 2027-01-31, justification: luck}",
+            "justification is 'luck', but must be 'component_not_present'",
+        ),
+        (
+            "grace-days: {}\nexceptions:\n  - &e {id: CVE-1, reason: r, owner: o, until: 2027-01-31}\n  - *e",
+            "policy.yaml:3: CVE-1 is written twice|policy.yaml:4: CVE-1 is written twice",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(RefusedError, match=sentence):
+        loads(text, Policy, "policy.yaml")
+
+
+def test_grace_is_counted_from_the_day_of_the_fix() -> None:
+    rules = policy()
+    assert outcomes(rules, vulnerability(published="2026-11-10")) == ["in grace"]
+    assert outcomes(rules, vulnerability(published="2026-11-09")) == ["refused"]
+    assert outcomes(rules, vulnerability(severity="high", published="2026-11-09")) == ["in grace"]
+    assert outcomes(rules, vulnerability(published="")) == ["refused"]
+    assert outcomes(rules, vulnerability(severity="medium")) == ["not refused"]
+    assert outcomes(policy(grace="{critical: 0}"), vulnerability(published="2026-11-24")) == ["refused"]
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "2026-11-27"])
+def test_a_day_in_the_future_gives_no_grace(day: str) -> None:
+    (decision,) = decide(scan(vulnerability(published=day)), policy(), TODAY)
+    assert (decision.outcome, decision.why) == (
+        "refused",
+        f"its day, {day}, is in the future: no grace is counted from it",
+    )
+    assert outcomes(policy(), vulnerability(published="2026-11-25")) == ["in grace"]  # where the day has begun
+
+
+def test_a_scan_of_the_future_is_refused() -> None:
+    sentence = r"is of 2027-11-23, which is in the future\nset this machine's clock, or run `invoke scan` again"
+    with pytest.raises(RefusedError, match=sentence):
+        decide(scan(finished="2027-11-23T08:00:00+00:00"), policy(), TODAY)
+
+
+def test_fixed_only_lets_pass_what_has_no_fix() -> None:
+    assert outcomes(policy("fixed-only: true"), vulnerability(fixed="")) == ["no fix"]
+    assert outcomes(policy(), vulnerability(fixed="")) == ["refused"]
+
+
+def test_an_exception_is_for_its_package_and_its_time() -> None:
+    rules = policy("exceptions:" + EXCEPTION.format(until="2026-11-24"))
+    assert outcomes(rules, vulnerability()) == ["accepted"]
+    other = dataclasses.replace(vulnerability(), package="other")
+    by_alias = dataclasses.replace(vulnerability(), id="DSA-1", aliases=("CVE-2026-1",))
+    assert outcomes(rules, other, by_alias) == ["refused", "accepted"]
+
+
+def test_an_exception_warns_for_14_days_and_then_fails() -> None:
+    def rules(until: str) -> Policy:
+        return policy("exceptions:" + EXCEPTION.format(until=until))
+
+    assert rules("2026-12-09").check(TODAY) == []
+    (warning,) = rules("2026-12-08").check(TODAY)
+    assert warning == "policy.yaml:3: the exception for CVE-2026-1 ends on 2026-12-08: tell team@example.com"
+    with pytest.raises(RefusedError, match=r"policy.yaml:3: the exception for CVE-2026-1 ended on 2026-11-23\nfix it"):
+        rules("2026-11-23").check(TODAY)
+
+
+def test_an_old_scan_is_refused() -> None:
+    old = scan(finished="2026-11-16T23:59:00+00:00")
+    with pytest.raises(RefusedError, match=r"is of 2026-11-16, 8 days old, and policy.yaml:\d allows 7\nrun"):
+        decide(old, policy(), TODAY)
+    assert decide(scan(finished="2026-11-17T00:00:00+00:00"), policy(), TODAY) == ()
+
+
+def test_the_gate_wants_a_scan_of_this_digest() -> None:
+    with pytest.raises(RefusedError, match="efa-1 was never scanned"):
+        require("efa-1", None, "sha256:1", policy(), TODAY)
+    with pytest.raises(RefusedError, match="the scan is about sha256:1, not sha256:2"):
+        require("efa-1", scan(), "sha256:2", policy(), TODAY)
+    assert require("efa-1", scan(), "sha256:1", policy(), TODAY) == ()
+
+
+def test_a_refusal_counts_and_names_the_first() -> None:
+    many = [vulnerability(f"CVE-2026-{number}") for number in range(10_000)]
+    with pytest.raises(RefusedError, match=r"refuses 10000 critical: CVE-2026-0 in libexample1, .* and 9997 more\n"):
+        require("efa-1", scan(*many), "sha256:1", policy(), TODAY)
+
+
+def test_what_fixes_it_are_rows_of_the_matrix() -> None:
+    wheel = dataclasses.replace(
+        vulnerability(), package="jinja2", installed="3.1.2", fixed_in="2.9, 3.1.6", ecosystem="pypi"
+    )
+    torch = dataclasses.replace(wheel, package="torch", installed="2.14.1", fixed_in="2.15.0")
+    decisions = decide(scan(vulnerability(), vulnerability(), wheel, torch, vulnerability(fixed="")), policy(), TODAY)
+    assert fixes(decisions) == (
+        "debian-packages: [libexample1=1.1]",
+        "python-packages: [jinja2>=3.1.6]",
+        "`invoke matrix.bump --write` (pytorch)",
+    )
+
+
+@pytest.mark.parametrize("installed", ["not a version", "1" * 5001])  # Python reads numbers of up to 4,300 digits
+def test_of_a_version_that_cannot_be_compared_the_last_fix_is_taken(installed: str) -> None:
+    wheel = dataclasses.replace(
+        vulnerability(), package="jinja2", installed=installed, fixed_in="2.9, 3.1.6", ecosystem="pypi"
+    )
+    assert fixes(decide(scan(wheel), policy(), TODAY)) == ("python-packages: [jinja2>=3.1.6]",)
+
+
+def test_without_a_file_there_is_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "PROJECT", tmp_path)
+    assert policies.chosen_policy("") is None
+    (tmp_path / "policy.yaml").write_text("grace-days: {critical: 1}\n")
+    assert policies.chosen_policy("") is not None
+    with pytest.raises(RefusedError, match="no such file\ncopy "):
+        policies.chosen_policy(str(tmp_path / "none.yaml"))
