@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import FABRIC_TITLES, Image
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, base_name
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 
 
@@ -91,11 +91,3 @@ def with_python_package(inspection: Inspection, name: str) -> str:
     packages = inspection.measured.packages
     version = dict(packages.installed).get(name) if packages else None
     return f"it has the package {name} {version}" if version else ""
-
-
-def with_library(inspection: Inspection, beginning: str) -> str:
-    """Return the reason of an image with a library whose file name has this beginning; "" without one."""
-    tree = inspection.measured.tree
-    files = sorted(tree.files.libraries) if tree else ()
-    path = next((path for path in files if base_name(path).startswith(beginning)), "")
-    return f"it has {path}" if path else ""

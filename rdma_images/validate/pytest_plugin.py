@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rdma_images.core.check import Check, Severity
-from rdma_images.core.paths import COMMAND, VALIDATORS
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -29,14 +29,6 @@ from rdma_images.validate.check_folders import ListedCheck
 REQUIREMENT = pytest.StashKey["Requirement"]()
 CHECKS = pytest.StashKey[list[Check]]()
 INSPECTION = pytest.StashKey[Inspection]()
-# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels,
-# tags, users and entry point, the variables are those of the shell, and the driver is the machine's.
-IMAGE_CHECK_PREFIXES = (
-    *("layers.", "size.", "user.", "label.", "sagemaker."),
-    *("nccl.label", "nccl.tag", "nccl.matrix", "environment.refusal"),
-    *("environment.gpus", "environment.secret", "cuda.driver"),
-)
-CONDITION_FOLDERS = {"any", "rdma", "efa", "erdma", "image"}
 
 
 class UnmetError(AssertionError):
@@ -84,14 +76,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the validators of the image's folders and of the tiers asked for.
 
-    Those of any tier come with them. The image is read here, and not before: all is collected while it is measured.
+    Those of any tier come with them. One marked with `when`, a function of the inspection, is left out where that says
+    that it does not apply. The image is read here, and not before: all is collected while it is measured.
     """
     tiers = set(config.getoption("--tiers").split(","))
     if any(_declared_marks(item)["tier"] in tiers for item in items):
         tiers.add("any")
     inspection = config.stash[INSPECTION] = _read_inspection(config)
-    reasons = check_folders.folder_reasons(CONDITION_FOLDERS | set(map(_folder, items)), inspection)
-    chosen = [item for item in items if _declared_marks(item)["tier"] in tiers and _conditions(item) <= reasons.keys()]
+    reasons = check_folders.folder_reasons(set(map(_folder, items)), inspection)
+    chosen = [
+        item for item in items if _folder(item) in reasons and _is_chosen(_declared_marks(item), tiers, inspection)
+    ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
     if path := config.getoption("--list-checks"):
@@ -100,25 +95,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.clear()
 
 
+def _is_chosen(marks: Mapping[str, Any], tiers: set[str], inspection: Inspection) -> bool:
+    return marks["tier"] in tiers and (marks["when"] is None or marks["when"](inspection))
+
+
 def _folder(item: pytest.Item) -> str:
     """Return the folder of validators/ in which a validator lies."""
-    folder = item.path.parent
-    return "any" if folder == VALIDATORS else folder.name
-
-
-def _conditions(item: pytest.Item) -> set[str]:
-    marks = _declared_marks(item)
-    return conditions(_folder(item), marks["id"], marks["fabric"])
-
-
-def conditions(folder: str, check_id: str, fabric: str | None) -> set[str]:
-    """Return the folders whose checks an image must get so that it gets a validator of `folder`."""
-    marked = {None: "any", "any": "rdma"}.get(fabric, fabric)
-    return {folder, marked or "any", "image" if check_id.startswith(IMAGE_CHECK_PREFIXES) else "any"}
+    return item.path.parent.name
 
 
 def _listed(item: pytest.Item, reasons: Mapping[str, str]) -> ListedCheck:
-    marks, folder = _declared_marks(item), max(_conditions(item) - {"any"}, default="any")
+    marks, folder = _declared_marks(item), _folder(item)
     return ListedCheck(folder, reasons[folder], marks["id"], _title(item), marks["tier"], marks["severity"])
 
 
@@ -160,7 +147,7 @@ def _declared_marks(item: pytest.Item) -> dict[str, Any]:
     marker = item.get_closest_marker("validator")
     if marker is None:
         raise pytest.UsageError(f"{item.nodeid} is no validator: it has no @pytest.mark.validator")
-    defaults = {"tier": "static", "severity": "error", "fabric": None}
+    defaults = {"tier": "static", "severity": "error", "when": None}
     return {**defaults, "id": marker.args[0], **marker.kwargs}
 
 

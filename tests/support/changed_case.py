@@ -24,8 +24,11 @@ def changed(**changes: Changes) -> Inspection:
 
 
 def check_outcome(check: str, **changes: Changes) -> str:
-    """Return a check's outcome for the changed case: "passed", or the outcome and its words."""
-    (result,) = validators_called.checks(changed(**changes), {check})
+    """Return a check's outcome for the changed case: "passed", "left out", or the outcome and its words."""
+    results = validators_called.checks(changed(**changes), {check})
+    if not results:
+        return "left out"
+    (result,) = results
     return result.outcome if result.outcome == "passed" else f"{result.outcome}: {result.reason or result.actual}"
 
 

@@ -39,19 +39,19 @@ def checks(
 
     Where `only` is given, those of these ids.
     """
-    folders = check_folders.folder_reasons(pytest_plugin.CONDITION_FOLDERS | set(map(folder_of, modules)), inspection)
+    folders = check_folders.folder_reasons(set(map(folder_of, modules)), inspection)
     return [
         _check(validator, inspection)
         for name in modules
         for validator in _validators(importlib.import_module(f"validators.{name}"))
-        if (only is None or validator.id in only)
-        and pytest_plugin.conditions(folder_of(name), validator.id, validator.about.get("fabric")) <= folders.keys()
+        if folder_of(name) in folders and (only is None or validator.id in only)
+        if (when := validator.about.get("when")) is None or when(inspection)
     ]
 
 
 def folder_of(module: str) -> str:
     """Return the folder of validators/ that a module lies in."""
-    return module.rpartition(".")[0] or "any"
+    return module.rpartition(".")[0]
 
 
 @functools.cache

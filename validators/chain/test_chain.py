@@ -10,7 +10,7 @@ from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import (
+from validators.support.in_use import (
     LIBEFA,
     LIBFABRIC,
     NO_LIBRARY,
@@ -21,7 +21,7 @@ from validators.in_use import (
     roots,
     tried_plugin_names,
 )
-from validators.settings import harmful_variables
+from validators.support.variables import harmful_variables
 
 PLUGIN_HOST_SOURCE = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
 ANSWER_DOCUMENT = "docs/reference/validators.md, The answer"

@@ -1,13 +1,16 @@
 """Checks of images with torch."""
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.check_folders import with_component, with_library, with_python_package
+from rdma_images.validate.check_folders import with_component, with_python_package
+from validators.support.in_use import torch_libraries
 
 
 def reason(inspection: Inspection) -> str:
     """Return why an image gets these checks; "" where it does not."""
+    tree = inspection.measured.tree
+    libraries = torch_libraries(tree.libraries) if tree else []
     return (
         with_component(inspection, "pytorch")
         or with_python_package(inspection, "torch")
-        or with_library(inspection, "libtorch_")
+        or (f"it has {libraries[0]}" if libraries else "")
     )

@@ -28,7 +28,7 @@ from rdma_images.validate.probes import elf, libraries, loader, measure, package
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
-from validators import test_measured as complete
+from validators.any import test_measured as any_measured
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
 LATIN = "/opt/caf\udce9"  # a path with a byte that is no UTF-8, as Python has it
@@ -103,9 +103,9 @@ def test_a_variable_that_steers_python_is_named() -> None:
     damaged_case = case(**measured)
     subject = damaged_case.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
     with pytest.raises(UnmetError, match=r"PYTHONHOME=/opt/gone is set") as failed:
-        complete.test_complete(damaged_case.model_copy(update={"subject": subject}), Requirement())
+        any_measured.test_complete(damaged_case.model_copy(update={"subject": subject}), Requirement())
     assert "fix: leave PYTHONHOME out of the image" in str(failed.value)
-    complete.test_complete(case().model_copy(update={"subject": subject}), Requirement())
+    any_measured.test_complete(case().model_copy(update={"subject": subject}), Requirement())
 
 
 def test_who_waits_is_told_for_what() -> None:
@@ -166,9 +166,9 @@ def test_devices_that_were_lost_are_reported_in_their_tier() -> None:
 
 def test_a_torch_that_cannot_be_imported_is_reported_by_its_own_check() -> None:
     measured = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
-    complete.test_complete(case(**measured), Requirement())
+    any_measured.test_complete(case(**measured), Requirement())
     with pytest.raises(UnmetError, match="torch: ImportError: no"):
-        complete.test_complete(case(**measured, packages=None), Requirement())
+        any_measured.test_complete(case(**measured, packages=None), Requirement())
 
 
 def crafted(names: int, length: int) -> bytes:

@@ -171,8 +171,8 @@ def test_a_report_does_not_repeat_a_secret() -> None:
 
 LOADED = """
 import importlib, pathlib, sys
-for path in pathlib.Path("validators").glob("test_*.py"):
-    importlib.import_module("validators." + path.stem)
+for path in pathlib.Path("validators").rglob("test_*.py"):
+    importlib.import_module(".".join(path.with_suffix("").parts))
 print(*(m.__file__ for n, m in sys.modules.items() if n.startswith(("rdma_images", "validators")) and m.__file__))
 """
 # What brings an image to be measured and its checks to people, and decides none of them.

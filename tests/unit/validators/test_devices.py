@@ -9,7 +9,9 @@ import pytest
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support.validators_called import passed
-from validators import test_devices as devices_suite
+from validators.efa import test_devices as efa_devices
+from validators.erdma import test_devices as erdma_devices
+from validators.rdma import test_devices as rdma_devices
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())
@@ -37,52 +39,52 @@ def erdma(**changes: Any) -> Devices:
 
 
 GOOD = [
-    (devices_suite.test_nodes, (machine(), "efa")),
-    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
-    (devices_suite.test_nodes, (machine(rdma={}), "efa")),
-    (devices_suite.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
-    (devices_suite.test_efa_domains, (machine(),)),
-    (devices_suite.test_memlock, (machine(),)),
-    (devices_suite.test_huge_pages, (machine(),)),
-    (devices_suite.test_gpudirect, (machine(), "efa")),
-    (devices_suite.test_erdma_port, (erdma(),)),
-    (devices_suite.test_erdma_port, (erdma(device={"driver": ""}),)),
-    (devices_suite.test_compat_mode, (erdma(),)),
-    (devices_suite.test_mtu, (erdma(),)),
-    (devices_suite.test_mtu, (erdma(device={"mtu": 1400}),)),
-    (devices_suite.test_gpudirect, (erdma(modules=[]), "erdma")),
-    (devices_suite.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
-    (devices_suite.test_gpudirect, (erdma(), "erdma")),
+    (rdma_devices.test_nodes, (machine(), "efa")),
+    (rdma_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
+    (rdma_devices.test_nodes, (machine(rdma={}), "efa")),
+    (rdma_devices.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
+    (efa_devices.test_efa_domains, (machine(),)),
+    (rdma_devices.test_memlock, (machine(),)),
+    (efa_devices.test_huge_pages, (machine(),)),
+    (rdma_devices.test_gpudirect, (machine(), "efa")),
+    (erdma_devices.test_erdma_port, (erdma(),)),
+    (erdma_devices.test_erdma_port, (erdma(device={"driver": ""}),)),
+    (erdma_devices.test_compat_mode, (erdma(),)),
+    (erdma_devices.test_mtu, (erdma(),)),
+    (erdma_devices.test_mtu, (erdma(device={"mtu": 1400}),)),
+    (rdma_devices.test_gpudirect, (erdma(modules=[]), "erdma")),
+    (rdma_devices.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
+    (rdma_devices.test_gpudirect, (erdma(), "erdma")),
 ]
 BAD = [
-    (devices_suite.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
-    (devices_suite.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
-    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
-    (devices_suite.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
-    (devices_suite.test_memlock, (machine(memlock=65536),), "unlimited"),
-    (devices_suite.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
-    (devices_suite.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
-    (devices_suite.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
-    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_1\n\tstate: PORT_ACTIVE (4)\n"),), "PORT_ACTIVE"),
-    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_0\n\tstate: PORT_DOWN (1)\n"),), "PORT_ACTIVE"),
-    (devices_suite.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
-    (devices_suite.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
+    (rdma_devices.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
+    (rdma_devices.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
+    (rdma_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
+    (efa_devices.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
+    (rdma_devices.test_memlock, (machine(memlock=65536),), "unlimited"),
+    (efa_devices.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
+    (erdma_devices.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
+    (erdma_devices.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
+    (erdma_devices.test_erdma_port, (erdma(shown="hca_id:\terdma_1\n\tstate: PORT_ACTIVE (4)\n"),), "PORT_ACTIVE"),
+    (erdma_devices.test_erdma_port, (erdma(shown="hca_id:\terdma_0\n\tstate: PORT_DOWN (1)\n"),), "PORT_ACTIVE"),
+    (erdma_devices.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
+    (erdma_devices.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
     (
-        devices_suite.test_gpudirect,
+        rdma_devices.test_gpudirect,
         (erdma(nvidia_module="NVIDIA UNIX x86_64 Kernel Module"), "erdma"),
         "nvidia_peermem",
     ),
-    (devices_suite.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
+    (rdma_devices.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
 ]
 ABSENT = [
-    (devices_suite.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
-    (devices_suite.test_nodes, (machine(instance="unheard-of"), "efa")),
-    (devices_suite.test_nodes, (machine(), "erdma")),
-    (devices_suite.test_efa_domains, (machine(rdma={}),)),
-    (devices_suite.test_efa_domains, (erdma(),)),
-    (devices_suite.test_compat_mode, (machine(),)),
-    (devices_suite.test_mtu, (erdma(device={"mtu": 0}),)),
-    (devices_suite.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
+    (rdma_devices.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
+    (rdma_devices.test_nodes, (machine(instance="unheard-of"), "efa")),
+    (rdma_devices.test_nodes, (machine(), "erdma")),
+    (efa_devices.test_efa_domains, (machine(rdma={}),)),
+    (efa_devices.test_efa_domains, (erdma(),)),
+    (erdma_devices.test_compat_mode, (machine(),)),
+    (erdma_devices.test_mtu, (erdma(device={"mtu": 0}),)),
+    (rdma_devices.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
 ]
 
 

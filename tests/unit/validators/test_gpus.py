@@ -9,7 +9,9 @@ import pytest
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support.validators_called import passed
-from validators import test_gpus as gpus_suite
+from validators.any import test_gpus as any_gpus
+from validators.efa import test_gpus as efa_gpus
+from validators.rdma import test_gpus as rdma_gpus
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 LOGS = CASES.parent / "nccl-logs"
@@ -34,15 +36,15 @@ def elsewhere(**changes: Any) -> MeasuredGpus:
 
 
 def test_real_gpus() -> None:
-    assert passed(gpus_suite.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
-    assert passed(gpus_suite.test_peers, gpus())
-    assert passed(gpus_suite.test_all_reduce, gpus()).startswith("0 wrong elements; 4 MiB at")
+    assert passed(any_gpus.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
+    assert passed(any_gpus.test_peers, gpus())
+    assert passed(any_gpus.test_all_reduce, gpus()).startswith("0 wrong elements; 4 MiB at")
     with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
-        gpus_suite.test_network(gpus(), "efa", Requirement())
+        rdma_gpus.test_network(gpus(), "efa", Requirement())
 
 
 def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
-    check = passed(gpus_suite.test_plugin, gpus())
+    check = passed(efa_gpus.test_plugin, gpus())
     assert check.startswith(
         "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
         "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
@@ -51,7 +53,7 @@ def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
 
 
 def test_the_real_image_refuses_where_there_is_no_efa() -> None:
-    check = passed(gpus_suite.test_refusal, gpus(), "efa")
+    check = passed(rdma_gpus.test_refusal, gpus(), "efa")
     assert check.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
 
 
@@ -60,13 +62,13 @@ def test_gpus_at_fault() -> None:
     wrong = [[{**row, "wrong": 3} for row in rank] for rank in run["rows"]]
     for broken in ({"rows": wrong}, {"rows": run["rows"][:1]}, {"codes": [0, None]}):
         with pytest.raises(UnmetError):
-            gpus_suite.test_all_reduce(changed("default", **broken), Requirement())
+            any_gpus.test_all_reduce(changed("default", **broken), Requirement())
     with pytest.raises(UnmetError):
-        gpus_suite.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
+        any_gpus.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
     with pytest.raises(pytest.skip.Exception, match="no GPU is seen"):
-        gpus_suite.test_visible(gpus(count=0, names=[]), Requirement())
+        any_gpus.test_visible(gpus(count=0, names=[]), Requirement())
     with pytest.raises(UnmetError):
-        gpus_suite.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
+        any_gpus.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
 
 
 @pytest.mark.parametrize(
@@ -81,13 +83,13 @@ def test_gpus_at_fault() -> None:
 )
 def test_a_plugin_that_does_not_do_its_work_is_reported_by_its_step(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(UnmetError, match=expected):
-        gpus_suite.test_plugin(changed("two-nodes", **changes), Requirement())
+        efa_gpus.test_plugin(changed("two-nodes", **changes), Requirement())
 
 
 def test_wrong_elements_over_the_plugin_are_reported() -> None:
     rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
     with pytest.raises(UnmetError, match="; 7 wrong elements"):
-        gpus_suite.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())
+        efa_gpus.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())
 
 
 def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
@@ -95,46 +97,46 @@ def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
     log = (LOGS / "gpu-refusal-missing.log").read_text()
     rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
     with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as raised:
-        gpus_suite.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
+        rdma_gpus.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
     assert "set FI_PROVIDER=efa beside NCCL_NET" in str(raised.value)
     with pytest.raises(UnmetError):
-        gpus_suite.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
+        rdma_gpus.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
 
 
 def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
     with_device = elsewhere(device=True)
     with pytest.raises(UnmetError, match="libfabric over tcp, not EFA"):
-        gpus_suite.test_network(with_device, "efa", Requirement())
+        rdma_gpus.test_network(with_device, "efa", Requirement())
     with pytest.raises(pytest.skip.Exception, match=r"see gpu\.network"):
-        gpus_suite.test_plugin(with_device, Requirement())
+        efa_gpus.test_plugin(with_device, Requirement())
     with pytest.raises(pytest.skip.Exception, match="nothing to refuse"):
-        gpus_suite.test_refusal(with_device, "efa", Requirement())
+        rdma_gpus.test_refusal(with_device, "efa", Requirement())
     # The real log, as it would be where the plugin selects EFA.
     log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
     runs = changed("two-nodes", log=log).runs
     over_efa = MeasuredGpus.model_validate(
         {**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}}
     )
-    assert "EFA" in passed(gpus_suite.test_network, over_efa, "efa")
-    assert "in the place of" not in passed(gpus_suite.test_plugin, over_efa)
+    assert "EFA" in passed(rdma_gpus.test_network, over_efa, "efa")
+    assert "in the place of" not in passed(efa_gpus.test_plugin, over_efa)
 
 
 def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:
     with pytest.raises(pytest.skip.Exception, match="allows a fallback"):
-        gpus_suite.test_refusal(elsewhere(insists=""), "efa", Requirement())
+        rdma_gpus.test_refusal(elsewhere(insists=""), "efa", Requirement())
 
 
 def test_without_a_plugin_the_static_check_tells() -> None:
     with pytest.raises(pytest.skip.Exception, match=r"see plugin\.found"):
-        gpus_suite.test_plugin(elsewhere(plugin=""), Requirement())
+        efa_gpus.test_plugin(elsewhere(plugin=""), Requirement())
 
 
 @pytest.mark.parametrize(
     ("check", "count", "reason"),
     [
-        (gpus_suite.test_all_reduce, 1, "2 GPUs: there are 1"),
-        (gpus_suite.test_peers, 1, "2 GPUs: there are 1"),
-        (gpus_suite.test_plugin, 0, "1 GPU: there are 0"),
+        (any_gpus.test_all_reduce, 1, "2 GPUs: there are 1"),
+        (any_gpus.test_peers, 1, "2 GPUs: there are 1"),
+        (efa_gpus.test_plugin, 0, "1 GPU: there are 0"),
     ],
 )
 def test_too_few_gpus(check: Any, count: int, reason: str) -> None:

@@ -10,7 +10,11 @@ import pytest
 from rdma_images.inspection.inspection import NCCL_WHEEL_PATH, Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators import in_use, test_environment, test_libraries, test_nccl, test_transports
+from validators.any import test_environment as any_environment
+from validators.nccl import test_libraries as nccl_libraries
+from validators.nccl import test_nccl as nccl_nccl
+from validators.support import in_use
+from validators.transports import test_transports as transports_transports
 
 CASE = Inspection.model_validate_json((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_bytes())
 LIBFABRIC = "libfabric.so.1"
@@ -32,7 +36,7 @@ def loaded(inspection: Inspection) -> str:
     tree = inspection.measured.tree
     assert tree
     try:
-        test_libraries.test_load(inspection, tree.files, tree.libraries, Requirement())
+        nccl_libraries.test_load(inspection, tree.files, tree.libraries, Requirement())
     except UnmetError as failure:
         return str(failure)
     return ""
@@ -116,7 +120,7 @@ def test_the_plugin_is_the_first_that_opens() -> None:
 def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> None:
     needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
     faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
-    assert test_transports.loader_refusals(Closure(libraries=needed, faults=faults), "/opt/x.so") == faults[1:]
+    assert transports_transports.loader_refusals(Closure(libraries=needed, faults=faults), "/opt/x.so") == faults[1:]
 
 
 @pytest.mark.parametrize(("fabric", "counts"), [("efa", True), ("erdma", False), (None, False)])
@@ -127,7 +131,7 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
     inspection = Inspection.model_validate(data)
     assert inspection.measured.tree
-    assert test_transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
+    assert transports_transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ def test_a_preloaded_library_is_reported_where_nothing_else_leads_to_it(folder: 
     assert inspection.measured.tree
     unset = Settings(assigned=[], absent=[], without_path={})
     with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if reported else nullcontext():
-        test_environment.test_loader(inspection, inspection.measured.tree.libraries, unset, Requirement())
+        any_environment.test_loader(inspection, inspection.measured.tree.libraries, unset, Requirement())
 
 
 @pytest.mark.parametrize("preload", ["/opt/nccl/libnccl.so.2", "/opt/nccl/libnccl.so", ""])
@@ -159,7 +163,7 @@ def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None
     inspection = Inspection.model_validate(data)
     tree = inspection.measured.tree
     assert tree
-    check = partial(test_nccl.test_loaded, inspection, tree.libraries, Requirement())
+    check = partial(nccl_nccl.test_loaded, inspection, tree.libraries, Requirement())
     if preload:
         check()
     else:
@@ -189,5 +193,5 @@ def test_a_module_of_python_lacks_nothing_that_python_has_loaded_before() -> Non
     closures = dict.fromkeys((*modules, "/opt/libuct_ib.so.0"), Closure(missing=missing))
     libraries = tree.libraries.model_copy(update={"closures": closures})
     for path in modules:
-        assert test_transports.lacking_in(tree.files, libraries, path) == ["libcurl.so.4"]
-    assert test_transports.lacking_in(tree.files, libraries, "/opt/libuct_ib.so.0") == missing
+        assert transports_transports.lacking_in(tree.files, libraries, path) == ["libcurl.so.4"]
+    assert transports_transports.lacking_in(tree.files, libraries, "/opt/libuct_ib.so.0") == missing

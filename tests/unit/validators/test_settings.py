@@ -2,7 +2,7 @@
 
 import pytest
 
-from validators import settings
+from validators.support import variables
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from validators import settings
     ],
 )
 def test_of_several_versions_the_newest_is_asked_for(fixes: list[str], expected: str) -> None:
-    assert settings.join_fixes(dict.fromkeys(fixes)) == expected
+    assert variables.join_fixes(dict.fromkeys(fixes)) == expected

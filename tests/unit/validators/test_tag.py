@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.unit.validators.test_rules import case
-from validators import test_tag
+from validators.image import test_tag as image_tag
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from validators import test_tag
     ],
 )
 def test_what_a_tag_says(ref: str, expected: dict[str, str]) -> None:
-    assert test_tag.versions_in_tag(ref) == expected
+    assert image_tag.versions_in_tag(ref) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_a_tag_is_held_against_the_image(tag: str, wrong: str | None) -> None:
     subject = inspection.subject.model_copy(update={"ref": tag, "labels": {}})
     tagged, require = inspection.model_copy(update={"subject": subject}), Requirement()
     if wrong is None:
-        test_tag.test_tag(tagged, require)
+        image_tag.test_tag(tagged, require)
     else:
         with pytest.raises(UnmetError, match=re.escape(f"found: {wrong} in {tag}")):
-            test_tag.test_tag(tagged, require)
+            image_tag.test_tag(tagged, require)
 
 
 def test_a_stand_in_for_the_base_brings_another_python_and_is_not_held_to_the_tag() -> None:
@@ -65,5 +65,5 @@ def test_a_stand_in_for_the_base_brings_another_python_and_is_not_held_to_the_ta
         update={"subject": inspection.subject.model_copy(update={"ref": "t:2.15.0-cu13.2-py3.10-ubuntu22.04"})}
     )
     require = Requirement()
-    test_tag.test_tag(tagged, require)
+    image_tag.test_tag(tagged, require)
     assert "python" not in require.expected

@@ -5,7 +5,7 @@ import pytest
 from tests.incidents import run
 from tests.incidents.case import base
 from tests.incidents.image import ImageChange
-from validators import in_use
+from validators.support import in_use
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
 # nixl-cu13 1.5.1 from the package index: its Python module loads what lies in .libs before it opens the plugins.

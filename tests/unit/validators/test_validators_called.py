@@ -11,7 +11,7 @@ from rdma_images.inspection.inspection import Inspection
 from tests.incidents import run
 from tests.incidents.case import incidents
 from tests.support import case_parts, suite_here, validators_called
-from validators import test_nccl as nccl_suite
+from validators.nccl import test_nccl as nccl_nccl
 
 OF_A_BASE = {incident.base: name for name, incident in incidents().items()}
 
@@ -44,8 +44,8 @@ def test_of_a_mistake_in_a_validator(monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(*_: Any) -> NoReturn:
         raise KeyError("x")
 
-    monkeypatch.setattr(nccl_suite, "nccl_wheels", mistaken)
+    monkeypatch.setattr(nccl_nccl, "release_of", mistaken)
     case = case_parts.recorded()
     checks = called(case)
-    assert checks["nccl.wheels"].actual == "the validator itself failed: KeyError: 'x'"
+    assert checks["nccl.label"].actual == "the validator itself failed: KeyError: 'x'"
     assert checks == in_a_session(case)

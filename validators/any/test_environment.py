@@ -1,4 +1,4 @@
-"""Validators of the variables that the image sets for every process."""
+"""Variables of any image: names that are read, and files and folders that are there."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -9,46 +9,22 @@ import pytest
 from rdma_images.chain import compute
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
-from rdma_images.facts import facts_file
-from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
-from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.facts.running import RunRequirements
 from rdma_images.facts.variables import closest
-from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in, resolve_links, same_nccl
 from rdma_images.inspection.measurements import Libraries, Settings
-from rdma_images.plan.runtime import NETWORK, PROVIDER
-from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_VARIABLES
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.settings import (
-    ENTRY_POINT_ORIGIN,
-    NO_NCCL,
-    VariableFinding,
-    component_versions,
-    concerns_nccl,
-    environment_facts,
-    environments,
-    file_variables,
-    find_variables,
-    harmful_variables,
-    preventive_settings,
-    shorten_names,
-    variable_facts,
-)
+from validators.support.variables import environments, variable_facts
+from validators.support.wording import shorten_names
 
-VARIABLE_SOURCE = "facts/environment.yaml, each variable with its source"
 NAME_SOURCE = (
     "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core; of torch, NVSHMEM and "
     "Mooncake the names that are in the image's own libraries"
 )
-REFUSAL_SOURCE = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
 FILE_SOURCE = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
 ENDING_EFFECTS = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
 MISSING_EFFECTS = {**ENDING_EFFECTS, "LD_PRELOAD": "every program complains, and nothing is preloaded"}
-RUNTIME_SOURCE = "NVIDIA/enroot, conf/hooks/98-nvidia.sh; NVIDIA Container Toolkit documentation"
 SEARCH_SOURCE = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's libraries ask for"
-
-
 FABRIC_LIBRARY = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
 STUB_FOLDER = re.compile(r"/stubs/?$")
 STUB_FIX = "take the folder out of LD_LIBRARY_PATH: it is for linking alone, where LIBRARY_PATH names it"
@@ -58,145 +34,6 @@ PRELOAD_FIX = "preload the build that is for the libraries of this image, or ins
 MOUNTED_FOLDERS = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
 SCRATCH_FOLDERS = ("/tmp/", "/var/tmp/")  # where what sets a variable at a start may also write the file
 RUNTIME_FOLDERS = ("/usr/local/nvidia/lib", "/usr/local/cuda/compat/lib", "/usr/local/cuda/compat", "/usr/lib/wsl/")
-
-
-def refusing_settings(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
-    """Return what makes NCCL refuse another network than the fabric's.
-
-    Args:
-        fabric: the image's.
-        plugin: the version of its aws-ofi-nccl; None where that is not known.
-
-    Returns:
-        What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
-    """
-    row = facts_file.read(RunRequirements).insist[fabric]
-    network_names = facts_file.read(Plugin).network_names(plugin)
-    return [row.network] if row.network else network_names, row.provider
-
-
-def refusing_variables(inspection: Inspection, fabric: str) -> list[str]:
-    """Return what makes NCCL refuse another network than the image's fabric, as NAME=value."""
-    networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
-    return [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
-
-
-def variable_names(findings: list[VariableFinding]) -> str:
-    """Return the names of the variables, each once."""
-    return ", ".join(dict.fromkeys(finding.name for finding in findings))
-
-
-def variables_text(inspection: Inspection, findings: list[VariableFinding]) -> str:
-    """Return the findings in words; "none" and why the entry point's are not known."""
-    why = inspection.measured.missing.get("entry", "")
-    return "; ".join(map(str, findings)) or f"none{f' ({why})' if why else ''}"
-
-
-def removal_fix(findings: list[VariableFinding]) -> str:
-    """Return what to change, by where the variables are set."""
-    phrases = {
-        "": "out of the image",
-        ENTRY_POINT_ORIGIN: "out of what its entry point sets (seen where there is no device or GPU)",
-    }
-    by_origin = {origin: [finding for finding in findings if finding.where == origin] for origin in phrases}
-    fixes = [f"leave {variable_names(group)} {phrases[origin]}" for origin, group in by_origin.items() if group]
-    newer = {
-        finding.newer: [candidate for candidate in findings if candidate.newer == finding.newer]
-        for finding in findings
-        if finding.newer
-    }
-    fixes += [
-        f"or install {version}{f' for {variable_names(resolved)}' if len(resolved) < len(findings) else ''}"
-        for version, resolved in newer.items()
-    ]
-    return "; ".join(fixes)
-
-
-@pytest.mark.validator("environment.harmful", source=VARIABLE_SOURCE)
-def test_harmful(inspection: Inspection, require: Requirement) -> None:
-    """No variable takes the fabric or the GPUs away."""
-    if not concerns_nccl(inspection):
-        pytest.skip(NO_NCCL)
-    findings = find_variables(inspection, "harmful", environments(inspection))
-    fabric, promise = inspection.expected.fabric, ""
-    if fabric and inspection.subject.label("fallback") == "refuse" and {NETWORK, PROVIDER} & {f.name for f in findings}:
-        promise = f"; the label says refuse: set {' and '.join(refusing_variables(inspection, fabric))}"
-    require(
-        not findings,
-        expected="none of the variables that take the fabric or the GPUs away",
-        actual=variables_text(inspection, findings),
-        fix=f"{removal_fix(findings)}: a job can set what it needs{promise}",
-    )
-
-
-@pytest.mark.validator("environment.slow", source=VARIABLE_SOURCE, severity="warning")
-def test_slow(inspection: Inspection, require: Requirement) -> None:
-    """No variable makes the fabric slower, or keeps a job from it in some places."""
-    if not concerns_nccl(inspection):
-        pytest.skip(NO_NCCL)
-    absent = inspection.measured.settings.absent if inspection.measured.settings else ()
-    findings = [
-        finding
-        for finding in find_variables(inspection, "slow", environments(inspection))
-        if finding.name not in FILE_VARIABLES or finding.value not in absent  # environment.files tells of these
-    ]
-    require(
-        not findings,
-        expected="none of the variables that make the fabric slower, or keep a job from it in some places",
-        actual=variables_text(inspection, findings),
-        fix=f"{removal_fix(findings)}: a job can set what it needs",
-    )
-
-
-@pytest.mark.validator("environment.obsolete", source=VARIABLE_SOURCE, severity="note")
-def test_obsolete(inspection: Inspection, require: Requirement) -> None:
-    """No variable is left over from older versions."""
-    if not concerns_nccl(inspection):
-        pytest.skip(NO_NCCL)
-    needed = preventive_settings(inspection)
-    findings = [
-        finding
-        for finding in find_variables(inspection, "obsolete", environments(inspection))
-        if f"{finding.name}={finding.value}" not in needed
-    ]
-    require(
-        not findings,
-        expected="no variable that these versions do not need any more",
-        actual=variables_text(inspection, findings),
-        fix=removal_fix(findings),
-    )
-
-
-@pytest.mark.validator("environment.needed", source=VARIABLE_SOURCE, severity="warning", fabric="any")
-def test_needed(inspection: Inspection, require: Requirement) -> None:
-    """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
-    environment, versions = environment_facts(), component_versions(inspection)
-    variable_sets = [
-        *environments(inspection).values(),
-        *file_variables(inspection).values(),
-        *file_variables(inspection, launchers=True).values(),
-    ]
-    set_names = {name for names_and_values in variable_sets for name in names_and_values}
-    rows = [
-        row
-        for row in environment.needed.values()
-        if row.fabric == inspection.expected.fabric and row.component in versions
-    ]
-    missing = [row for row in rows if row.holds(versions[row.component]) and row.name not in set_names]
-    require(
-        not missing,
-        expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
-        actual="; ".join(
-            f"{row.name} is not set for {row.component} {versions[row.component]}: {row.why} [{environment.cite(row)}]"
-            for row in missing
-        )
-        or "nothing is missing",
-        fix="; ".join(
-            f"set {row.name}={row.value}"
-            + (f", or install {row.component} {row.before} or later" if row.before else "")
-            for row in missing
-        ),
-    )
 
 
 @pytest.mark.validator("environment.misspelt", source=NAME_SOURCE, severity="warning")
@@ -232,42 +69,6 @@ def _unread_by_libraries(inspection: Inspection, names: Iterable[str]) -> dict[s
         for name in names
         if name.startswith(prefix) and name not in known_names and (near := closest(name, known_names))
     }
-
-
-@pytest.mark.validator("environment.refusal", source=REFUSAL_SOURCE)
-def test_refusal(inspection: Inspection, require: Requirement) -> None:
-    """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
-    fabric, label = inspection.expected.fabric, inspection.subject.label("fallback")
-    fabric = fabric or pytest.skip("the image is for neither fabric")
-    networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
-    environment, reports = started_environment(inspection), harmful_variables(inspection)
-    current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
-    if reported := [text for name, value in current.items() if (text := f"{name}={value}") in reports]:
-        pytest.skip(f"{reported[0]} takes the fabric away: see {reports[reported[0]]}")
-    refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)
-    if not label and not refuses:
-        pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
-    if not label and provider and PROVIDER not in current:
-        pytest.skip(f"no label says that the image refuses to run without its fabric, and {NETWORK} alone does not")
-    holds = not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider)
-    values = " and ".join(f"{name}={value}" for name, value in current.items()) or f"neither {NETWORK} nor {PROVIDER}"
-    does = "refuses" if label == "allow" else "does not refuse"
-    actual = (
-        f"{values}{f', and the label says {label}' if label else ''}"
-        if holds
-        else f"{f'the label says {label}, and ' if label else ''}with {values} NCCL {does} TCP"
-    )
-    required = refusing_variables(inspection, fabric)
-    require(
-        holds,
-        expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"
-        if label == "allow"
-        else " and ".join(required),
-        actual=actual,
-        fix=f"leave out {', '.join(current)}"
-        if label == "allow"
-        else f"set {' and '.join(required)}: without them NCCL falls back to TCP where the fabric is missing",
-    )
 
 
 @pytest.mark.validator("environment.loader", source=SEARCH_SOURCE, severity="warning")
@@ -431,41 +232,6 @@ def _misses_fabric(inspection: Inspection) -> bool:
     return chain is not None and chain.outcome in ("tcp", "end")
 
 
-@pytest.mark.validator("environment.gpus", source=RUNTIME_SOURCE, severity="warning")
-def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
-    """An image with NCCL asks Enroot and NVIDIA's runtime for GPUs, and for no newer driver than it needs."""
-    if not libraries.nccl:
-        pytest.skip("the image has no NCCL")
-    if not inspection.subject.digest:
-        pytest.skip("a host shows its GPUs itself: --tier device")
-    environment = inspection.subject.environment
-    value, requirement = environment.get("NVIDIA_VISIBLE_DEVICES"), environment.get("NVIDIA_REQUIRE_CUDA", "")
-    cuda = cuda_in_use(inspection, libraries)
-    # One of the words that spaces separate has to hold; a newer minor version is compatible.
-    majors = [re.search(r"\bcuda>=(\d+)", word) for word in requirement.split()]
-    newer = bool(cuda and majors) and all(m and int(m.group(1)) > int(cuda.partition(".")[0]) for m in majors)
-    actual = (
-        f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set: Enroot then mounts no GPU"
-    )
-    fix = "set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus"
-    if value and not environment.get("NVIDIA_DRIVER_CAPABILITIES"):
-        actual = "NVIDIA_DRIVER_CAPABILITIES is not set: Enroot then mounts no libcuda.so.1"
-        fix = "set NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-    require(
-        bool(value) and not newer and bool(environment.get("NVIDIA_DRIVER_CAPABILITIES")),
-        expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        + (f", and a driver for CUDA {cuda}, which is in use" if newer else ""),
-        actual=f"NVIDIA_REQUIRE_CUDA={requirement} refuses drivers that would do for CUDA {cuda}, which is in use"
-        if value and newer
-        else actual,
-        fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do"
-        if value and newer
-        else fix,
-        # Docker's --gpus and Kubernetes set it themselves, and who uses a fabric's cluster may use Enroot.
-        severity=None if value or inspection.expected.fabric else "note",
-    )
-
-
 def _preloaded(inspection: Inspection) -> list[str]:
     return re.split(r"[:\s]+", started_environment(inspection).get("LD_PRELOAD", ""))
 
@@ -487,34 +253,3 @@ def _is_resolved_anyway(inspection: Inspection, path: str, replaced: Collection[
         next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in library_files), "") for name in resolved_names
     ]
     return any(resolve_links(tree.files, path_) == file for path_ in first_paths if path_)
-
-
-@pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
-def test_secret(inspection: Inspection, require: Requirement) -> None:
-    """No secret is in the environment, the labels or the history."""
-    values = {**inspection.subject.environment, **inspection.subject.labels}
-    names = [name for name, value in values.items() if leftovers.is_secret(name, value)]
-    steps = [kind for step in inspection.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
-    lines = [*names, *(f"a step of the history ({kind})" for kind in steps)]
-    require(
-        not lines,
-        expected="none",
-        actual=f"{', '.join(lines)} has a secret, which everybody who pulls the image can read" if lines else "none",
-        fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
-    )
-
-
-@pytest.mark.validator(
-    "environment.secret-names", source="a configuration is readable by all who pull the image", severity="warning"
-)
-def test_secret_names(inspection: Inspection, require: Requirement) -> None:
-    """No variable or label that is called as secrets are has a value, also where that is of no known form."""
-    values = {**inspection.subject.environment, **inspection.subject.labels}
-    names = [name for name, value in values.items() if leftovers.named_as_secret(name, value)]
-    unknown = [name for name in names if not leftovers.is_secret(name, values[name])]
-    require(
-        not unknown,
-        expected="none",
-        actual=f"{', '.join(unknown)} has a value that everybody who pulls the image can read" if unknown else "none",
-        fix="leave the variable out of the image, and give a secret to the job or with --mount=type=secret to a build",
-    )

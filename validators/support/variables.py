@@ -2,19 +2,23 @@
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.core.versions import sort_key
 from rdma_images.facts import facts_file
+from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
 from rdma_images.facts.faults import Packages
+from rdma_images.facts.running import RunRequirements
 from rdma_images.facts.variables import Variables
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries
+from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.pytest_plugin import Requirement
 
 ENTRY_POINT_ORIGIN = "set by the entry point"
@@ -39,11 +43,6 @@ def environment_facts() -> Environment:
 def variable_facts() -> Variables:
     """Return facts/variables.yaml."""
     return facts_file.read(Variables)
-
-
-def shorten_names(names: Sequence[str]) -> str:
-    """Return one or two names, or the first and how many others there are."""
-    return " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
 
 
 class VariableFinding(NamedTuple):
@@ -254,3 +253,24 @@ def rdma_core(libraries: Libraries) -> dict[str, str]:
     """Return the rdma-core of libefa and libibverbs, by path, from their file names."""
     files = [libraries.resolved[name].file for name in ("libefa.so.1", "libibverbs.so.1")]
     return {file: match.group(1) for file in files if (match := RDMA_CORE_RELEASE.search(file))}
+
+
+def refusing_settings(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
+    """Return what makes NCCL refuse another network than the fabric's.
+
+    Args:
+        fabric: the image's.
+        plugin: the version of its aws-ofi-nccl; None where that is not known.
+
+    Returns:
+        What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
+    """
+    row = facts_file.read(RunRequirements).insist[fabric]
+    network_names = facts_file.read(Plugin).network_names(plugin)
+    return [row.network] if row.network else network_names, row.provider
+
+
+def refusing_variables(inspection: Inspection, fabric: str) -> list[str]:
+    """Return what makes NCCL refuse another network than the image's fabric, as NAME=value."""
+    networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
+    return [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]

@@ -1,16 +1,13 @@
-"""Validators of the image's NCCL, and of everything that names its version."""
+"""The NCCL of an image, and everything that names its version."""
 
 import re
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 
 import pytest
 from packaging.version import Version
 
 from rdma_images.core import versions
 from rdma_images.core.check import Severity
-from rdma_images.facts import facts_file
-from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (
     Inspection,
     InstalledNccl,
@@ -25,13 +22,13 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBNCCL, NO_LIBRARY, describe_lack, has_broken_file
-from validators.settings import component_versions, known_faults
+from validators.support.applies import in_tree
+from validators.support.in_use import LIBNCCL, NO_LIBRARY, describe_lack, has_broken_file
 
+NO_TORCH = "the image has no torch"  # why nothing was measured of it
 LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
 WHEEL_SOURCE = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
 COMPILED_SOURCE = "torch/cuda/nccl.py: version() is a constant of the build, and does not notice what was loaded"
-CUDA_FILE = re.compile(r"lib(?:cuda|cudart|cublas|cudnn|torch_cuda)[-_.\d\w]*\.so[.\d]*|\w+_perf")
 BANNER_SOURCE = (
     "the banner in libnccl: the version, and the CUDA that it was built with; NVIDIA/nccl, src/Makefile: "
     "CUDARTLIB ?= cudart_static, so that it needs no runtime of its own CUDA"
@@ -39,7 +36,6 @@ BANNER_SOURCE = (
 CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 CUPY_FOLDER = "/cupy_backends/"
 PATHFINDER_CUPY = "14"  # cupy/_environment.py: it looks for NCCL with cuda-pathfinder, in site-packages first
-LIBTORCH_CUDA = "libtorch_cuda"  # that has NCCL in itself
 NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel", "nccl"})
 DECLARED_SOURCE = "an image says of itself what is in it, and nothing else"
 
@@ -50,54 +46,23 @@ def release_of(version: str) -> str:
     return match.group(1) if match else version
 
 
-def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> bool:
-    """Return whether the image asks for GPUs, or has what uses CUDA or NCCL."""
-    devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    cuda = any(CUDA_FILE.fullmatch(base_name(path)) for path in files.libraries)
-    return bool(devices) or cuda or any(LIBNCCL in closure_.missing for closure_ in libraries.closures.values())
+def has_torch(inspection: Inspection) -> bool:
+    """Return whether an image has torch; an import that failed is one that has it."""
+    return inspection.measured.missing.get("torch") != NO_TORCH
 
 
-@pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
-def test_found(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
-    if has_broken_file(inspection, libraries, LIBNCCL):
-        pytest.skip(NO_LIBRARY)
-    if not libraries.nccl and not uses_gpus(inspection, files, libraries):
-        pytest.skip("nothing in the image uses GPUs")
-    nameless = _nameless_nccl(inspection, files, libraries)
-    require(
-        any(not library.error for library in libraries.nccl.values()) and not nameless,
-        expected=f"at least one {LIBNCCL}",
-        actual=f"programs ask for {LIBNCCL}, and there is only {nameless}, without a link of that name"
-        if nameless
-        else ", ".join(libraries.nccl) or f"NCCL is not installed: no {LIBNCCL} in the whole file system",
-        fix=f"ln -s {base_name(nameless)} {PurePosixPath(nameless).parent}/{LIBNCCL}, or run ldconfig after the copy: "
-        "NCCL's links have to be copied, too"
-        if nameless
-        else "install torch with its NCCL wheel, or the wheel nvidia-nccl-cu13 (cu12 for CUDA 12)",
-    )
+def has_wheel_of_torch(inspection: Inspection) -> bool:
+    """Return whether torch is there, and has its NCCL from a wheel."""
+    return has_torch(inspection) and in_tree(lambda _, libraries: wheel_nccl(libraries))(inspection)
 
 
-def _nameless_nccl(inspection: Inspection, files: Files, libraries: Libraries) -> str:
-    """Return a libnccl where none has a name that is asked for; "" where one has."""
-    words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
-    readable = [path for path, library in libraries.nccl.items() if not library.error]
-    file_names = {LIBNCCL, "libnccl.so", *map(base_name, words)}
-    has_name = any(base_name(path) in file_names for path in files.libraries) or any(
-        LIBTORCH_CUDA in path for path in readable
-    )
-    return "" if has_name or not readable else readable[0]
-
-
-@pytest.mark.validator("nccl.loaded", source=LOADER_SOURCE)
+@pytest.mark.validator("nccl.loaded", source=LOADER_SOURCE, when=has_wheel_of_torch)
 def test_loaded(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A process that imports torch maps the NCCL that was installed with it, or that the image's LD_PRELOAD names."""
     wheel, mapped = wheel_nccl(libraries), mapped_nccl(inspection)
     if not inspection.measured.torch:
         pytest.skip(inspection.measured.missing["torch"])
-    if not wheel:
-        pytest.skip("no NCCL wheel is installed: torch takes what the loader finds")
-    required = preloaded_nccl(inspection) or wheel
+    required = preloaded_nccl(inspection) or wheel or ""
     require(
         mapped is not None and mapped.path == required,
         expected=required,
@@ -123,7 +88,14 @@ def _severity(inspection: Inspection) -> Severity:
     )
 
 
-@pytest.mark.validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata")
+def has_wheels(inspection: Inspection) -> bool:
+    """Return whether an NCCL wheel is installed, or may be."""
+    return inspection.measured.packages is None or bool(nccl_wheels(inspection))
+
+
+@pytest.mark.validator(
+    "nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata", when=has_wheels
+)
 @pytest.mark.usefixtures("packages")
 def test_version(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The installed libnccl is the version that its wheel says."""
@@ -141,7 +113,7 @@ def test_version(inspection: Inspection, libraries: Libraries, require: Requirem
     )
 
 
-@pytest.mark.validator("nccl.compiled", source=COMPILED_SOURCE, severity="warning")
+@pytest.mark.validator("nccl.compiled", source=COMPILED_SOURCE, severity="warning", when=has_torch)
 def test_compiled(inspection: Inspection, torch: ImportedTorch, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
@@ -215,22 +187,15 @@ def test_cuda(
     )
 
 
-@pytest.mark.validator(
-    "nccl.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
-)
-def test_broken(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
-    """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
-    known_faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
-        require, "an NCCL", nccl.version
-    )
+def is_planned(inspection: Inspection) -> bool:
+    """Return whether a plan says which NCCL the image has."""
+    return "nccl" in inspection.expected.components
 
 
-@pytest.mark.validator("nccl.matrix", source=DECLARED_SOURCE)
+@pytest.mark.validator("nccl.matrix", source=DECLARED_SOURCE, when=is_planned)
 def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
-    chosen = inspection.expected.components.get("nccl") or pytest.skip(
-        "the image was not built from a matrix known here"
-    )
+    chosen = inspection.expected.components["nccl"]
     require(
         nccl.version == chosen,
         expected=chosen,
@@ -241,14 +206,11 @@ def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requiremen
     )
 
 
-@pytest.mark.validator("nccl.wheels", source=WHEEL_SOURCE, severity="warning")
+@pytest.mark.validator("nccl.wheels", source=WHEEL_SOURCE, severity="warning", when=has_wheels)
 @pytest.mark.usefixtures("packages")
 def test_wheels(inspection: Inspection, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
-    wheels = nccl_wheels(inspection)
-    if not wheels:
-        pytest.skip("no NCCL wheel is installed")
-    packages = inspection.measured.packages
+    wheels, packages = nccl_wheels(inspection), inspection.measured.packages
     in_folders = (
         [{name for name in folder if name in wheels} for folder in packages.wheels.values()] if packages else []
     )
@@ -312,11 +274,10 @@ def _nccl_version_variable(inspection: Inspection) -> str:
     "nccl.single",
     source="two libraries of one name: which one is loaded depends on who asks first",
     severity="warning",
+    when=in_tree(lambda _, libraries: libraries.nccl),
 )
 def test_single(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """No libnccl is in the image but what torch or the loader takes."""
-    if not libraries.nccl:
-        pytest.skip("the image has no NCCL")
     mapped, wheel = mapped_nccl(inspection), wheel_nccl(libraries)
     in_use = nccl_in_use(inspection)
     # A copy that is loaded, or that the loader finds, has a check of its own.
@@ -382,11 +343,14 @@ def test_packages(
     )
 
 
-@pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h", severity="note")
+@pytest.mark.validator(
+    "nccl.header",
+    source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h",
+    severity="note",
+    when=in_tree(lambda _, libraries: libraries.headers),
+)
 def test_header(libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """What is compiled in the image is compiled for the NCCL that is in use."""
-    if not libraries.headers:
-        pytest.skip("no nccl.h is in the image")
     if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
@@ -398,10 +362,10 @@ def test_header(libraries: Libraries, nccl: InstalledNccl, require: Requirement)
     )
 
 
-@pytest.mark.validator("nccl.environment", source=DECLARED_SOURCE, severity="note")
+@pytest.mark.validator("nccl.environment", source=DECLARED_SOURCE, severity="note", when=_nccl_version_variable)
 def test_environment(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
-    stated = _nccl_version_variable(inspection) or pytest.skip("NCCL_VERSION is not set")
+    stated = _nccl_version_variable(inspection)
     if second_nccl(libraries, nccl.path):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
@@ -412,12 +376,12 @@ def test_environment(inspection: Inspection, libraries: Libraries, nccl: Install
     )
 
 
-@pytest.mark.validator("nccl.label", source=DECLARED_SOURCE)
+@pytest.mark.validator(
+    "nccl.label", source=DECLARED_SOURCE, when=lambda inspection: inspection.subject.label("component.nccl")
+)
 def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's label names the NCCL in use."""
-    stated = inspection.subject.label("component.nccl") or pytest.skip(
-        "the image has no label io.rdma-images.component.nccl"
-    )
+    stated = inspection.subject.label("component.nccl") or ""
     require(
         release_of(stated) == nccl.version,
         expected=nccl.version,
@@ -426,36 +390,19 @@ def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement
     )
 
 
-@pytest.mark.validator("nccl.tag", source=DECLARED_SOURCE)
+def version_in_tag(inspection: Inspection) -> str:
+    """Return the NCCL that the image's tag names; "" for none."""
+    match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", inspection.subject.ref.rpartition("/")[2])
+    return match.group(1) if match else ""
+
+
+@pytest.mark.validator("nccl.tag", source=DECLARED_SOURCE, when=version_in_tag)
 def test_tag(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
-    match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", inspection.subject.ref.rpartition("/")[2])
-    stated = match.group(1) if match else pytest.skip("the tag names no NCCL version")
+    stated = version_in_tag(inspection)
     require(
         nccl.version == stated or nccl.version.startswith(f"{stated}."),
         expected=nccl.version,
         actual=f"the tag {inspection.subject.ref} names NCCL {stated}, and {nccl.version} is in use",
         fix="tag the image with what is in it",
-    )
-
-
-@pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
-def test_on_erdma(nccl: InstalledNccl, require: Requirement) -> None:
-    """The NCCL in use starts on an eRDMA device, and is no older than Alibaba asks for."""
-    table = facts_file.read(Erdma)
-    broken, requirement = table.broken_nccl.get(nccl.version), table.minimum
-    if not versions.at_least(nccl.version, requirement.nccl):
-        problem, fix = (
-            f"older than {requirement.nccl}, which Alibaba asks for on eRDMA [{table.cite(requirement)}]",
-            f"install NCCL {requirement.nccl} or later",
-        )
-    else:
-        problem = f"{broken.why} [{table.cite(broken)}]" if broken else ""
-        fix = f"install {broken.fixed} or later over torch's pin" if broken else ""
-    require(
-        not problem,
-        expected=f"{requirement.nccl} or later, and none of {', '.join(table.broken_nccl)}",
-        actual=f"NCCL {nccl.version}: {problem}" if problem else nccl.version,
-        fix=fix,
-        severity=None if broken else "warning",
     )

@@ -1,4 +1,4 @@
-"""Validators of the measurements that the others need."""
+"""What the other validators need was measured."""
 
 import pytest
 

@@ -1,39 +1,50 @@
-"""The verbs library and its providers."""
+"""The verbs library of an image for a fabric, with the fabric's provider."""
 
 import re
 from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.chain.nccl_environment import started_environment
-from rdma_images.chain.verbs import (
-    PROVIDER,
-    VERBS,
-    lib_folder,
-    opened_providers,
-    provider_folders,
-    provider_suffixes,
-    search_words,
-)
-from rdma_images.core.check import Severity
+from rdma_images.chain.verbs import lib_folder, opened_providers, provider_folders, search_words
 from rdma_images.core.image import FABRIC_TITLES
-from rdma_images.inspection.inspection import Inspection, base_name
+from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBEFA, LIBFABRIC, NO_LIBRARY, closure, has_broken_file, loads_nccl, provider_files
-from validators.settings import component_versions, known_faults, shorten_names
-from validators.toolruns import summary, tool_run
+from validators.support.in_use import closure, configured_drivers, provider_files
+from validators.support.tool_runs import summary, tool_run
+from validators.support.wording import shorten_names
 
-OPEN_SOURCE = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
+DRIVER_SOURCE = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
 LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
+NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
 DEVINFO_SOURCE = "ibv_devinfo(1); without a device it ends with 255"
 PROVIDER_SOURCE = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
-FAULT_SOURCE = "facts/faults.yaml, each with its source"
 FOLDER_SOURCE = "rdma-core installs its libraries into the folder that has the one with its providers"
-NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
 
 
-@pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO_SOURCE, fabric="any")
+@pytest.mark.validator("verbs.closure", source=DRIVER_SOURCE)
+def test_providers(
+    inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
+) -> None:
+    """Every library that the fabric's verbs provider needs is found."""
+    provider_paths = [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
+    if not provider_paths:
+        pytest.skip("libibverbs opens no provider of the fabric: see verbs.provider")
+    missing = {path: lacks for path in provider_paths if (lacks := closure(libraries, path).missing)}
+    require(
+        not missing,
+        expected="nothing missing",
+        actual="; ".join(
+            f"{path} is not loaded: it finds no {describe_missing_libraries(inspection, lacks)}"
+            for path, lacks in missing.items()
+        )
+        or f"complete for {', '.join(provider_paths)}",
+        fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "
+        "or ibverbs-providers again",
+    )
+
+
+@pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO_SOURCE)
 def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
     run = tool_run(inspection, libraries, "ibv_devinfo", "libfabric.closure")
@@ -48,20 +59,13 @@ def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requ
     )
 
 
-def configured_drivers(inspection: Inspection) -> list[str]:
-    """Return the drivers that libibverbs loads by the image's variables."""
-    environment = started_environment(inspection)
-    value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
-    return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]
-
-
 def rdma_core_folders(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     """Return the folders of the rdma-core whose provider of the fabric libibverbs opens."""
     folders = {lib_folder(path) for path in provider_files(files, fabric)} & provider_folders(libraries)
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
-@pytest.mark.validator("verbs.provider", source=PROVIDER_SOURCE, fabric="any")
+@pytest.mark.validator("verbs.provider", source=PROVIDER_SOURCE)
 def test_provider(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -89,7 +93,7 @@ def test_provider(
     )
 
 
-@pytest.mark.validator("verbs.loader", source=FOLDER_SOURCE, severity="warning", fabric="any")
+@pytest.mark.validator("verbs.loader", source=FOLDER_SOURCE, severity="warning")
 def test_verbs_loader(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -119,75 +123,7 @@ def test_verbs_loader(
     )
 
 
-@pytest.mark.validator("verbs.usable", source=OPEN_SOURCE, severity="warning")
-def test_usable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """NCCL's own network for RDMA finds libibverbs with a provider, in an image that is for neither fabric."""
-    if inspection.expected.fabric:
-        pytest.skip("see verbs.provider and libfabric.closure")
-    file = libraries.resolved[VERBS].file
-    if not file and not loads_nccl(files, libraries):
-        pytest.skip("the image has neither NCCL nor libibverbs")
-    if has_broken_file(inspection, libraries, VERBS):
-        pytest.skip(NO_LIBRARY)
-    announcement_folders = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")} or {
-        "/etc/libibverbs.d"
-    }
-    providers = opened_providers(files, libraries)
-    driver = any(base_name(path).endswith(".driver") for path in files.libraries) or bool(
-        configured_drivers(inspection)
-    )
-    problem = f"{base_name(file)} opens no provider, and NCCL takes TCP: "
-    problem += (
-        f"no file in {' or '.join(sorted(announcement_folders))}"
-        if not driver
-        else f"no lib*{next(iter(sorted(provider_suffixes(libraries))), '-rdmav*.so')} where it looks"
-    )
-    fabric = libraries.resolved[LIBFABRIC].file
-    has_efa = LIBEFA in closure(libraries, fabric).libraries or LIBEFA in closure(libraries, fabric).missing
-    problem += f", and {base_name(fabric)} is built without EFA" if fabric and not has_efa else ""
-    require(
-        bool(file and providers and driver),
-        expected="libibverbs.so.1 with a provider: without it NCCL takes TCP on every RDMA network but EFA",
-        actual=(", ".join(providers) if providers and driver else problem)
-        if file
-        else "NCCL finds no libibverbs.so.1: it takes TCP on InfiniBand, RoCE and eRDMA",
-        fix="install libibverbs1 and ibverbs-providers (rpm: libibverbs and rdma-core), or the fabric's own packages",
-        severity=None if file else "note",  # the answer says it
-    )
-
-
-@pytest.mark.validator("verbs.broken", source=FAULT_SOURCE, severity="warning", fabric="any")
-def test_verbs_broken(inspection: Inspection, require: Requirement) -> None:
-    """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
-    in_image = component_versions(inspection)
-    version = in_image.get("rdma-core") or pytest.skip("the names of libefa and libibverbs do not say their version")
-    known_faults(inspection, in_image, "rdma-core").require_none(require, "an rdma-core", version)
-
-
-@pytest.mark.validator("verbs.suffix", source=PROVIDER_SOURCE, severity="warning")
-def test_suffix(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """The verbs providers are of the ABI that libibverbs opens."""
-    in_use = libraries.resolved[VERBS].file
-    endings = " or ".join(sorted(provider_suffixes(libraries)))
-    providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
-    if not endings or not providers:
-        pytest.skip("the image has no libibverbs with providers")
-    unopened = [path for path in providers if not path.endswith(tuple(provider_suffixes(libraries)))]
-    opened = set(opened_providers(files, libraries).values())
-    lost_drivers = {base_name(path).removeprefix("lib").partition("-rdmav")[0] for path in unopened} - opened
-    otherwise: Severity = "warning" if lost_drivers else "note"
-    require(
-        not unopened,
-        expected=f"every provider ends with {endings}",
-        actual=f"{in_use or VERBS} opens lib*{endings} alone, and so no device with {shorten_names(unopened)}"
-        if unopened
-        else f"all {len(providers)} do",
-        fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
-        severity="error" if inspection.expected.fabric in lost_drivers else otherwise,
-    )
-
-
-@pytest.mark.validator("verbs.single", source=LOADER_SOURCE, severity="warning", fabric="any")
+@pytest.mark.validator("verbs.single", source=LOADER_SOURCE, severity="warning")
 def test_verbs_single(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:

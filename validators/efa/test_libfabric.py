@@ -12,9 +12,9 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBFABRIC, NO_LIBRARY, closure, describe_lack, has_broken_file, resolved_plugin
-from validators.settings import rdma_core
-from validators.toolruns import summary, tool_run
+from validators.support.in_use import LIBFABRIC, NO_LIBRARY, closure, describe_lack, has_broken_file, resolved_plugin
+from validators.support.tool_runs import summary, tool_run
+from validators.support.variables import rdma_core
 
 LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
 DLOPEN_SOURCE = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
@@ -41,7 +41,7 @@ def fi_info(inspection: Inspection) -> dict[str, ToolRun]:
     return runs
 
 
-@pytest.mark.validator("libfabric.closure", source=f"{LOADER_SOURCE}; {DLOPEN_SOURCE}", fabric="efa")
+@pytest.mark.validator("libfabric.closure", source=f"{LOADER_SOURCE}; {DLOPEN_SOURCE}")
 def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
     library = libraries.resolved[LIBFABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
@@ -83,7 +83,6 @@ def _similar(inspection: Inspection, name: str) -> str:
     "libfabric.single",
     source="two libfabrics in one process each have their own providers",
     severity="warning",
-    fabric="efa",
 )
 def test_libfabric_single(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """One libfabric is in the image."""
@@ -106,7 +105,7 @@ def test_libfabric_single(inspection: Inspection, libraries: Libraries, require:
     )
 
 
-@pytest.mark.validator("libfabric.version", source=VERSION_SOURCE, severity="warning", fabric="efa")
+@pytest.mark.validator("libfabric.version", source=VERSION_SOURCE, severity="warning")
 def test_libfabric_version(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
@@ -164,13 +163,22 @@ def _effect(path: str) -> str:
     )
 
 
-@pytest.mark.validator("libfabric.providers", source=PROVIDER_SOURCE, severity="warning", fabric="efa")
+def opened_files(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
+    """Return the providers that libfabric opens as files of their own."""
+    provider_paths = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
+    return [path for path in provider_paths if is_opened(inspection, libraries, path)]
+
+
+def opens_files(inspection: Inspection) -> bool:
+    """Return whether libfabric opens providers that are not in it, or may do so."""
+    tree = inspection.measured.tree
+    return tree is None or bool(opened_files(inspection, tree.files, tree.libraries))
+
+
+@pytest.mark.validator("libfabric.providers", source=PROVIDER_SOURCE, severity="warning", when=opens_files)
 def test_providers(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every provider that libfabric opens as a file of its own can be loaded."""
-    provider_paths = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
-    opened = [path for path in provider_paths if is_opened(inspection, libraries, path)] or pytest.skip(
-        "libfabric's providers are in it"
-    )
+    opened = opened_files(inspection, files, libraries)
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
     faults = [
         f"libfabric goes without {path}, which finds no {describe_missing_libraries(inspection, missing)}"
@@ -200,7 +208,7 @@ def is_opened(inspection: Inspection, libraries: Libraries, path: str) -> bool:
     return folder == f"{used.rpartition('/')[0]}/libfabric"
 
 
-@pytest.mark.validator("libfabric.fi-info", source=FI_INFO_SOURCE, fabric="efa")
+@pytest.mark.validator("libfabric.fi-info", source=FI_INFO_SOURCE)
 def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
     run = tool_run(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
@@ -215,7 +223,7 @@ def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirem
     )
 
 
-@pytest.mark.validator("libfabric.device", source="fi_info(1): 61 is FI_ENODATA, no device answers", fabric="efa")
+@pytest.mark.validator("libfabric.device", source="fi_info(1): 61 is FI_ENODATA, no device answers")
 def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     """Asking for EFA devices gives an answer, or says that there are none."""
     run = fi_info["fi_info -p efa"]
@@ -227,7 +235,7 @@ def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("libfabric.same", source=LOADER_SOURCE, severity="warning", fabric="efa")
+@pytest.mark.validator("libfabric.same", source=LOADER_SOURCE, severity="warning")
 def test_same_libfabric(libraries: Libraries, fi_info: dict[str, ToolRun], require: Requirement) -> None:
     """What fi_info shows is the libfabric that NCCL's plugin gets."""
     tool = fi_info["fi_info --version"].path

@@ -1,4 +1,4 @@
-"""Validators of torch: it works, with the CUDA that it was built for."""
+"""torch works, with the CUDA that it was built for."""
 
 import platform
 import re
@@ -14,8 +14,8 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import LIBNCCL, missing_for_torch, torch_libraries
-from validators.settings import component_versions, known_faults, shorten_names
+from validators.support.in_use import LIBNCCL, missing_for_torch, torch_libraries
+from validators.support.wording import shorten_names
 
 LOADER_SOURCE = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 UNDEFINED_IN_NCCL = re.compile(r"undefined symbol: (nccl\w*)")
@@ -136,13 +136,3 @@ def test_cuda(inspection: Inspection, packages: MeasuredPackages, require: Requi
         actual=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
         fix=f"uninstall {' '.join(of_other)}",
     )
-
-
-@pytest.mark.validator(
-    "torch.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
-)
-def test_broken(inspection: Inspection, require: Requirement) -> None:
-    """The torch that is installed is no version that is known to fail between nodes."""
-    versions = component_versions(inspection)
-    torch = versions.get("torch") or pytest.skip("no wheel of torch is installed")
-    known_faults(inspection, versions, "torch").require_none(require, "a torch", torch)

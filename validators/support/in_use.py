@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from rdma_images.chain import links
-from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
+from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names, started_environment
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -14,7 +14,7 @@ from rdma_images.inspection.inspection import (
     nccl_in_use,
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries
-from validators.conditions import BrokenFile, broken, broken_named
+from validators.support.broken_files import BrokenFile, broken, broken_named
 
 LIBFABRIC, LIBEFA, LIBNCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 GLIBC = "libc.so.6"
@@ -130,3 +130,21 @@ def broken_candidates(inspection: Inspection, libraries: Libraries, name: str) -
 def has_broken_file(inspection: Inspection, libraries: Libraries, *names: str) -> bool:
     """Return whether the file of a name is no library, which libraries.intact reports."""
     return any(broken_candidates(inspection, libraries, name) for name in names)
+
+
+def requested_names(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
+    """Return the libraries that a job asks for by name, and what those miss."""
+    fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
+    names = [LIBNCCL, *([VERBS] if fabric else [])]
+    if fabric == "efa":
+        plugins = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
+        names += [LIBEFA, LIBFABRIC, *plugins]
+    names += [name for path in roots(inspection, files, libraries) for name in closure(libraries, path).missing]
+    return list(dict.fromkeys(names))
+
+
+def configured_drivers(inspection: Inspection) -> list[str]:
+    """Return the drivers that libibverbs loads by the image's variables."""
+    environment = started_environment(inspection)
+    value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
+    return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]

@@ -1,4 +1,4 @@
-"""Validators of what opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake."""
+"""What opens a network beside NCCL finds its libraries, and the right ones."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,26 +6,15 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs import lib_folder
-from rdma_images.facts import facts_file
-from rdma_images.facts.faults import PackageFault, Packages
-from rdma_images.inspection.inspection import (
-    Inspection,
-    base_name,
-    cuda_in_use,
-    explain_refusal,
-    missing_in,
-    resolve_links,
-)
+from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, missing_in, resolve_links
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.conditions import broken
-from validators.in_use import closure, describe_lack, missing_for_torch, without_alternatives
+from validators.support.broken_files import broken
+from validators.support.in_use import closure, describe_lack, missing_for_torch, without_alternatives
 
-PACKAGE_SOURCE = "facts/packages.yaml, each row with its source"
 OPEN_SOURCE = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
@@ -332,15 +321,24 @@ def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
     return next((path for path in used if not homes & {f"{lib_folder(path)}/ucx", lib_folder(path)}), "")
 
 
-@pytest.mark.validator("transports.backends", source=BACKEND_SOURCE, severity="warning")
+def has_backends(inspection: Inspection) -> bool:
+    """Return whether an image has a NIXL or UCX that reaches a fabric, or may have one."""
+    tree = inspection.measured.tree
+    return tree is None or any((*_backends(inspection, tree.files), nixl_without_cuda(tree.files, tree.libraries)))
+
+
+def _backends(inspection: Inspection, files: Files) -> tuple[bool, bool]:
+    """Return whether NIXL is to reach EFA, and whether UCX is to reach a fabric."""
+    fabric, names = inspection.expected.fabric, {_unmangled(path) for path in files.libraries}
+    nixl = "libplugin_UCX" in names and (fabric == "efa" or "libuct_ib_efa" in names)
+    return nixl, "libuct" in names and (fabric is not None or "libibverbs" in names)
+
+
+@pytest.mark.validator("transports.backends", source=BACKEND_SOURCE, severity="warning", when=has_backends)
 def test_backends(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL CUDA, and LIBFABRIC for EFA."""
-    names = {_unmangled(path) for path in files.libraries}
-    nixl = "libplugin_UCX" in names and (inspection.expected.fabric == "efa" or "libuct_ib_efa" in names)
-    ucx = "libuct" in names and (inspection.expected.fabric is not None or "libibverbs" in names)
+    nixl, ucx = _backends(inspection, files)
     without_cuda = nixl_without_cuda(files, libraries)
-    if not nixl and not ucx and not without_cuda:
-        pytest.skip("the image has neither NIXL nor UCX, or nothing in it reaches a fabric")
     faults = {}
     if without_cuda:
         faults[f"NIXL takes the UCX at {without_cuda}, which has no libuct_cuda.so: it moves no GPU memory"] = (
@@ -355,7 +353,7 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
         more = f", and so are {len(repeated) - 1} other modules" if len(repeated) > 1 else ""
         problem = f"{first} and {', '.join(map(base_name, others))} are copies and no links{more}: UCX can load two"
         faults[problem] = UCX_LINK_FIX
-    if nixl and "libplugin_LIBFABRIC" not in names:
+    if nixl and not any(_unmangled(path) == NIXL_LIBFABRIC for path in files.libraries):
         faults["NIXL has no backend LIBFABRIC, and over EFA UCX emulates it, many times slower"] = NIXL_FIX
     require(
         not faults,
@@ -363,45 +361,3 @@ def test_backends(inspection: Inspection, files: Files, libraries: Libraries, re
         actual="; ".join(faults) or "they are there",
         fix="; ".join(faults.values()),
     )
-
-
-@pytest.mark.validator("packages.broken", source=PACKAGE_SOURCE, severity="warning", fabric="any")
-def test_packages(
-    inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
-) -> None:
-    """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
-    facts = facts_file.read(Packages)
-    installed, environment = packages.installed, started_environment(inspection)
-    versions_by_name, cuda = dict(installed), cuda_in_use(inspection, libraries).partition(".")[0]
-    rows = [
-        row
-        for row in facts.faults
-        if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in versions_by_name
-        if not row.is_avoided(environment) and _is_the_build(libraries, row)
-    ]
-    faulty = [
-        (name, version, row)
-        for name, version in installed
-        for row in rows
-        if name in row.packages and row.holds(version)
-    ]
-    require(
-        not faulty,
-        expected="packages of which no such fault is known",
-        actual="; ".join(f"{name} {version}: {row.why} [{facts.cite(row)}]" for name, version, row in faulty)
-        or f"none is known of {len(installed)} packages",
-        fix="; ".join(dict.fromkeys(row.fix for _, _, row in faulty)),
-    )
-
-
-def _is_the_build(libraries: Libraries, row: PackageFault) -> bool:
-    """Return whether the package's modules are of the faulty build, by their needs."""
-    module_closures = [
-        closure_
-        for path, closure_ in libraries.closures.items()
-        if row.modules and f"-packages/{row.modules}/" in path and EXTENSION.fullmatch(path)
-    ]
-    names = {name for closure_ in module_closures for name in (*closure_.libraries, *closure_.missing)}
-    if row.modules and not module_closures:
-        return False
-    return row.unless_needs not in names and (not row.needs or row.needs in names)

@@ -1,4 +1,4 @@
-"""Validators of the image's labels: they are complete and true."""
+"""The labels of an image: they are complete and true."""
 
 import re
 
@@ -10,10 +10,10 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages, System
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
+from validators.support.applies import names_component
 
 OCI_SOURCE = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
 DECLARED_SOURCE = "an image says of itself what is in it, and nothing else"
-CODE_SOURCE = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
 NO_TORCH = "the image has no torch"  # what stands for a probe's value that is None
 REQUIRED_LABELS = (
     *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision")),
@@ -54,11 +54,14 @@ def require_label(require: Requirement, label: str, actual: str, component: str,
     )
 
 
-@pytest.mark.validator("label.complete", source=OCI_SOURCE)
+def is_ours(inspection: Inspection) -> bool:
+    """Return whether an image is of this project, by the target in its label or plan."""
+    return bool(inspection.expected.target or inspection.subject.label("target"))
+
+
+@pytest.mark.validator("label.complete", source=OCI_SOURCE, when=is_ours)
 def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
-    if not inspection.subject.label("target"):
-        pytest.skip("not an image of this project: it has none of our labels")
     missing = [name for name in REQUIRED_LABELS if not inspection.subject.labels.get(name)]
     require(
         not missing,
@@ -68,13 +71,13 @@ def test_complete(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("label.python", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.python", source=DECLARED_SOURCE, when=names_component("python"))
 def test_python(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
     require_label(require, labelled_version(inspection, "python"), system.python, "python")
 
 
-@pytest.mark.validator("label.pytorch", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.pytorch", source=DECLARED_SOURCE, when=names_component("pytorch"))
 def test_pytorch(inspection: Inspection, require: Requirement) -> None:
     """The label names the torch that is there."""
     label = labelled_version(inspection, "pytorch")
@@ -84,7 +87,7 @@ def test_pytorch(inspection: Inspection, require: Requirement) -> None:
     require_label(require, label, torch.version if torch else why, "pytorch")
 
 
-@pytest.mark.validator("label.cuda", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.cuda", source=DECLARED_SOURCE, when=names_component("cuda"))
 def test_cuda(inspection: Inspection, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
     torch = inspection.measured.torch
@@ -94,7 +97,7 @@ def test_cuda(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("label.base", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.base", source=DECLARED_SOURCE, when=names_component("base"))
 def test_base(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
     label = labelled_version(inspection, "base", brought_by="base")
@@ -102,7 +105,7 @@ def test_base(inspection: Inspection, system: System, require: Requirement) -> N
     require_label(require, re.split(r"[-@:]", label)[0], distribution, "base")
 
 
-@pytest.mark.validator("label.libfabric", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.libfabric", source=DECLARED_SOURCE, when=names_component("libfabric"))
 def test_libfabric(inspection: Inspection, require: Requirement) -> None:
     """The label names the libfabric that is there."""
     label = labelled_version(inspection, "libfabric", brought_by="efa-installer")
@@ -114,7 +117,7 @@ def test_libfabric(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("label.rdma-core", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.rdma-core", source=DECLARED_SOURCE, when=names_component("rdma-core"))
 def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = labelled_version(inspection, "rdma-core", brought_by="efa-installer")
@@ -125,13 +128,21 @@ def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: 
     require_label(require, label, version, "rdma-core", suffix=r"\D")
 
 
-@pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
+@pytest.mark.validator(
+    "label.efa-installer",
+    source="the installer lists itself in /opt/amazon/efa_installed_packages",
+    when=names_component("efa-installer"),
+)
 def test_efa_installer(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
     require_label(require, labelled_version(inspection, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
-@pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
+@pytest.mark.validator(
+    "label.aws-ofi-nccl",
+    source="the plugin's own first line of log, else the installer's package",
+    when=names_component("aws-ofi-nccl"),
+)
 def test_aws_ofi_nccl(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
@@ -145,24 +156,7 @@ def test_aws_ofi_nccl(
     )
 
 
-@pytest.mark.validator("label.architectures", source=CODE_SOURCE)
-def test_architectures(inspection: Inspection, system: System, libraries: Libraries, require: Requirement) -> None:
-    """Every program of nccl-tests holds code for the GPUs that the label names."""
-    name = "nccl-tests.architectures"
-    label = inspection.subject.label(name) or pytest.skip(f"no label {LABEL_PREFIX}.{name}")
-    if not system.python:
-        pytest.skip("programs are read by the image's own Python, and it has none")
-    lacking = {path: set(label.split()) - set(code) for path, code in libraries.gpu_code.items()}
-    without = [f"{path} has none for {' '.join(sorted(missing))}" for path, missing in lacking.items() if missing]
-    require(
-        bool(lacking) and not without,
-        expected=f"code for {label} in each, as the label {LABEL_PREFIX}.{name} says",
-        actual="; ".join(without) or (f"{len(lacking)} programs with it" if lacking else "no program of nccl-tests"),
-        fix="build the image again, with `--set gpu=` for a single GPU; on other GPUs its programs end with an error",
-    )
-
-
-@pytest.mark.validator("label.cudnn", source=DECLARED_SOURCE)
+@pytest.mark.validator("label.cudnn", source=DECLARED_SOURCE, when=names_component("cudnn"))
 def test_cudnn(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = labelled_version(inspection, "cudnn")

@@ -1,0 +1,38 @@
+"""The EFA devices of a machine or pod. Absent hardware is a skip, never a pass."""
+
+import pytest
+
+from rdma_images.inspection.machine import Devices
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.support.devices import NO_DEVICE, fabric_devices
+
+
+@pytest.mark.validator("device.efa-domains", source="fi_info(1)", tier="device")
+def test_efa_domains(devices: Devices, require: Requirement) -> None:
+    """libfabric has a domain with reliable datagrams for every EFA."""
+    present = fabric_devices(devices, "efa") or pytest.skip(NO_DEVICE["efa"])
+    require(
+        len(devices.efa_domains) == len(present),
+        expected=f"{len(present)}, one for each of {', '.join(present)}",
+        actual=f"{len(devices.efa_domains)}: {', '.join(devices.efa_domains) or devices.tools['fi_info -p efa'].err}",
+        fix="run `FI_LOG_LEVEL=info fi_info -p efa -t FI_EP_RDM`; look at the container's devices and memlock limit",
+    )
+
+
+@pytest.mark.validator(
+    "device.huge-pages",
+    source="the EFA provider takes its buffers from huge pages",
+    tier="device",
+    severity="warning",
+)
+def test_huge_pages(devices: Devices, require: Requirement) -> None:
+    """Huge pages are set aside and some are free."""
+    if not fabric_devices(devices, "efa"):
+        pytest.skip(NO_DEVICE["efa"])
+    pages = devices.huge_pages
+    require(
+        pages.free > 0,
+        expected="at least one free",
+        actual=f"{pages.free} of {pages.total} free, {pages.bytes} bytes each",
+        fix="set vm.nr_hugepages on the host, or FI_EFA_USE_HUGE_PAGE=0 in jobs whose data loaders fork",
+    )

@@ -1,0 +1,33 @@
+"""NCCL's channels over GPUs: the plugin moves data between two nodes."""
+
+import pytest
+
+from rdma_images.inspection.machine import MeasuredGpus
+from rdma_images.nccl_logs import verdict
+from rdma_images.validate import plugin_log
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.support.gpu_runs import VERDICTS, bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
+
+LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
+
+
+@pytest.mark.validator("gpu.plugin", source=LOG_SOURCE, tier="gpu")
+def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
+    """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
+    if not gpus.network.plugin:
+        pytest.skip("the loader finds no plugin for libfabric: see plugin.found")
+    if reason := too_few_gpus(gpus):
+        pytest.skip(reason)
+    run = gpus.runs["two-nodes"]
+    if gpus.network.device and judge_run(run).network != VERDICTS["efa"]:
+        pytest.skip("the channels do not use EFA: see gpu.network")
+    work = plugin_log.plugin_steps(run.log, verdict.load_wordings())
+    without_efa = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
+    require(
+        work.is_complete and is_complete(run) and not wrong_elements(run),
+        expected="loaded, started, connected to another node over libfabric, 0 wrong elements",
+        actual=f"{work.sentence}; {wrong_elements(run)} wrong elements; {bandwidths(run)}; "
+        f"exit codes {run.codes}{without_efa}",
+        fix="look at NCCL's log in the report's facts: it shows which of these steps failed; the checks plugin.* and "
+        "libfabric.* of the static tier say what to do",
+    )

@@ -1,0 +1,49 @@
+"""NCCL's channels between two nodes use the fabric, or NCCL refuses."""
+
+import pytest
+
+from rdma_images.core.image import FABRIC_TITLES
+from rdma_images.inspection.machine import MeasuredGpus
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.support.gpu_runs import VERDICTS, bandwidths, judge_run, too_few_gpus
+
+LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
+REFUSAL_FIXES = {
+    "efa": "set FI_PROVIDER=efa beside NCCL_NET: without it the plugin takes libfabric's tcp provider",
+    "erdma": "set NCCL_NET=IB: without it NCCL uses TCP sockets",
+}
+
+
+@pytest.mark.validator("gpu.network", source=LOG_SOURCE, tier="gpu")
+def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
+    """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
+    if not gpus.network.device:
+        pytest.skip(f"the machine has no device of {FABRIC_TITLES[fabric]}: see gpu.plugin and gpu.refusal")
+    if reason := too_few_gpus(gpus):
+        pytest.skip(reason)
+    log_verdict = judge_run(gpus.runs["two-nodes"])
+    require(
+        log_verdict.network == VERDICTS[fabric],
+        expected=f"channels over {FABRIC_TITLES[fabric]}",
+        actual=log_verdict.sentence,
+        fix="the sentence found says why; the static and device checks say what to do",
+    )
+
+
+@pytest.mark.validator("gpu.refusal", source=LOG_SOURCE, tier="gpu")
+def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
+    """Where the fabric is not, the image's own environment makes NCCL end with an error."""
+    if not gpus.network.insists:
+        pytest.skip("the image allows a fallback: its NCCL_NET names no network")
+    if gpus.network.device:
+        pytest.skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")
+    if reason := too_few_gpus(gpus):
+        pytest.skip(reason)
+    run = gpus.runs["refusal"]
+    log_verdict = judge_run(run)
+    require(
+        log_verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
+        expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
+        actual=f"exit codes {run.codes}; {bandwidths(run)}; {log_verdict.sentence}",
+        fix=REFUSAL_FIXES[fabric],
+    )

@@ -1,0 +1,1 @@
+"""What validators share: it holds no checks."""

@@ -1,0 +1,44 @@
+"""Conditions for the mark `when`: an image gets the validator only where its condition holds.
+
+What is not measured may hold: the validator then says what it could not compare.
+"""
+
+from collections.abc import Callable
+
+from rdma_images.chain.nccl_environment import started_environment
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import Files, Libraries
+
+Condition = Callable[[Inspection], bool]
+
+
+def in_tree(holds: Callable[[Files, Libraries], object]) -> Condition:
+    """Return the condition that `holds` is true of the image's files and libraries, or that they were not measured."""
+
+    def condition(inspection: Inspection) -> bool:
+        tree = inspection.measured.tree
+        return tree is None or bool(holds(tree.files, tree.libraries))
+
+    return condition
+
+
+def for_no_fabric(holds: Callable[[Files, Libraries], object]) -> Condition:
+    """Return the condition that an image is for neither fabric, and that `holds` is true as for in_tree."""
+    return lambda inspection: inspection.expected.fabric is None and in_tree(holds)(inspection)
+
+
+def names_component(component: str) -> Condition:
+    """Return the condition that the image's label or its plan names a version of the component."""
+    return lambda inspection: bool(
+        inspection.subject.label(f"component.{component}") or inspection.expected.components.get(component)
+    )
+
+
+def has_variable(name: str) -> Condition:
+    """Return the condition that the image, or its entry point, sets the variable."""
+    return lambda inspection: bool(started_environment(inspection).get(name))
+
+
+def is_image(inspection: Inspection) -> bool:
+    """Return whether an image is validated, and no machine or environment on a disk."""
+    return bool(inspection.subject.digest)
