@@ -67,16 +67,13 @@ def summary(_: Context) -> None:
 @verb("ci.join --to team-ecr", help=PUBLISHING | JSON, iterable=["to"])
 def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = False) -> None:
     """Join the platforms of images into one index each."""
-    from rdma_images.publish import multi_platform_index, publication_table
+    from rdma_images.publish import platform_index, publication_table
     from rdma_images.registry import registries
 
     loaded_project = project.load()
-    outcomes = multi_platform_index.join(
-        target_options.chosen_images(loaded_project, None, True, None),
-        loaded_project.matrix,
-        registries.load().pick(to or ()),
-        publisher(sign),
-    )
-    show(publication_table.as_json(outcomes) if json else publication_table.join_text(outcomes))
-    if any(outcome.error for outcome in outcomes):
+    images = target_options.chosen_images(loaded_project, None, True, None)
+    chosen_registries = registries.load().pick(to or ())
+    results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher(sign)))
+    show(publication_table.as_json(results) if json else publication_table.join_text(results))
+    if any(result.error for result in results):
         raise Exit(code=1)

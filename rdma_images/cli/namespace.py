@@ -41,7 +41,6 @@ def namespace() -> Collection:
         scanning.scan,
         publishing.publish,
         publishing.verify,
-        publishing.reproduce,
         jobs.cluster,
     )
     tasks.add_task(starting.init if paths.INSTALLED else maintaining.run_tests)

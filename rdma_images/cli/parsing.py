@@ -31,7 +31,7 @@ PARSE_CLEANUP, PRINT_HELP = program.Program.parse_cleanup, program.Program.print
 # Heading -> names of tasks, and of groups with a dot at their end. A task is listed under the first heading that fits.
 HEADINGS: Mapping[str, Sequence[str]] = {
     "Images": ("init", "plan", "build", "validate", "run", "shell", "report", "describe", "render", "sources", "lock"),
-    "Registries": ("licenses", "scan", "publish", "verify", "reproduce"),
+    "Registries": ("licenses", "scan", "publish", "verify"),
     "Jobs": ("job", "job.run", "job.result", "verdict", "job.check", "job.", "cluster"),
     "Engine": ("engine.",),
     "Maintenance and CI": ("test", "facts.", "matrix.", "ci."),

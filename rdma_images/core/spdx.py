@@ -50,13 +50,6 @@ def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
         yield str(parsed.render())
 
 
-def symbols(expression: str) -> frozenset[str]:
-    """Return the licences of an expression; one with an exception as "GPL-2.0 WITH …"."""
-    if not expression:
-        return frozenset()
-    return frozenset(map(str, _licensing().license_symbols(expression, unique=True, decompose=False)))
-
-
 def is_denied(expression: str, denied: frozenset[str]) -> bool:
     """Return whether no choice that an expression leaves is free of denied licences."""
     if not expression or not denied:

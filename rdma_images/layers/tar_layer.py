@@ -13,7 +13,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.layers import seekable_layer
 from rdma_images.layers.blob import CHUNK, Blob, LayerWriter
 
-_NO_TABLE = "\nit cannot be read in part: publish it without --lazy"
+_NO_TABLE = "\nit cannot be read in part: publish it without --stargz"
 
 
 class TarError(RdmaImagesError):

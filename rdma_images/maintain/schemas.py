@@ -13,8 +13,8 @@ from rdma_images.core import atomic
 from rdma_images.inputs import mirrors
 from rdma_images.jobs.write import jobs_file
 from rdma_images.plan import matrix
+from rdma_images.publish.evidence import policy
 from rdma_images.registry import registries
-from rdma_images.scan import policy
 
 FOLDER = "schemas"
 MODELS: Mapping[str, type[BaseModel]] = {

@@ -4,23 +4,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rdma_images import facts
-from rdma_images.bill import cyclonedx_bill, license_texts, parts, spdx_bill
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
 from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact
+from rdma_images.publish.evidence import bill, bill_parts
+from rdma_images.publish.evidence.decisions import VULNERABILITIES, Decision, vulnerability_predicate
+from rdma_images.publish.evidence.scan_result import Scan
 from rdma_images.publish.report_versions import REVISION
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import canonical, sha256_digest
-from rdma_images.scan import scan_statements
-from rdma_images.scan.decisions import Decision
-from rdma_images.scan.scan_result import Scan
 
 
 @dataclass(frozen=True)
@@ -66,71 +64,34 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
         origin = Artifact(statement.IN_TOTO, "validation.json", validation, validated_at, statement.TEST_RESULT)
     return (
         origin,
-        *_bills(approved, labels),
+        _bill(approved, labels),
         Artifact(statement.IN_TOTO, "report.json", report, validated_at, statement.REPORT, _report_edition(approved)),
         *_scan(approved),
     )
 
 
-def license_archive(approved: ApprovedImage, engine: Callable[[], Engine] | None) -> tuple[Artifact, ...]:
-    """Return the licence texts of the image as one artifact, and write them beside its report.
-
-    The artifact is not signed: it has no form, and cosign attests statements alone.
-
-    Args:
-        approved: The image.
-        engine: Gives the engine that has the image; None returns only what was written before.
-
-    Returns:
-        One artifact, or none where the image has no text.
-
-    Raises:
-        RdmaImagesError: The engine does not hand out the image's files.
-    """
-    path = paths.image_folder(approved.image.id) / license_texts.NAME
-    content = path.read_bytes() if path.is_file() else b""
-    if approved.build.digest.removeprefix("sha256:").encode() not in content[:128]:  # gzip's header has the name
-        if engine is None:
-            return ()
-        listed = parts.list_parts(approved.report, approved.image if approved.is_built_here else None)
-        content = license_texts.pack(engine(), approved.build.digest, listed)
-        if not content:
-            return ()
-        with atomic.replacing(path) as temporary:
-            temporary.write_bytes(content)
-    return (Artifact(license_texts.MEDIA_TYPE, license_texts.NAME, content, approved.report.started),)
-
-
-def _bills(approved: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:
-    """Yield the bill of materials in both forms."""
+def _bill(approved: ApprovedImage, labels: dict[str, str]) -> Artifact:
+    """Return the bill of materials, which is also written beside the report."""
     name, report = approved.image.target, approved.report
-    listed = parts.list_parts(report, approved.image if approved.is_built_here else None, labels)
-    for title, media_type, form, write_bill in (
-        ("sbom.cdx.json", cyclonedx_bill.CYCLONEDX, cyclonedx_bill.PREDICATE, cyclonedx_bill.cyclonedx_bill),
-        ("sbom.spdx.json", spdx_bill.SPDX, spdx_bill.PREDICATE, spdx_bill.spdx_bill),
-    ):
-        document = write_bill(name, report, listed)
-        atomic.write(paths.image_folder(approved.image.id) / title, document.decode())
-        yield Artifact(media_type, title, document, report.started, form)
+    parts = bill_parts.list_parts(report, approved.image if approved.is_built_here else None, labels)
+    document = bill.cyclonedx_bill(name, report, parts)
+    atomic.write(paths.image_folder(approved.image.id) / "sbom.cdx.json", document.decode())
+    return Artifact(bill.CYCLONEDX, "sbom.cdx.json", document, report.started, bill.PREDICATE)
 
 
 def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
-    """Yield the scan by which a policy let the image pass, and the policy's statements on it."""
-    if approved.scan is None:
-        return
-    name, digest = approved.image.target, approved.build.digest
-    predicate = scan_statements.vulnerability_predicate(approved.scan, approved.decisions)
-    documents = {
-        "vulnerabilities.json": (scan_statements.VULNERABILITIES, predicate),
-        "openvex.json": (
-            scan_statements.OPENVEX,
-            scan_statements.openvex(name, digest, approved.scan, approved.decisions),
-        ),
-    }
-    for title, (form, document) in documents.items():
-        if document is not None:
-            content = statement.statement(name, digest, form, document)
-            yield Artifact(statement.IN_TOTO, title, content, approved.scan.finished, form, sha256_digest(content))
+    """Yield the scan by which a policy let the image pass."""
+    if approved.scan is not None:
+        predicate = vulnerability_predicate(approved.scan, approved.decisions)
+        content = statement.statement(approved.image.target, approved.build.digest, VULNERABILITIES, predicate)
+        yield Artifact(
+            type=statement.IN_TOTO,
+            title="vulnerabilities.json",
+            content=content,
+            created=approved.scan.finished,
+            form=VULNERABILITIES,
+            edition=sha256_digest(content),
+        )
 
 
 def _report_edition(approved: ApprovedImage) -> str:

@@ -7,28 +7,25 @@ from urllib.parse import unquote
 
 from pydantic import ValidationError
 
-from rdma_images.bill import cyclonedx_bill, spdx_bill
 from rdma_images.core.plain import decode_json
 from rdma_images.inspection.report import decode_report
 from rdma_images.publish import statement
+from rdma_images.publish.evidence import bill
+from rdma_images.publish.evidence.decisions import VULNERABILITIES
+from rdma_images.publish.evidence.scan_result import SEVERITIES
 from rdma_images.publish.gate import COMMITTED
-from rdma_images.scan.scan_result import SEVERITIES
-from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
 
 # What is looked for: the predicate types of what is attached, and what each is called.
 NAMES = {
     statement.REPORT: "report",
     statement.PROVENANCE: "provenance",
-    cyclonedx_bill.PREDICATE: "bill of materials",
-    spdx_bill.PREDICATE: "SPDX",
+    bill.PREDICATE: "bill of materials",
     statement.RESULTS: "job results",
     statement.TEST_RESULT: "validation",
     VULNERABILITIES: "vulnerabilities",
-    OPENVEX: "OpenVEX",
 }
-# Attachments that an image may lack: no job may have run it, no policy may ask for a scan, and
-# earlier versions attached one bill of materials.
-OPTIONAL = (statement.RESULTS, statement.TEST_RESULT, spdx_bill.PREDICATE, VULNERABILITIES, OPENVEX)
+# Attachments that an image may lack: no job may have run it, and no policy may ask for a scan.
+OPTIONAL = (statement.RESULTS, statement.TEST_RESULT, VULNERABILITIES)
 # The errors of reading bytes of another form than expected.
 _MALFORMED = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
@@ -117,11 +114,6 @@ def _check_validation(content: bytes, digest: str, allowed: Collection[str]) -> 
     )
 
 
-def _check_spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    image, *packages = decode_json(content)["packages"]
-    yield VerifyFinding(NAMES[spdx_bill.PREDICATE], image["versionInfo"] == digest, f"{len(packages)} packages")
-
-
 def _check_results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     for result in statement.parse_predicate(content)["results"]:
         where = f"{result['nodes']} x {result['instance']}" if result["instance"] else result["job"]
@@ -138,27 +130,16 @@ def _check_vulnerabilities(content: bytes, digest: str, _allowed: Collection[str
     judged = f" ({', '.join(f'{count} {outcome}' for outcome, count in outcomes.items())})" if outcomes else ""
     program = f"{scanner['uri'].rpartition(':')[2]} {scanner['version']}".strip()
     detail = f"{counts}{judged}; scanned {predicate['metadata']['scanFinishedOn']} by {unquote(program)}"
-    if database := scanner.get("db", {}).get("lastUpdate"):
-        detail += f" with data of {database}"
     yield VerifyFinding(NAMES[VULNERABILITIES], _subject_digest(content) == digest and not outcomes["refused"], detail)
-
-
-def _check_openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    statements = statement.parse_predicate(content)["statements"]
-    counts = Counter(str(entry["status"]) for entry in statements)
-    detail = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
-    yield VerifyFinding(NAMES[OPENVEX], _subject_digest(content) == digest, f"{detail}, by the publisher's policy")
 
 
 _CHECKS: dict[str, AttachmentCheck] = {
     statement.REPORT: _check_report,
     statement.PROVENANCE: _check_provenance,
-    cyclonedx_bill.PREDICATE: _check_bill,
-    spdx_bill.PREDICATE: _check_spdx,
+    bill.PREDICATE: _check_bill,
     statement.RESULTS: _check_results,
     statement.TEST_RESULT: _check_validation,
     VULNERABILITIES: _check_vulnerabilities,
-    OPENVEX: _check_openvex,
 }
 
 

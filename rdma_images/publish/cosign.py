@@ -195,24 +195,35 @@ def _payloads(output: str) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def environment(host: str, login: Login | None) -> Iterator[Mapping[str, str]]:
-    """Yield the environment of a cosign process.
+def environment(host: str, login: Login | None, base: Mapping[str, str] = os.environ) -> Iterator[Mapping[str, str]]:
+    """Yield the environment of a cosign or docker process that has a login.
 
-    cosign takes logins from docker's config only. The config made here names a credential helper, and the helper
+    They take logins from docker's config only. The config made here names a credential helper, and the helper
     prints what the environment of this one process holds: no secret reaches a disk or a command line.
+
+    Args:
+        base: The environment that it extends; the plugins of its docker config stay.
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-cosign-") as name:
         folder = Path(name)
-        config = {"credHelpers": {host: _HELPER}} if login is not None else {}
+        config: dict[str, Any] = {"credHelpers": {host: _HELPER}} if login is not None else {}
+        config |= _plugin_folders(base.get("DOCKER_CONFIG", ""))
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        environ = {**os.environ, "DOCKER_CONFIG": name, "COSIGN_PASSWORD": os.environ.get("COSIGN_PASSWORD", "")}
+        environ = {**base, "DOCKER_CONFIG": name, "COSIGN_PASSWORD": os.environ.get("COSIGN_PASSWORD", "")}
         if login is not None:
             helper = folder / f"docker-credential-{_HELPER}"
             helper.write_text(f'#!/bin/sh\nprintf %s "${_LOGIN_VARIABLE}"\n', encoding="utf-8")
             helper.chmod(0o700)
-            environ["PATH"] = f"{name}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+            environ["PATH"] = f"{name}{os.pathsep}{base.get('PATH', os.defpath)}"
             environ[_LOGIN_VARIABLE] = json.dumps({"ServerURL": host, **_helper_answer(login)})
         yield environ
+
+
+def _plugin_folders(docker_config: str) -> dict[str, Any]:
+    """Return the folders of docker's plugins that the config in a folder names."""
+    path = Path(docker_config) / "config.json"
+    configured = decode_json(path.read_bytes()) if docker_config and path.is_file() else {}
+    return {key: value for key, value in configured.items() if key == "cliPluginsExtraDirs"}
 
 
 def _helper_answer(login: Login) -> dict[str, str]:

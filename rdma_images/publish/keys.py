@@ -45,7 +45,6 @@ class Trust:
     key: str | None = None
     identity: str | None = None  # a regular expression
     issuer: str | None = None
-    root: str | None = None  # a file with the keys of another Sigstore than the public one
 
     def arguments(self) -> list[str]:
         """Return the options of `cosign verify`, which needs no network for a key."""
@@ -57,7 +56,7 @@ class Trust:
         return f"the key {self.key}" if self.key else f"{self.identity} ({self.issuer})"
 
 
-def parse_trust(key: str, identity: str, issuer: str, root: str = "") -> Trust | None:
+def parse_trust(key: str, identity: str, issuer: str) -> Trust | None:
     """Return the trusted signer that the options name; None where they name none.
 
     Raises RefusedError for half an identity, one that is no regular expression, and for a file that is not there.
@@ -66,15 +65,13 @@ def parse_trust(key: str, identity: str, issuer: str, root: str = "") -> Trust |
         raise RefusedError("--key and --identity exclude each other\nname the one that must have signed")
     if bool(identity) != bool(issuer):
         raise RefusedError("--identity and --issuer belong together\ngive both")
-    if root and (key or not identity):
-        raise RefusedError("--trusted-root is for keyless signatures\nname the signer with --identity and --issuer")
     if key:
         _require_key_file("--key", key)
     try:
         re.compile(identity)
     except re.error as error:
         raise RefusedError(f"--identity {identity}: is no regular expression: {error}\ncorrect it") from None
-    return Trust(key or None, identity or None, issuer or None, root or None) if key or identity else None
+    return Trust(key or None, identity or None, issuer or None) if key or identity else None
 
 
 def _require_key_file(option: str, key: str) -> None:

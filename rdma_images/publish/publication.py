@@ -6,15 +6,13 @@ from typing import Literal
 
 from rdma_images.core.step_files import step_file
 from rdma_images.publish.attach import Attachment
-from rdma_images.publish.conversion import LazyForm
 from rdma_images.publish.push import LayerTraffic
 
 
 @dataclass(frozen=True)
-class LazyImage:
-    """The same image once more, converted for a snapshotter that reads it in part."""
+class StargzImage:
+    """The same image once more, converted for the stargz-snapshotter."""
 
-    form: LazyForm
     ref: str  # "host/repository@sha256:…": the index over it
     tag: str
     result: Literal["pushed", "present"]
@@ -36,7 +34,7 @@ class PublishedCopy:
     signed_by: str | None = None  # the key's name, "keyless", or None
     created: tuple[str, ...] = ()  # what was created in the registry for it
     finished: str = ""  # ISO 8601, UTC
-    lazy: LazyImage | None = None
+    stargz: StargzImage | None = None
 
 
 @dataclass(frozen=True)

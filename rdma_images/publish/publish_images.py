@@ -13,14 +13,14 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
 from rdma_images.publish.approved_image import ApprovedImage, read_build
 from rdma_images.publish.destination import Destination, open_destination
+from rdma_images.publish.evidence.decisions import require
+from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence.scan_result import SCAN
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.send import Publisher, is_published, move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
 from rdma_images.report.report_files import REPORT
-from rdma_images.scan.decisions import require
-from rdma_images.scan.policy import Policy
-from rdma_images.scan.scan_result import SCAN
 
 _MAX_PARALLEL_CHECKS = 4  # images that are looked at side by side; pushes go one at a time
 
@@ -100,8 +100,8 @@ def require_licenses(image: Image, report: Report | None, matrix: Matrix) -> Non
     target = matrix.targets.get(image.target)
     if report is None or target is None or target.licenses is None:
         return
-    from rdma_images.bill.parts import list_parts
     from rdma_images.core import spdx
+    from rdma_images.publish.evidence.bill_parts import list_parts
 
     denied = frozenset(target.licenses.deny)
     denied_parts = [part for part in list_parts(report) if spdx.is_denied(part.license, denied)]
@@ -140,7 +140,7 @@ def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publi
     """Publish images to one registry; a target's short tags move once all have arrived."""
     with ThreadPoolExecutor(_MAX_PARALLEL_CHECKS) as pool:
         # A conversion reads a whole image: one at a time, like a push.
-        candidates = () if publisher.converter else images
+        candidates = () if publisher.to_stargz else images
         present_images = [
             approved
             for approved, is_present in zip(

@@ -12,12 +12,11 @@ from typing import TypeVar
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine
-from rdma_images.publish import engine_blobs, gate, keys, push
-from rdma_images.publish.approved_image import ApprovedImage, artifacts, license_archive
+from rdma_images.publish import engine_blobs, gate, keys, push, stargz
+from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
-from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals, require_convertible
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
-from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
+from rdma_images.publish.publication import PUBLICATION, PublishedCopy, StargzImage
 from rdma_images.publish.push_display import ProgressDisplay
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
@@ -30,17 +29,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Publisher:
-    """The engine, display, signer, policy and converter of a publication.
+    """The engine, display, signer and policy of a publication.
 
-    `engine` is called only when something is sent. With a `converter`, each image is published a second time, in
-    converted form.
+    `engine` is called only when something is sent. With `to_stargz`, each image is published a second time, converted
+    for the stargz-snapshotter.
     """
 
     engine: Callable[[], Engine]
     display: ProgressDisplay
     signer: keys.Signer | None = None
     push_policy: push.PushPolicy = field(default_factory=push.PushPolicy)
-    converter: Converter | None = None
+    to_stargz: bool = False
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Return the result of `action`, called again after faults that may heal."""
@@ -109,7 +108,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
             _was_signed_before(publisher.signer, approved, destination, repository) or image_signer.has_signed(unsigned)
         ):
             image_signer.sign(unsigned, publisher.retry)
-    lazy = _find_or_convert(approved, arrival, destination, repository, publisher)
+    converted = _find_or_convert(approved, arrival, destination, repository, publisher) if publisher.to_stargz else None
     return PublishedCopy(
         registry=destination.name,
         ref=f"{repository.ref}@{approved.build.digest}",
@@ -123,7 +122,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
         signed_by=keys.key_label(publisher.signer.key) if publisher.signer else None,
         created=arrival.created,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        lazy=lazy,
+        stargz=converted,
     )
 
 
@@ -139,8 +138,8 @@ def _find_or_push(
         )
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
-        if publisher.converter:
-            require_convertible(publisher.converter.form, manifest)
+        if publisher.to_stargz:
+            stargz.require_zstd(manifest)
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
@@ -161,13 +160,13 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
 
     Raises ConflictError for the one, RefusedError for the other.
     """
-    if destination.compression == "any" and not publisher.converter:
+    if destination.compression == "any" and not publisher.to_stargz:
         return
-    reader = f"--lazy {publisher.converter.form}" if publisher.converter else destination.compression
+    reader = "--stargz" if publisher.to_stargz else destination.compression
     publisher.display.write_line(f"{destination.name}: reading the layers' types, for {reader}")
     manifest = engine_blobs.manifest(publisher.engine(), digest)
-    if publisher.converter:
-        require_convertible(publisher.converter.form, manifest)
+    if publisher.to_stargz:
+        stargz.require_zstd(manifest)
     if types := unsupported_types(manifest, destination.compression):
         raise registry_errors.ConflictError(
             f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "
@@ -179,13 +178,12 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
 def _attach(
     approved: ApprovedImage, arrival: Arrival, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
-    """Attach the evidence and licence texts; return the artifacts, and each result."""
+    """Attach the evidence; return the artifacts, and each result."""
     manifest = arrival.manifest
-    archive = license_archive(approved, publisher.engine if arrival.pushed else None)
 
     def attach_all() -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
         labels = labels_in(repository.config(manifest))
-        files = (*artifacts(approved, labels), *archive)
+        files = artifacts(approved, labels)
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 
     return publisher.retry(attach_all)
@@ -197,26 +195,20 @@ def _find_or_convert(
     destination: Destination,
     repository: Repository,
     publisher: Publisher,
-) -> LazyImage | None:
-    """Return the converted image beside the original; None without a converter.
+) -> StargzImage:
+    """Return the converted image beside the original.
 
     What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
-    later version of the converter may write other bytes.
+    later version may convert to other bytes.
     """
-    converter = publisher.converter
-    if converter is None:
-        return None
-    form, tag = converter.form, lazy_tag(arrival.tag, converter.form)
+    tag = stargz.stargz_tag(arrival.tag)
     current = publisher.retry(partial(digest_under, tag, repository))
     if current and publisher.retry(partial(_is_converted, approved, current, destination, repository, publisher)):
-        return LazyImage(form, f"{repository.ref}@{current}", tag, "present")
-    publisher.display.write_line(
-        f"{destination.name}: converting {approved.build.digest} for --lazy {form}: {converter.title}"
-    )
+        return StargzImage(f"{repository.ref}@{current}", tag, "present")
+    publisher.display.write_line(f"{destination.name}: converting {approved.build.digest} for the stargz-snapshotter")
     state_folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{form}-", dir=state_folder()) as scratch:
-        convert = partial(converter.convert, arrival.manifest, repository, publisher.engine, Path(scratch))
-        converted = publisher.retry(convert)
+    with tempfile.TemporaryDirectory(prefix="stargz-", dir=state_folder()) as scratch:
+        converted = publisher.retry(partial(stargz.convert, arrival.manifest, repository, Path(scratch)))
         if current and current != converted.index.digest and destination.immutable:
             raise registry_errors.ConflictError(
                 f"{repository.ref}:{tag} is {current}, which this signer has not signed, and tags do not change there\n"
@@ -227,26 +219,24 @@ def _find_or_convert(
     if image_signer and not publisher.retry(partial(image_signer.has_signed, ())):
         image_signer.sign((), publisher.retry)
     publisher.retry(partial(repository.put_manifest, tag, converted.index))
-    return LazyImage(form, f"{repository.ref}@{converted.index.digest}", tag, "pushed")
+    return StargzImage(f"{repository.ref}@{converted.index.digest}", tag, "pushed")
 
 
 def _is_converted(
     approved: ApprovedImage, digest: str, destination: Destination, repository: Repository, publisher: Publisher
 ) -> bool:
     """Return whether the index `digest` is this image, converted, by this signer."""
-    if approved.build.digest not in originals(repository.manifest(digest)).values():
+    if approved.build.digest not in stargz.originals(repository.manifest(digest)).values():
         return False
     image_signer = publisher.signing(destination, repository, digest)
     return image_signer is None or image_signer.has_signed(())
 
 
-def _put_converted(converted: ConvertedImage, repository: Repository) -> None:
+def _put_converted(converted: stargz.ConvertedImage, repository: Repository) -> None:
     """Send what the registry lacks of a converted image, by digest alone."""
-    for content in converted.blobs:
-        repository.put_blob(content)
     for digest, path in converted.files.items():
         repository.put_file(digest, path)
-    for manifest in (*converted.manifests, converted.index):
+    for manifest in (converted.image, converted.index):
         repository.put_manifest(manifest.digest, manifest)
 
 

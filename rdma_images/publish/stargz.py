@@ -6,7 +6,7 @@ tar: their blobs have other digests, and the config of the image stays as it is.
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,48 +14,86 @@ from typing import IO
 
 import zstandard
 
-from rdma_images.core.errors import first_line
-from rdma_images.core.paths import state_folder
+from rdma_images.core.errors import RefusedError, first_line
+from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_bytes
-from rdma_images.engine import Engine
 from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.layers.blob import CHUNK, Blob
-from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
-from rdma_images.registry import registry_errors
+from rdma_images.registry import client, registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical, config_diff_ids
 
 _MAX_RATIO = 100  # of a tar to its compressed bytes; the system's layer has 4. More is a mistake, or an attack
 
 
+# On the converted image's entry in the index: the digest of the image that was built, validated and published.
+CONVERTED_FROM = "io.rdma-images.converted-from"
+_SUFFIX = "-stargz"
+
+
 @dataclass(frozen=True)
-class StargzConverter:
-    """Writes the missing tables of contents."""
+class ConvertedImage:
+    """A converted image: all of it that the original does not have."""
 
-    form: LazyForm = "stargz"
-    title: str = "tables of contents"
+    index: Manifest
+    image: Manifest  # which `index` lists
+    files: Mapping[str, Path]  # the layers that were written again, by digest
 
-    def convert(
-        self, original: Manifest, repository: Repository, _engine: Callable[[], Engine], scratch: Path
-    ) -> ConvertedImage:
-        """Return the image with a table in each layer. Raises PublishError if one cannot have it."""
-        layers, files = [], {}
-        for layer, diff_id in zip(original.layers(), _diff_ids(repository, original), strict=True):
-            if seekable_layer.ANNOTATION not in layer.annotations:
-                path = scratch / layer.digest
-                try:
-                    blob = _write_with_table(repository, layer, diff_id, scratch, path)
-                except tar_layer.TarError as error:
-                    raise registry_errors.PublishError(f"{original.digest}: {error}") from None
-                annotations = {**layer.annotations, **blob.annotations}
-                layer = replace(layer, digest=blob.digest, size=blob.size, annotations=annotations)
-                files[layer.digest] = path
-            layers.append(layer)
-        body = {**original.body, "layers": [layer.as_json() for layer in layers]}
-        image = Manifest(original.media_type, canonical(body))
-        config = repository.config(original)
-        platform = {name: value for name, value in config.items() if name in ("os", "architecture", "variant")}
-        index = index_over(replace(image.descriptor, platform=platform), original)
-        return ConvertedImage(index, (image,), files=files)
+
+def convert(original: Manifest, repository: Repository, scratch: Path) -> ConvertedImage:
+    """Return the image `original` of `repository` with a table of contents in each layer.
+
+    Args:
+        original: The image's manifest.
+        repository: Where it was published.
+        scratch: An empty folder. The caller removes it.
+
+    Raises:
+        PublishError: A layer cannot have a table.
+    """
+    layers, files = [], {}
+    for layer, diff_id in zip(original.layers(), _diff_ids(repository, original), strict=True):
+        if seekable_layer.ANNOTATION not in layer.annotations:
+            path = scratch / layer.digest
+            try:
+                blob = _write_with_table(repository, layer, diff_id, scratch, path)
+            except tar_layer.TarError as error:
+                raise registry_errors.PublishError(f"{original.digest}: {error}") from None
+            annotations = {**layer.annotations, **blob.annotations}
+            layer = replace(layer, digest=blob.digest, size=blob.size, annotations=annotations)
+            files[layer.digest] = path
+        layers.append(layer)
+    body = {**original.body, "layers": [layer.as_json() for layer in layers]}
+    image = Manifest(original.media_type, canonical(body))
+    config = repository.config(original)
+    platform = {name: value for name, value in config.items() if name in ("os", "architecture", "variant")}
+    entry = replace(image.descriptor, platform=platform, annotations={CONVERTED_FROM: original.digest})
+    return ConvertedImage(client.index([entry]), image, files)
+
+
+def require_zstd(manifest: Manifest) -> None:
+    """Raise RefusedError for layers of another compression, which have no table."""
+    types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith("zstd")})
+    if types:
+        raise RefusedError(
+            f"--stargz reads layers of zstd alone, and {manifest.digest} has {', '.join(types)}\n"
+            f"build it with `{COMMAND} build --compression zstd`"
+        )
+
+
+def stargz_tag(tag: str) -> str:
+    """Return the tag of a converted image beside the one of its original."""
+    return f"{tag}{_SUFFIX}"
+
+
+def original_tag(tag: str) -> str:
+    """Return the tag of the original of a converted image; other references as they are."""
+    return tag.removesuffix(_SUFFIX)
+
+
+def originals(index: Manifest) -> dict[str, str]:
+    """Return the originals' digests by those of the converted images in `index`."""
+    sources = {entry.digest: entry.annotations.get(CONVERTED_FROM) for entry in index.members()}
+    return {digest: source for digest, source in sources.items() if source}
 
 
 def compare(repository: Repository, converted: Manifest, original: Manifest) -> tuple[bool, str]:
@@ -91,7 +129,7 @@ _NOT_THE_SAME = (
 
 
 def _content(layer: Descriptor) -> tuple[str, str]:
-    """Return what decides what a node reads of a layer: its digest, and its table's."""
+    """Return the digests of a layer and of its table of contents."""
     return layer.digest, layer.annotations.get(seekable_layer.ANNOTATION, "")
 
 

@@ -1,26 +1,23 @@
 """Read back what a published image carries: its signature, tag, report and provenance."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rdma_images.core.errors import RefusedError, first_line
+from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, sigstore_bundles, soci, stargz, statement, tags
-from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
+from rdma_images.publish import cosign, stargz, statement, tags
+from rdma_images.publish.attach import FORM, attachments, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
-from rdma_images.publish.conversion import original_tag, originals
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
 from rdma_images.publish.keys import Trust
-from rdma_images.publish.origin_policy import check_origin
-from rdma_images.publish.sigstore_bundles import PREDICATE, Bundles, bundle_entries, is_attested, read_bundles
+from rdma_images.publish.stargz import original_tag, originals
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository, labels_in
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
-from rdma_images.scan.policy import OriginRules
 
 
 @dataclass(frozen=True)
@@ -36,64 +33,33 @@ class Verification:
         return not any(finding.holds is False for finding in self.findings)
 
 
+# How cosign 3 attaches what it signs, and the annotation that says what is in it.
+_BUNDLE = "application/vnd.dev.sigstore.bundle"
+_PREDICATE = "dev.sigstore.bundle.predicateType"
+
+
 @dataclass(frozen=True)
 class Verifier:
-    """Verify signatures by one trusted signer, with cosign.
-
-    With `repository`, a keyless signer's bundles there are checked without cosign, where sigstore-python is installed.
-    """
+    """Verify signatures by one trusted signer, with cosign."""
 
     cosign: Callable[[], Cosign]
     trust: Trust
-    repository: Repository | None = None
-    _bundles: dict[str, Bundles] = field(default_factory=dict)
 
     def has_signed(self, ref: str) -> bool:
         """Return whether `ref` carries the trusted signer's signature."""
-        types = {signed_statement.statement["predicateType"] for signed_statement in self.bundles(ref).statements}
-        if types.intersection(cosign.SIGNATURE_TYPES):
-            return True
-        return self._is_for_cosign(ref, "sig") and self.cosign().has_signed(ref, self.trust)
+        return self.cosign().has_signed(ref, self.trust)
 
     def has_attested(self, ref: str, form: str, content: bytes) -> bool:
         """Return whether the trusted signer signed exactly this content on `ref`."""
-        if is_attested(self.bundles(ref), form, content):
-            return True
-        return self._is_for_cosign(ref, "att") and self.cosign().has_attested(ref, self.trust, form, content)
-
-    def bundles(self, ref: str) -> Bundles:
-        """Return the trusted bundles on an image; none where only cosign reads them."""
-        if self.repository is None or self.trust.key is not None or not sigstore_bundles.is_available():
-            return Bundles()
-        digest = ref.partition("@")[2]
-        if digest not in self._bundles:
-            self._bundles[digest] = read_bundles(self.repository, digest, self.trust)
-        return self._bundles[digest]
-
-    def _is_for_cosign(self, ref: str, suffix: str) -> bool:
-        """Return whether only cosign can read what is attached of this kind."""
-        digest = ref.partition("@")[2]
-        if digest not in self._bundles or self.repository is None:
-            return True
-        return bool(self.repository.head(f"{fallback_tag(digest)}.{suffix}"))
+        return self.cosign().has_attested(ref, self.trust, form, content)
 
 
 def open_verifier(repository: Repository, trust: Trust | None, progress: Progress = silent) -> Verifier | None:
-    """Return a verifier of the signatures in `repository`.
-
-    Returns:
-        None where no signer is named.
-
-    Raises:
-        RefusedError: A trusted root is named, and sigstore-python is not installed.
-    """
+    """Return a verifier of the signatures in `repository`; None where no signer is named."""
     if trust is None:
         return None
-    if trust.root and not sigstore_bundles.is_available():
-        raise RefusedError("--trusted-root needs sigstore-python\npip install 'rdma-images[keyless]'")
     connection = repository.connection
-    client = cache(lambda: Cosign(cosign.find_program(progress), connection.host, connection.login()))
-    return Verifier(client, trust, repository)
+    return Verifier(cache(lambda: Cosign(cosign.find_program(progress), connection.host, connection.login())), trust)
 
 
 def verify(
@@ -101,13 +67,11 @@ def verify(
     registry: Registry,
     trust: Trust | None,
     progress: Progress = silent,
-    origin: OriginRules | None = None,
 ) -> tuple[Verification, ...]:
     """Return the checks of an image, or of an index and each of its images.
 
     Args:
         trust: Where given, the index, each image and every statement on it have to be signed by it.
-        origin: Where given, what the provenance of each image must say.
 
     Raises:
         PublishError: The registry does not answer.
@@ -118,16 +82,15 @@ def verify(
     manifest = repository.manifest(reference.selector)
     verifier = open_verifier(repository, trust, progress)
     if not manifest.is_index:
-        return (verify_image(repository, manifest, reference.selector, verifier, origin),)
-    members = [member.digest for member in manifest.members() if not soci.is_soci_index(member)]
-    images = {digest: repository.manifest(digest) for digest in members}
+        return (verify_image(repository, manifest, reference.selector, verifier),)
+    images = {member.digest: repository.manifest(member.digest) for member in manifest.members()}
     converted = originals(manifest)
     return (
         _verify_index(repository, manifest, images, verifier),
         *(
-            _verify_original(repository, member, converted[digest], reference.selector, verifier, origin)
+            _verify_original(repository, member, converted[digest], reference.selector, verifier)
             if digest in converted
-            else verify_image(repository, member, reference.selector, verifier, origin)
+            else verify_image(repository, member, reference.selector, verifier)
             for digest, member in images.items()
         ),
     )
@@ -139,7 +102,6 @@ def _verify_original(
     digest: str,
     reference: str,
     verifier: Verifier | None,
-    origin: OriginRules | None,
 ) -> Verification:
     """Check the original `digest` of `converted`: it carries the evidence of both."""
     ref = f"{repository.ref}@{digest}"
@@ -149,7 +111,7 @@ def _verify_original(
         missing = f"{converted.digest} was converted from it, and it is not there: publish it again"
         return Verification(ref, (VerifyFinding("original", False, missing),))
     same, relation = stargz.compare(repository, converted, original)
-    verification = verify_image(repository, original, original_tag(reference), verifier, origin)
+    verification = verify_image(repository, original, original_tag(reference), verifier)
     original_finding = VerifyFinding("original", same, f"{converted.digest}, converted from it, {relation}")
     return Verification(ref, (original_finding, *verification.findings))
 
@@ -171,8 +133,7 @@ def _verify_index(
     files, unreadable = _newest_by_form(repository, index.digest, verifier)
     results = _check_form(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
     signature = _check_signature(repository, index.digest, verifier)
-    tables = soci.findings(repository, index, images)
-    return Verification(ref, (signature, platforms, *tables, *unreadable, *results))
+    return Verification(ref, (signature, platforms, *unreadable, *results))
 
 
 def _platform(body: Mapping[str, Any]) -> str:
@@ -180,13 +141,7 @@ def _platform(body: Mapping[str, Any]) -> str:
     return f"{body.get('os')}/{body.get('architecture')}"
 
 
-def verify_image(
-    repository: Repository,
-    manifest: Manifest,
-    reference: str,
-    verifier: Verifier | None,
-    origin: OriginRules | None = None,
-) -> Verification:
+def verify_image(repository: Repository, manifest: Manifest, reference: str, verifier: Verifier | None) -> Verification:
     """Return the checks of one image, which `reference`, a tag or digest, led to."""
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
@@ -199,11 +154,6 @@ def verify_image(
         if form == statement.PROVENANCE and built_elsewhere:
             continue
         findings += _check_form(form, files.get(form), digest, verifier, ref, allowed_ids)
-    if origin is not None:
-        content = files.get(statement.PROVENANCE)
-        is_signed = verifier and content and verifier.has_attested(ref, statement.PROVENANCE, content)
-        bundles = verifier.bundles(ref) if verifier else None
-        findings += check_origin(content, origin, None if verifier is None else bool(is_signed), bundles)
     return Verification(ref, tuple(findings))
 
 
@@ -267,8 +217,7 @@ def _check_signature(repository: Repository, digest: str, verifier: Verifier | N
         ref = f"{repository.ref}@{digest}"
         if verifier.has_signed(ref):
             return VerifyFinding("signature", True, f"by {verifier.trust}")
-        refusals = verifier.bundles(ref).refusals
-        return VerifyFinding("signature", False, "; ".join([f"no signature by {verifier.trust}", *refusals]))
+        return VerifyFinding("signature", False, f"no signature by {verifier.trust}")
     if repository.head(f"{fallback_tag(digest)}.sig") or _has_bundle(repository, digest):
         return VerifyFinding("signature", None, "present and not checked: give --key, or --identity and --issuer")
     return VerifyFinding("signature", None, "none: anybody with push access can have written this")
@@ -277,8 +226,9 @@ def _check_signature(repository: Repository, digest: str, verifier: Verifier | N
 def _has_bundle(repository: Repository, digest: str) -> bool:
     """Return whether a Sigstore bundle is attached that may sign the image."""
     return any(
-        entry.annotations.get(PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
-        for entry in bundle_entries(repository, digest)
+        entry.annotations.get(_PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
+        for entry in attachments(repository, digest)
+        if entry.artifact_type.startswith(_BUNDLE)
     )
 
 

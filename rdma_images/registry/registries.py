@@ -144,15 +144,7 @@ class AcrAliyun(_Common):
         return self
 
 
-class AcrAzure(_Common):
-    """Azure Container Registry. Credentials come from azure-identity's chain."""
-
-    kind: Literal["acr-azure"]
-    host: Host = Field(description="<name>.azurecr.io")
-    tls: bool | None = None
-
-
-Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun | AcrAzure, Field(discriminator="kind")]
+Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun, Field(discriminator="kind")]
 
 
 class Registries(yaml_file.Strict):

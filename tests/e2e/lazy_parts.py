@@ -19,7 +19,6 @@ from rdma_images.core import paths
 from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
-from rdma_images.publish.conversion import Converter
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
@@ -81,7 +80,7 @@ def registry_with_login(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @contextmanager
 def built(engine: Engine, folder: Path, compression: str) -> Iterator[Small]:
-    """Provide an image of two layers of 12 MiB: soci leaves layers below 10 MiB alone."""
+    """Provide an image of two layers of 12 MiB."""
     output = f"oci-mediatypes=true,compression={compression},force-compression=true"
     small = build_small(engine, folder / "context", folder.name.lower(), layers=2, size=12 << 20, output=output)
     try:
@@ -92,10 +91,8 @@ def built(engine: Engine, folder: Path, compression: str) -> Iterator[Small]:
         client.close()
 
 
-def publish(
-    engine: Engine, registry: Registry, small: Small, converter: Converter, key: Path | None = None
-) -> publish_images.PublishResult:
-    """Publish an image, and once more as `converter` converts it."""
+def publish(engine: Engine, registry: Registry, small: Small, key: Path | None = None) -> publish_images.PublishResult:
+    """Publish an image, and once more as it is converted."""
     image = planned()
     write_steps(image, *green(image, small))
     publisher = Publisher(
@@ -103,7 +100,7 @@ def publish(
         display=LineProgress(print),
         signer=Signer(str(key)) if key else None,
         push_policy=PushPolicy(3, 0.1, 60),
-        converter=converter,
+        to_stargz=True,
     )
     items = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     (result,) = publish_images.publish(items, {"local": registry.entry()}, publisher)

@@ -1,9 +1,7 @@
 """A user's files and settings, built by BuildKit on a small base that has the same uid."""
 
-import io
 import json
 import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +9,8 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images import facts
-from rdma_images.bill import license_texts
-from rdma_images.bill.parts import BillPart
 from rdma_images.build import added_files
 from rdma_images.core import paths, templates, yaml_file
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine
 from rdma_images.plan import planner
@@ -112,29 +107,6 @@ def test_the_stage_makes_files_user_and_command(
     ]
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
-
-
-def test_the_texts_of_licences_are_packed_the_same_every_time(engine: Engine) -> None:
-    dockerfile = f"FROM {BASE}\nRUN ln -s libc6 /usr/share/doc/linked && mkdir -p /opt/a-1.dist-info/licenses"
-    dockerfile += " && echo mine > /opt/a-1.dist-info/licenses/LICENSE && ln -s LICENSE /opt/a-1.dist-info/licenses/L\n"
-    paths_in_image = ("/usr/share/doc/linked/copyright", "/opt/a-1.dist-info/licenses/LICENSE", "/opt/absent")
-    parts = [BillPart("a", "a", "1", texts=(text,)) for text in paths_in_image]
-    with validated.derived(dockerfile, "texts") as ref:
-        inspected = ["docker", "image", "inspect", ref, "--format", "{{.Id}}"]
-        digest = subprocess.run(inspected, env=engine.environ(), capture_output=True, text=True, check=True).stdout
-        packed, again = (license_texts.pack(engine, digest.strip(), parts) for _ in range(2))
-    assert packed == again
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        texts = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
-    assert texts["opt/a-1.dist-info/licenses/LICENSE"] == b"mine\n"
-    assert b"GNU C Library" in texts["usr/share/doc/linked/copyright"]
-    assert "usr/share/common-licenses/GPL-3" in texts
-    assert not {"opt/absent", "opt/a-1.dist-info/licenses/L"} & texts.keys()
-
-
-def test_the_texts_of_an_image_that_is_gone_are_asked_for_in_vain(engine: Engine) -> None:
-    with pytest.raises(RdmaImagesError, match="No such image"):
-        license_texts.pack(engine, f"sha256:{'0' * 64}", [])
 
 
 def test_torch_runs_as_a_user_on_a_read_only_root(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
-from rdma_images.publish import engine_blobs, multi_platform_index, publication, publish_images
+from rdma_images.publish import engine_blobs, platform_index, publication, publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.keys import Signer, Trust
@@ -22,7 +21,7 @@ from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
-from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
+from rdma_images.registry.client import OCI_INDEX, Manifest, canonical
 from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,
@@ -101,13 +100,8 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     assert [attachment.title for attachment in placed(first).attached] == [
         "provenance.json",
         "sbom.cdx.json",
-        "sbom.spdx.json",
         "report.json",
-        "licenses.tar.gz",
     ]
-    with tarfile.open(paths.image_folder(image.id) / "licenses.tar.gz") as archive:
-        texts = archive.getnames()
-    assert texts == ["usr/share/common-licenses/GPL-3"]
 
     record = publication.PUBLICATION.read(image.id)
     assert record
@@ -208,7 +202,7 @@ def test_another_machine_adds_nothing_to_what_is_there(
     lines.clear()
     (second,) = publish_images.publish(items(image), {"local": registry.entry()}, publisher)
     assert second.error == ""
-    *evidence, _ = (attachment.digest for attachment in placed(first).attached)
+    evidence = [attachment.digest for attachment in placed(first).attached]
     assert [attachment.digest for attachment in placed(second).attached] == evidence
     assert not any("signing" in line for line in lines)
     (verification,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), trust)
@@ -246,7 +240,6 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     signing: tuple[Publisher, list[str], Trust],
     engine: Engine,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publisher, lines, trust = signing
     arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")
@@ -257,13 +250,13 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     published = publish_images.publish(items(*images), entries, publisher)
     assert [verification.error for verification in published] == ["", ""]
 
-    def joined() -> tuple[multi_platform_index.JoinResult, list[str]]:
+    def joined() -> tuple[platform_index.JoinResult, list[str]]:
         lines.clear()
-        (outcome,) = multi_platform_index.join(images, matrix.load(), entries, publisher)
+        (outcome,) = platform_index.join(images, matrix.load(), entries, publisher)
         return outcome, [line for line in lines if "signing" in line]
 
     first, signed = joined()
-    assert first.tags == (amd.tag, "2.15", "latest")
+    assert (first.error, first.tag) == ("", amd.tag)
     assert len(signed) == 1
     verifications = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
     assert all(verification.holds for verification in verifications), verifications
@@ -274,9 +267,6 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     ]
     assert joined() == (first, [])
 
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "elsewhere")  # a machine that published nothing
-    assert joined() == (first, [])
-
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     index = repository.manifest(amd.tag).body
     without_arm = Manifest(OCI_INDEX, canonical(index | {"manifests": index["manifests"][:1]}))
@@ -284,13 +274,6 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     dropped, remaining = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
     assert (dropped.holds, remaining.holds) == (False, True), "each image is ours, the list is not"
     assert [finding.check for finding in dropped.findings if finding.holds is False] == ["signature"]
-
-    forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
-    repository.put_manifest(f"{amd.tag}-arm64", Manifest(OCI_MANIFEST, canonical(forged)))
-    refused, signed = joined()
-    assert "was not published here, and its evidence has problems: signature" in refused.error
-    assert signed == []
-    assert repository.head("latest") == first.ref.partition("@")[2]
     engines.client(engine).images.remove(arm_small.ref, force=True)
 
 

@@ -1,4 +1,4 @@
-"""`publish --lazy stargz` with a real engine, registry, cosign and stargz-snapshotter.
+"""`publish --stargz` with a real engine, registry, cosign and stargz-snapshotter.
 
 The snapshotter is in no package: where it is not on the PATH, the test that has a node is skipped.
 """
@@ -18,8 +18,8 @@ from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine import private
 from rdma_images.engine.docker_command import Engine
+from rdma_images.publish import stargz
 from rdma_images.publish.keys import Trust
-from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.connection import Connection
@@ -55,16 +55,16 @@ def test_the_converted_image_is_signed_and_names_the_original(
 ) -> None:
     key, public = cosign_key(tmp_path / "key")
     with built(engine, tmp_path, "zstd") as small:
-        first = placed(publish(engine, registry, small, StargzConverter(), key))
-        second = placed(publish(engine, registry, small, StargzConverter(), key))
+        first = placed(publish(engine, registry, small, key))
+        second = placed(publish(engine, registry, small, key))
     image = planned()
-    assert first.lazy
-    assert second.lazy == replace(first.lazy, result="present")
+    assert first.stargz
+    assert second.stargz == replace(first.stargz, result="present")
     assert registry.tags("training/efa-pytorch") == {image.tag, f"{image.tag}-stargz", "2.15", "latest"}
     assert not list(paths.state_folder().glob("stargz-*"))
 
     trust = Trust(key=str(public))
-    index, original = verify(f"{registry.host}/training/efa-pytorch:{first.lazy.tag}", registry.entry(), trust)
+    index, original = verify(f"{registry.host}/training/efa-pytorch:{first.stargz.tag}", registry.entry(), trust)
     assert {finding.check: finding.detail for finding in index.findings} == {
         "signature": f"by {trust}",
         "platforms": "linux/amd64",
@@ -107,11 +107,10 @@ def test_a_node_sees_the_same_files_in_part_and_whole(tmp_path: Path) -> None:
         original = put_image(repository, (BELOW, make_tar(*MEMBERS)))
         repository.put_manifest("whole", original)
         (tmp_path / "scratch").mkdir()
-        converted = StargzConverter().convert(original, repository, lambda: engines.ensure(print), tmp_path / "scratch")
+        converted = stargz.convert(original, repository, tmp_path / "scratch")
         for path in converted.files.values():
             repository.put_blob(path.read_bytes())
-        for manifest in converted.manifests:
-            repository.put_manifest(manifest.digest, manifest)
+        repository.put_manifest(converted.image.digest, converted.image)
         repository.put_manifest("lazy", converted.index)
 
         host = HOST.format(host=server.host, address=server.host)

@@ -1,17 +1,14 @@
 """Damaged answers of registries and indexes, over real connections, and their archives."""
 
 import socket
-import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 from hypothesis import strategies as st
 from packaging.version import Version
 
@@ -20,7 +17,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import releases, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.layers import wheel_tree
-from rdma_images.publish import reproduce
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
@@ -138,33 +134,12 @@ def read_wheel(content: bytes, folder: Path) -> None:
                 pass
 
 
-def a_zstd_layer() -> bytes:
-    """Return a layer of frames with a size, without a size, and without content."""
-    buffer = BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name in ("etc/passwd", "opt/large"):
-            member = tarfile.TarInfo(name)
-            member.size = 3000
-            archive.addfile(member, BytesIO(name.encode() * 400))
-    tar = buffer.getvalue()
-    with_size = zstandard.ZstdCompressor(write_checksum=True).compress(tar[:2048])
-    streamed = zstandard.ZstdCompressor().compressobj()
-    return b"".join((with_size, b"\x50\x2a\x4d\x18\x04\0\0\0skip", streamed.compress(tar[2048:]), streamed.flush()))
-
-
-def read_layer(content: bytes, folder: Path) -> None:
-    file = folder / "layer"
-    file.write_bytes(content)
-    reproduce.read_entries(file)
-
-
 ANSWERS: dict[str, tuple[bytes, Callable[[_Server, Path], None]]] = {
     "an answer of a registry": (REGISTRY, read_registry),
     "an index in JSON": (INDEX, read_index),
     "an index as a page": (PAGE, read_index),
 }
 FILES: dict[str, tuple[Callable[[Path], bytes], Callable[[bytes, Path], None]]] = {
-    "a layer in frames of zstd": (lambda _: a_zstd_layer(), read_layer),
     "a wheel": (lambda folder: layer_wheels.make(folder, files={"thing/x.py": b"x" * 99}).read_bytes(), read_wheel),
 }
 

@@ -15,12 +15,12 @@ import pytest
 import zstandard
 from hypothesis import strategies as st
 
-from rdma_images.bill import licenses
+from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.plain import decode_json
 from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
-from rdma_images.inspection.report import decode_report, encode_report
+from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.jobs.check.parsers import job_files
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read_run_logs as read_logs
@@ -28,23 +28,19 @@ from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.nccl_logs import verdict
-from rdma_images.publish import attachment_checks, reproduce, sigstore_bundles, statement
-from rdma_images.publish.keys import Trust
-from rdma_images.publish.origin_policy import check_origin
-from rdma_images.publish.published_images import PublishedImage
-from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
-from rdma_images.registry.connection import Connection
-from rdma_images.scan import advisories, decisions
-from rdma_images.scan.policy import OriginRules, Policy
-from rdma_images.scan.read_reports import parse_report
-from rdma_images.scan.scan_result import Scan, unique
+from rdma_images.plan import matrix, planner
+from rdma_images.publish import attachment_checks
+from rdma_images.publish.evidence import decisions, licenses
+from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence.scanner import read_report as read_scan
+from rdma_images.registry.client import OCI_INDEX, Manifest
 from rdma_images.validate import answers, image_layers, ldcache, linking
 from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
+from tests.support.case_parts import recorded, report_on
 from tests.support.odd_input import edited, edited_bytes, generated, words
 from tests.unit.layers.test_tar_layer import MEMBERS, make_tar
-from tests.unit.scan import test_advisories
 
 USUAL, EXHAUSTIVE = 15, 5_000
 DIGEST = f"sha256:{'a' * 64}"
@@ -75,7 +71,6 @@ POD = {
         "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}],
     },
 }
-BUNDLES = paths.PROJECT / "tests" / "data" / "sigstore"
 RESULTS = paths.PROJECT / "tests" / "data" / "results"
 FILES = (  # of an image, which are read
     *("/etc/nccl.conf", "/etc/libfabric.conf", "/etc/profile", "/etc/environment", "/etc/os-release", "/etc/passwd"),
@@ -127,12 +122,12 @@ def read_manifest(content: bytes) -> None:
     manifest.members()
 
 
-def judge_report(content: bytes) -> None:
-    """Read a report, and judge it as `scan --policy` does."""
-    report = parse_report(content, "report")
-    scan = Scan(DIGEST, report.scanner, report.finished, report.database, unique(report.vulnerabilities))
+def judge_report(path: Path) -> None:
+    """Read a scanner's document, and judge it as `scan --policy` does."""
+    scan = read_scan(path, scan_parts.IMAGE)
     policy = Policy(grace_days={"critical": 14, "high": 28, "medium": 180, "low": 3650, "unknown": 1})
-    decisions.fixes(decisions.decide(replace(scan, finished="2026-11-24"), policy, date(2026, 11, 24)))
+    judged = decisions.decide(replace(scan, finished="2026-11-24"), policy, date(2026, 11, 24))
+    decisions.vulnerability_predicate(scan, judged)
 
 
 def read_files(content: bytes) -> None:
@@ -150,11 +145,6 @@ def read_files(content: bytes) -> None:
     packages.installed_packages(root, folders)
     contents.package_contents(root, folders)
     libraries.topology_faults(["/topo.xml"], lambda path: root.text(path, 1 << 20))
-
-
-def read_advisory(suffix: str, content: bytes) -> None:
-    installed = advisories.installed_packages(test_advisories.report())
-    advisories.read_advisories(content, f"advisory{suffix}", installed)
 
 
 def read_attachments(content: bytes) -> None:
@@ -182,35 +172,6 @@ def read_table(content: bytes) -> None:
         seekable_layer.read_table(io.BytesIO(content))
 
 
-def read_provenance(content: bytes) -> None:
-    class Published(PublishedImage):
-        def predicate(self, _form: str) -> dict[str, Any]:
-            return statement.parse_predicate(content)
-
-    repository = Repository(Connection("127.0.0.1:1", lambda: None), "a")
-    manifest = Manifest(OCI_MANIFEST, as_bytes(MANIFEST))
-    reproduce.read_evidence(Published("a", DIGEST, (), repository, manifest, {}))
-
-
-def read_origin(content: bytes) -> None:
-    rules = OriginRules(builders=("a",), sources=("github.com/a/b",), locked_inputs=True)
-    signed = sigstore_bundles.SignedStatement({"predicateType": statement.PROVENANCE, "predicate": None}, "a", "b")
-    with suppress(ValueError):
-        signed = sigstore_bundles.SignedStatement(
-            {"predicateType": statement.PROVENANCE, "predicate": decode_json(content)}, "a", "b"
-        )
-    list(check_origin(content, rules, True, sigstore_bundles.Bundles([signed])))
-
-
-def read_bundle(check: Callable[[bytes, str], object], content: bytes) -> None:
-    with suppress(sigstore_bundles.BundleError):
-        check(content, DIGEST)
-
-
-def bundle_checker() -> Callable[[bytes, str], object]:
-    return sigstore_bundles.checker(Trust(identity="^https://github.com/", issuer="https://x"))
-
-
 def read_answer(runner: type[slurm.Slurm | kubernetes.Kubernetes], text: str) -> None:
     """Read the state of a job, for which every program of the scheduler prints `text`."""
     job = job_parts.job("slurm" if runner is slurm.Slurm else "mpijob", "efa", "mpirun")
@@ -234,22 +195,6 @@ def read_wheel(content: bytes) -> None:
 def read_source(content: bytes) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, StopIteration):
         resolve.read_requirements(io.BytesIO(content))
-
-
-PROVENANCE = {
-    "predicateType": statement.PROVENANCE,
-    "predicate": {
-        "buildDefinition": {
-            "externalParameters": {"target": "a", "axes": {"base": "debian13"}},
-            "internalParameters": {"clean": True},
-            "resolvedDependencies": [
-                {"name": "rdma-images", "uri": "x", "digest": {"gitCommit": "a" * 40}},
-                {"name": "base-image", "uri": "x", "digest": {"sha256": "a"}},
-                {"name": "debian", "annotations": {"pin": "archive-signature"}},
-            ],
-        }
-    },
-}
 
 
 def a_layer() -> bytes:
@@ -278,21 +223,21 @@ def a_source() -> bytes:
     return buffer.getvalue()
 
 
+def a_report() -> Report:
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return report_on(image, facts=recorded())
+
+
 def read_licenses(text: str) -> None:
     licenses.debian_license(DebianContents(licenses=contents.copyright_licenses(text)))
     licenses.wheel_license(WheelContents(license=text, license_field=text, classifiers=[text]))
 
 
-REPORTS: list[Callable[[], Any]] = [
-    *(scan_parts.trivy, scan_parts.grype, scan_parts.osv_scanner, scan_parts.sarif, scan_parts.cyclonedx),
-    *(scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
-]
 KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
-    f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), judge_report) for make in REPORTS
+    f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), in_file(judge_report))
+    for make in (scan_parts.trivy, scan_parts.grype)
 } | {
     "the files of an image": (edited_bytes(OF_IMAGES.encode()), read_files),
-    "Debian's tracker": (edited_bytes(as_bytes(test_advisories.TRACKER)), partial(read_advisory, ".json")),
-    "an advisory": (edited_bytes(test_advisories.PYPA.encode()), partial(read_advisory, ".yaml")),
     "a policy": (
         edited(paths.PROJECT.joinpath("policy.example.yaml").read_text().replace("# ", "")),
         lambda text: yaml_file.loads(text, Policy, "policy.yaml"),
@@ -302,7 +247,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes(as_bytes({"subject": [{"digest": {"sha256": "a"}}], "predicateType": "x", "predicate": MANIFEST})),
         read_attachments,
     ),
-    "a report": (edited_bytes(as_bytes(encode_report(test_advisories.report()))), read_report),
+    "a report": (edited_bytes(as_bytes(encode_report(a_report()))), read_report),
     "answers of probes": (
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
         lambda content: answers.parse_answers(content, ("packages", "torch", "tree")),
@@ -332,9 +277,6 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a layer": (edited_bytes(a_layer()), read_layer),
     "a layer's tar": (edited_bytes(make_tar(*SMALL)), write_with_table),
     "a layer's table": (edited_bytes(with_table(make_tar(*SMALL))), read_table),
-    "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
-    "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
-    "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
     "a compose file": (
         edited(COMPOSE).map(lambda text: text.encode(errors="replace")),
         in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
@@ -357,14 +299,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         lambda text: list(debian_index.parse_index(text)),
     ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
-    "a version": (edited("1:2.41-12+deb13u1") | words, advisories.debian_key),
 }
-
-if sigstore_bundles.is_available():
-    KINDS["a Sigstore bundle"] = (
-        edited_bytes((BUNDLES / "slsa-generator.json").read_bytes()),
-        partial(read_bundle, bundle_checker()),
-    )
 
 
 @pytest.fixture(autouse=True)

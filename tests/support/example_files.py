@@ -21,7 +21,7 @@ from rdma_images.publish.push import LayerTraffic
 from rdma_images.report import report_files as reports
 from tests.support import results_parts, scan_parts
 from tests.support.case_parts import recorded, report_on
-from tests.unit.bill.test_parts import CONTENTS, PACKAGES
+from tests.unit.publish.test_bill_parts import CONTENTS, PACKAGES
 
 DATA = paths.PROJECT / "tests" / "data"
 DIGEST = scan_parts.DIGEST
@@ -40,10 +40,9 @@ def write(folder: Path) -> None:
     reports.write(report, paths.image_folder(pytorch.id))
     _jobs(folder)
     _results(folder)
-    scanned_now = {"CreatedAt": datetime.now(UTC).isoformat()}  # a policy refuses a scan that is a week old
-    scan_parts.write_report(folder, scan_parts.trivy() | scanned_now, "trivy.json")
-    (folder / "advisories").mkdir()
-    (folder / "advisories" / "debian.json").write_text("{}")
+    scan = scan_parts.trivy()
+    scan["metadata"]["timestamp"] = datetime.now(UTC).isoformat()  # a policy refuses a scan that is a week old
+    scan_parts.write_report(folder, scan, "trivy.cdx.json")
     (folder / "policy.yaml").write_text("grace-days: {high: 28}\n")
     source = folder.parent / "nccl" / "src"
     source.mkdir(parents=True)

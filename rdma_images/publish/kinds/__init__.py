@@ -54,7 +54,6 @@ _KINDS = {
     "ecr": ("ecr", "EcrKind", "ecr"),
     "ecr-public": ("ecr", "EcrPublicKind", "ecr"),
     "acr-aliyun": ("acr_aliyun", "AcrAliyunKind", "acr"),
-    "acr-azure": ("acr_azure", "AcrAzureKind", "azure"),
 }
 
 

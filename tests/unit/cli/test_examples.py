@@ -25,10 +25,10 @@ EXAMPLES = sorted(
 )
 # Examples that need what a test here has not, and the tests of their tasks have: every other example runs.
 NEEDS_MORE = re.compile(
-    r"(?:build|run|shell|validate|engine\.(?:up|down|prune)) |licenses .*--archive |"  # an engine
+    r"(?:build|run|shell|validate|engine\.(?:up|down|prune)) |"  # an engine
     r"(?:lock|sources|facts\.update|matrix\.bump) |plan .*--(?:onto|solve) |ci\.locked |"  # indexes and archives
-    r"(?:publish|verify|reproduce|ci\.join|job\.attach) |job\.compare ghcr|scan .*--(?:image|published) |"  # a registry
-    r"scan .*--with |job\.run |"  # a scanner, a cluster
+    r"(?:publish|verify|ci\.join|job\.attach) |job\.compare ghcr|scan .*--(?:image|published) |"  # a registry
+    r"scan --target \S+$|job\.run |"  # a scanner, a cluster
     r"test "  # these tests
 )
 SHORTER = {"5m": "1s"}  # a time for which an example watches a log

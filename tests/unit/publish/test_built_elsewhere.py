@@ -61,7 +61,7 @@ def test_the_evidence_names_no_build() -> None:
         "warnedTests": [WARNING.id],
         "failedTests": [],
     }
-    assert [artifact.title for artifact in others] == ["sbom.cdx.json", "sbom.spdx.json", "report.json"]
+    assert [artifact.title for artifact in others] == ["sbom.cdx.json", "report.json"]
 
 
 def test_verify_says_that_it_was_built_elsewhere() -> None:

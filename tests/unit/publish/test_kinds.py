@@ -16,11 +16,10 @@ from pydantic import ValidationError
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
-from rdma_images.publish.kinds.acr_azure import AcrAzureKind
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.registries import AcrAliyun, AcrAzure, Credentials, Ecr, EcrPublic, Oci
-from tests.support.publish_doubles import Alibaba, Handler, served
+from rdma_images.registry.registries import AcrAliyun, Credentials, Ecr, EcrPublic, Oci
+from tests.support.publish_doubles import Alibaba, served
 
 if TYPE_CHECKING:
     from mypy_boto3_ecr import ECRClient
@@ -258,38 +257,6 @@ class TestAlibaba:
         assert kind.host == "registry.cn-hangzhou.aliyuncs.com"
         assert registry_login(kind).password == "secret"
         assert kind.repository("efa-pytorch") == "me/efa-pytorch"
-
-
-def test_azure_exchanges_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = []
-
-    class Exchange(Handler):
-        def do_POST(self) -> None:
-            requests.append((self.path, self.body().decode()))
-            self.answer(200, {"refresh_token": "refresh"})
-
-    with served(Exchange) as host:
-        kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
-        token = type("Token", (), {"token": "aad"})
-        monkeypatch.setattr(kind._credential, "get_token", lambda _scope: token)
-        login = registry_login(kind)
-    assert (login.username, login.password) == ("00000000-0000-0000-0000-000000000000", "refresh")
-    assert requests == [
-        ("/oauth2/exchange", f"grant_type=access_token&service={host.replace(':', '%3A')}&access_token=aad")
-    ]
-
-
-def test_azure_that_answers_with_a_page_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Page(Handler):
-        def do_POST(self) -> None:
-            self.body()
-            self.answer(200, b"<html>Sign in</html>")
-
-    with served(Page) as host:
-        kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
-        monkeypatch.setattr(kind._credential, "get_token", lambda _scope: type("Token", (), {"token": "aad"}))
-        with pytest.raises(registry_errors.MalformedError, match="the refresh token of"):
-            kind.login()
 
 
 class TestDockerConfig:

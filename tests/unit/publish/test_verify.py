@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from rdma_images.bill import cyclonedx_bill
 from rdma_images.core.image import Image
 from rdma_images.publish import statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
 from rdma_images.publish.destination import open_destination
+from rdma_images.publish.evidence import bill
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import Verification, verify
@@ -47,7 +47,6 @@ class TestVerify:
             "report": True,
             "provenance": True,
             "bill of materials": True,
-            "SPDX": True,
         }
 
     @pytest.mark.parametrize(
@@ -100,7 +99,6 @@ class TestVerify:
             "report",
             "provenance",
             "bill of materials",
-            "SPDX",
         ]
 
     @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ class TestVerify:
         self, published: tuple[Repository, Manifest, Oci], content: bytes
     ) -> None:
         repository, manifest, _ = published
-        forms = (statement.REPORT, statement.PROVENANCE, cyclonedx_bill.PREDICATE)
+        forms = (statement.REPORT, statement.PROVENANCE, bill.PREDICATE)
         files = [Artifact("application/x", "x", content, "now", form) for form in forms]
         attach(files, manifest.descriptor, repository)
         (verification,) = self.verify_published(published)
@@ -120,7 +118,7 @@ class TestVerify:
         self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = published
-        other = Artifact(cyclonedx_bill.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
+        other = Artifact(bill.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
         attach([*make_artifacts(approve(image, manifest.digest)), other], manifest.descriptor, repository)
         assert self.verify_published(published)[0].holds
 

@@ -23,7 +23,7 @@ def refused(text: str) -> str:
 
 def test_the_example_is_valid_and_shows_every_kind() -> None:
     loaded = registries.load(EXAMPLE).registries
-    assert {entry.kind for entry in loaded.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
+    assert {entry.kind for entry in loaded.values()} == {"ecr", "ecr-public", "acr-aliyun", "oci"}
 
 
 def test_without_a_file_the_fix_is_reported(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_secret_written_out_is_refused_and_not_repeated() -> None:
         ("registries:\n  r:\n    kind: oci\n    host: h\n    hots: h\n", 5, "hots"),
         ("registries:\n  r:\n    kind: oci\n    host: https://h.example\n", 4, "write name or name:port"),
         ("registries:\n  r:\n    kind: oci\n    host: h.example/training\n", 4, "write name or name:port"),
-        ("registries:\n  r:\n    kind: acr-azure\n    host: 127.0.0.1:x@h.example\n", 4, "write name or name:port"),
+        ("registries:\n  r:\n    kind: oci\n    host: 127.0.0.1:x@h.example\n", 4, "write name or name:port"),
         ("registries:\n  r:\n    kind: acr-aliyun\n    region: r\n    namespace: n\n", 2, "Personal"),
     ],
 )

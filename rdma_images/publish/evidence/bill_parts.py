@@ -1,4 +1,4 @@
-"""The parts of an image for any bill of materials: origin, licence, dependencies."""
+"""The parts of an image for its bill of materials: origin, licence, dependencies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,6 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 from rdma_images import facts
-from rdma_images.bill import licenses
 from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
@@ -16,6 +15,7 @@ from rdma_images.inputs import debian_lock, lock, sources
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
+from rdma_images.publish.evidence import licenses
 
 NO_LABELS: Mapping[str, str] = {}
 

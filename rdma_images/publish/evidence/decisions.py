@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import quote
 
-from packaging.version import Version
-
-from rdma_images.components import axis_of_wheel
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.scan.policy import Policy
-from rdma_images.scan.scan_result import Scan, Vulnerability, days_since
+from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence.scan_result import Scan, Vulnerability, days_since
 
-Outcome = Literal["refused", "in grace", "accepted", "not affected", "no fix", "not refused"]
+VULNERABILITIES = "https://in-toto.io/attestation/vulns/v0.2"  # the predicate type
+
+Outcome = Literal["refused", "in grace", "accepted", "no fix", "not refused"]
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,28 @@ def decide(scan: Scan, policy: Policy, today: date) -> tuple[Decision, ...]:
             f"{policy.where('max-scan-age')} allows {policy.max_scan_age}\nrun `{COMMAND} scan` again"
         )
     return tuple(
-        Decision(vulnerability, *_judge(vulnerability, policy, today)) for vulnerability in scan.vulnerabilities
+        Decision(vulnerability, *_judge(vulnerability, policy, today, scan.names_fixes))
+        for vulnerability in scan.vulnerabilities
     )
 
 
-def _judge(vulnerability: Vulnerability, policy: Policy, today: date) -> tuple[Outcome, str]:
-    """Return the outcome for a vulnerability on the day `today`, and its reason; the reason may be ""."""
-    for statement in policy.not_affected:
-        if statement.covers(vulnerability):
-            return "not affected", f"{statement.justification}: {statement.reason} ({statement.owner})"
+def _judge(vulnerability: Vulnerability, policy: Policy, today: date, names_fixes: bool) -> tuple[Outcome, str]:
+    """Return the outcome for a vulnerability on the day `today`, and its reason; the reason may be "".
+
+    What the scanner does not say counts against the image: where it names no fixes, every vulnerability may have one.
+    """
     for exception in policy.exceptions:
         if exception.covers(vulnerability):
             return "accepted", f"until {exception.until}: {exception.reason} ({exception.owner})"
     days = policy.grace_days.get(vulnerability.severity)
     if days is None:
         return "not refused", f"{vulnerability.severity} is not in grace-days"
-    if policy.fixed_only and not vulnerability.fixed_in:
+    if policy.fixed_only and names_fixes and not vulnerability.fixed_in:
         return "no fix", "fixed-only"
     if not days:
         return "refused", ""
     if not vulnerability.published:
-        return "refused", "the scan has no day for it, from which grace could be counted"
+        return "refused", "the scanner does not say when it was published, so no days of grace are counted"
     published = date.fromisoformat(vulnerability.published)
     if published > today + timedelta(1):  # a day has begun elsewhere
         return "refused", f"its day, {published}, is in the future: no grace is counted from it"
@@ -94,37 +95,35 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
         remainder = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise RefusedError(
             f"{image_id}: {policy.where()} refuses {counts}: {examples}{remainder}\n"
-            f"`{COMMAND} scan` shows them with the rows that fix them; or except each in the policy, with an end"
+            f"`{COMMAND} scan` shows them all: take versions with a fix, or except each in the policy, with an end"
         )
     return decisions
 
 
-def fixes(decisions: Sequence[Decision]) -> tuple[str, ...]:
-    """Return rows of matrix.yaml and a command that fix the refused vulnerabilities."""
-    refused = [decision.vulnerability for decision in decisions if decision.outcome == "refused"]
-    debian: dict[str, None] = {}
-    python: dict[str, None] = {}
-    axes: dict[str, None] = {}
-    for vulnerability in refused:
-        version = _nearest_fix(vulnerability)
-        if version and vulnerability.ecosystem in ("deb", "debian", "ubuntu"):
-            debian[f"{vulnerability.package}={version}"] = None
-        elif version and vulnerability.ecosystem in ("pypi", "python-pkg", "python"):
-            axis = axis_of_wheel(vulnerability.package)
-            (axes if axis else python)[axis or f"{vulnerability.package}>={version}"] = None
-    rows = (("debian-packages", debian), ("python-packages", python))
-    lines = [f"{key}: [{', '.join(entries)}]" for key, entries in rows if entries]
-    return (*lines, *((f"`{COMMAND} matrix.bump --write` ({', '.join(axes)})",) if axes else ()))
+def vulnerability_predicate(scan: Scan, decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Return a scan with the policy's decisions, in the form of in-toto's attestation of vulnerabilities.
 
-
-def _nearest_fix(vulnerability: Vulnerability) -> str:
-    """Return the first version with the fix after the installed one.
-
-    Scanners list one for each line of releases.
+    Source: in-toto/attestation, spec/predicates/vuln.md (0.2).
     """
-    listed = [version.lstrip(">= ") for version in vulnerability.fixed_in.split(",") if version.strip()]
-    try:
-        installed = Version(vulnerability.installed)
-        return min((version for version in listed if Version(version) > installed), key=Version, default="")
-    except ValueError:  # also of a number with more digits than Python reads
-        return listed[-1] if listed else ""
+    results = [
+        {
+            "id": vulnerability.id,
+            "severity": [{"method": "scanner", "score": vulnerability.severity}],
+            "annotations": [
+                {
+                    "package": vulnerability.package,
+                    "installed": vulnerability.installed,
+                    "fixedIn": vulnerability.fixed_in,
+                    "outcome": decision.outcome,
+                    "why": decision.why,
+                }
+            ],
+        }
+        for decision in decisions
+        for vulnerability in (decision.vulnerability,)
+    ]
+    name, _, version = scan.scanner.partition(" ")
+    return {
+        "scanner": {"uri": f"urn:scanner:{quote(name)}", "version": version, "result": results},
+        "metadata": {"scanStartedOn": scan.finished, "scanFinishedOn": scan.finished},
+    }

@@ -1,4 +1,4 @@
-"""The result of a scan, in one form for every scanner."""
+"""The result of a scan: an image's vulnerabilities by severity."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,16 +12,8 @@ from rdma_images.core.step_files import step_file
 Severity = Literal["critical", "high", "medium", "low", "negligible", "unknown"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
-# The words of scanners for what is called otherwise here.
-_WORDS: dict[str, Severity] = {
-    "moderate": "medium",  # GitHub's advisories
-    "important": "high",  # Red Hat's
-    "informational": "negligible",  # ECR's
-    "info": "negligible",  # CycloneDX's
-    "none": "negligible",
-    "unimportant": "negligible",  # Debian's
-    **{name: name for name in SEVERITIES},
-}
+# CycloneDX's words for what Trivy and Grype call negligible.
+_WORDS: dict[str, Severity] = {"info": "negligible", "none": "negligible", **{name: name for name in SEVERITIES}}
 
 
 @dataclass(frozen=True)
@@ -34,18 +26,12 @@ class Vulnerability:
     severity: Severity
     fixed_in: str = ""  # version; empty where there is no fix
     ecosystem: str = ""  # as package URLs call it: "deb", "pypi"
-    published: str = ""  # the day of the fix, or else of the advisory
-    aliases: tuple[str, ...] = ()  # ids of the same in other databases
+    published: str = ""  # the day of the advisory
 
     def __post_init__(self) -> None:
         """Make the texts plain: a report may have been written by anybody."""
         for name in ("id", "package", "installed", "fixed_in", "ecosystem"):
             object.__setattr__(self, name, plain(getattr(self, name)).strip())
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """Return all ids by which it is known."""
-        return frozenset((self.id, *self.aliases))
 
 
 @dataclass(frozen=True)
@@ -55,7 +41,7 @@ class Scan:
     digest: str  # of the image, which the scan was shown to be about
     scanner: str  # "trivy 0.74.0"
     finished: str  # ISO 8601, UTC
-    database: str  # the day of the scanner's data, empty where it does not say
+    names_fixes: bool  # whether the scanner says which version fixes a vulnerability
     vulnerabilities: tuple[Vulnerability, ...]
 
     @property
@@ -73,31 +59,19 @@ def parse_severity(word: str) -> Severity:
     return _WORDS.get(word.strip().lower(), "unknown")
 
 
-def severity_of_score(score: float) -> Severity:
-    """Return the severity of a CVSS base score.
-
-    Source: CVSS v3.1 and v4.0, the qualitative severity rating scale.
-    """
-    bounds: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.1, "low"))
-    return next((name for minimum, name in bounds if score >= minimum), "negligible")
-
-
-def parse_time(value: str | float | None) -> datetime | None:
-    """Return a time, ISO 8601 or seconds since 1970; None for what is no time."""
+def parse_time(text: str) -> datetime | None:
+    """Return an ISO 8601 time in UTC; None if it cannot be parsed."""
     try:
-        if isinstance(value, str):
-            parsed = datetime.fromisoformat(value.strip())
-            parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
-        else:
-            parsed = datetime.fromtimestamp(value or 0, UTC)
-    except (ValueError, OverflowError, OSError):
+        parsed = datetime.fromisoformat(text.strip())
+        parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
     return parsed if parsed.year > 1970 else None  # Go writes the year 1 for "no time"
 
 
-def parse_day(value: str | float | None) -> str:
-    """Return the day of a time, ISO 8601; "" for what is no time."""
-    parsed = parse_time(value)
+def parse_day(text: str) -> str:
+    """Return the day of an ISO 8601 time; "" if it cannot be parsed."""
+    parsed = parse_time(text)
     return parsed.date().isoformat() if parsed else ""
 
 

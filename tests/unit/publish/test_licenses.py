@@ -2,9 +2,9 @@
 
 import pytest
 
-from rdma_images.bill import licenses
 from rdma_images.core import spdx
 from rdma_images.inspection.measurements import DebianContents, WheelContents
+from rdma_images.publish.evidence import licenses
 
 
 @pytest.mark.parametrize(

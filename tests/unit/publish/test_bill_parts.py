@@ -1,4 +1,4 @@
-"""The bill of materials in both forms, from what probes measured."""
+"""The bill of materials, from what probes measured: each package once, equal bytes for equal images."""
 
 import dataclasses
 import json
@@ -8,9 +8,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from rdma_images.bill import cyclonedx_bill, spdx_bill
-from rdma_images.bill.parts import BillPart, list_parts
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image
 from rdma_images.inputs import debian_lock
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
@@ -18,10 +16,14 @@ from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix
 from rdma_images.plan.matrix import LicenseRules
 from rdma_images.publish import publish_images
+from rdma_images.publish.evidence import bill
+from rdma_images.publish.evidence.bill_parts import BillPart, list_parts
 from rdma_images.validate.probes import contents
 from rdma_images.validate.probes.rootfs import Root
+from tests.support.case_parts import report_on
 from tests.support.published_image import validated
 
+pytestmark = pytest.mark.usefixtures("folders")
 FOLDER = "/opt/venv/site-packages"
 PACKAGES = MeasuredPackages(
     wheels={FOLDER: {"torch": "2.15.0", "numpy": "2.5.5"}},
@@ -97,7 +99,7 @@ def test_the_efa_installer_has_its_pin_and_its_packages(report: Report, image: I
 
 
 def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
-    text = cyclonedx_bill.cyclonedx_bill("efa-pytorch", report, list_parts(report, image)).decode()
+    text = bill.cyclonedx_bill("efa-pytorch", report, list_parts(report, image)).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     components = {component["name"]: component for component in json.loads(text)["components"]}
     assert components["torch"]["licenses"] == [{"expression": "BSD-3-Clause"}]
@@ -107,15 +109,27 @@ def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
     assert depends["pkg:pypi/torch@2.15.0"] == ["pkg:pypi/numpy@2.5.5"]
 
 
-def test_spdx_has_the_same_packages_and_defines_its_references(report: Report, image: Image) -> None:
-    listed = list_parts(report, image)
-    listed[0] = dataclasses.replace(listed[0], license="MIT OR LicenseRef-NVIDIA-Proprietary")
-    body = json.loads(spdx_bill.spdx_bill("efa-pytorch", report, listed))
-    ids = [package["SPDXID"] for package in body["packages"]]
-    assert len(set(ids)) == len(ids) == 1 + len(listed) + sum(len(part.bundled) for part in listed)
-    assert [info["licenseId"] for info in body["hasExtractedLicensingInfos"]] == ["LicenseRef-NVIDIA-Proprietary"]
-    named = {name for line in body["relationships"] for name in (line["spdxElementId"], line["relatedSpdxElement"])}
-    assert named == {*ids, "SPDXRef-DOCUMENT"}
+def test_a_package_of_no_public_index_does_not_name_it(image: Image) -> None:
+    origins = {"torch": "./torch-2.15.0-py3-none-any.whl", "pip": "git+https://git.example/pip@0123"}
+    labels = {f"io.rdma-images.package-origin.{name}": origin for name, origin in origins.items()}
+    parts = list_parts(validated(image, "sha256:1"), labels=labels)
+    assert {part.ref for part in parts if part.name in origins} == {
+        "pkg:generic/torch@2.15.0",
+        "pkg:generic/pip@26.0?vcs_url=git%2Bhttps://git.example/pip%400123",
+    }
+
+
+def test_the_same_image_has_the_same_bytes(image: Image) -> None:
+    def written(digest: str) -> bytes:
+        report = validated(image, digest)
+        return bill.cyclonedx_bill("t", report, list_parts(report))
+
+    assert written("sha256:1") == written("sha256:1") != written("sha256:2")
+
+
+def test_nothing_measured_is_no_empty_bill(image: Image) -> None:
+    with pytest.raises(RdmaImagesError, match="has measured no packages"):
+        list_parts(dataclasses.replace(report_on(image), inspection=None))
 
 
 def test_an_older_report_still_has_its_packages(image: Image) -> None:

@@ -9,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core.paths import COMMAND
-from rdma_images.scan.decisions import Decision, fixes
-from rdma_images.scan.policy import NAME
-from rdma_images.scan.scan_result import Scan, Vulnerability
+from rdma_images.publish.evidence.decisions import Decision
+from rdma_images.publish.evidence.policy import NAME
+from rdma_images.publish.evidence.scan_result import Scan, Vulnerability
 
 MAX_ROWS = 50
 _STYLES = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
 def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> RenderableType:
-    """Return the refused vulnerabilities with their fixes, or all without a policy."""
+    """Return the refused vulnerabilities, or all without a policy."""
     parts: list[RenderableType] = []
     refused = [decision for decision in decisions or () if decision.outcome == "refused"]
     rows = [(decision.vulnerability, decision.why) for decision in refused]
@@ -26,8 +26,6 @@ def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None, warni
         rows = [(vulnerability, "") for vulnerability in scan.vulnerabilities]
     if rows:
         parts.append(_table(rows))
-    if decisions and (lines := fixes(decisions)):
-        parts += [Text("what fixes them:", "bold"), *(Text(f"  {line}") for line in lines)]
     parts += [Text(f"warning: {line}", "yellow") for line in warnings]
     parts.append(Text(summary(name, scan, decisions), "bold red" if refused else "bold green"))
     if decisions is None:
@@ -40,21 +38,18 @@ def summary(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> str:
     outcomes = Counter(decision.outcome for decision in decisions or ())
     judged = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     severities = ", ".join(f"{count} {severity}" for severity, count in scan.counts.items()) or "no vulnerability"
-    source = f" with data of {scan.database}" if scan.database else ""
-    return f"{name}: {f'{judged}; ' if judged else ''}{severities}; {scan.scanner} on {scan.finished[:10]}{source}"
+    return f"{name}: {f'{judged}; ' if judged else ''}{severities}; {scan.scanner} on {scan.finished[:10]}"
 
 
 def as_json(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> dict[str, object]:
-    """Return the scan, the decisions and the fixes in the form of `scan --json`."""
+    """Return the scan and the decisions in the form of `scan --json`."""
     return {
         "image": name,
         "digest": scan.digest,
         "scanner": scan.scanner,
         "finished": scan.finished,
-        "database": scan.database,
         "counts": scan.counts,
         "warnings": list(warnings),
-        "fixes": list(fixes(decisions or ())),
         "vulnerabilities": [
             asdict(decision.vulnerability) | {"outcome": decision.outcome, "why": decision.why}
             for decision in decisions or ()

@@ -11,8 +11,8 @@ from cyclonedx.model.contact import OrganizationalEntity
 from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 
-from rdma_images.bill.parts import BillPart
 from rdma_images.inspection.report import Report
+from rdma_images.publish.evidence.bill_parts import BillPart
 from rdma_images.registry.client import canonical
 
 CYCLONEDX = "application/vnd.cyclonedx+json"

@@ -1,1 +1,0 @@
-"""The bill of materials of an image: packages, bundled libraries, licences."""
