@@ -45,7 +45,7 @@ def main() -> None:
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = baseline_dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
-    build_images.build(
+    build_images.build_specs(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
         [
             replace(

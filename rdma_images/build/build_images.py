@@ -1,101 +1,133 @@
-"""Build the ordered images in an engine, those that are not up to date."""
+"""Build images, the whole way from top to bottom: plan, inputs, layers, bake, validate.
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+`build`, `build_specs` and `_build_missing` are that way: each of their lines calls a step, a module beside this one.
+What only a build needs is imported where it begins: that takes as long as having nothing to do.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rdma_images.build.build_spec import BuildSpec
-from rdma_images.build.run_bake import IMAGE, Options
+from rdma_images import engine as engines
+from rdma_images.build import build_record
+from rdma_images.build.build_spec import BuildSpec, build_spec
+from rdma_images.build.run_bake import IMAGE, BakeCommand, Options
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.step_files import BUILD
-from rdma_images.engine import Engine, docker_command, image_id
-from rdma_images.render import labels
+from rdma_images.core.source import Supply
+from rdma_images.engine import Engine
+from rdma_images.inputs import preflight
+from rdma_images.render import bake, labels
 from rdma_images.selection.project import Project
 
-MAX_QUESTIONS = 8  # to an engine, at once
-REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>
+if TYPE_CHECKING:
+    from rdma_images.inspection.report import Report
 
 
 def build(
+    images: Sequence[Image], project: Project, options: Options, validates: bool = True, progress: Progress = silent
+) -> "tuple[tuple[Build, ...], tuple[Report, ...]]":
+    """Build planned images, those that are not up to date, and validate them.
+
+    Returns:
+        The builds and the reports, both in the order of `images`; no reports without `validates`.
+
+    Raises:
+        UnreachableSourcesError: A source does not answer; carries the table of all.
+        RefusedError: The images would overwrite one another's caches, or have an input that is not allowed.
+        RdmaImagesError: A download differs from its pin, the disk is too small, or BuildKit fails: no image was made.
+    """
+    specs = [build_spec(image, project, options.rehearse, options.compression, progress) for image in images]
+    engine = engines.ensure(progress)
+    builds = build_specs(specs, project, engine, options, progress)
+    return builds, _validate(images, builds, engine, progress) if validates else ()
+
+
+def build_specs(
     specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
 ) -> tuple[Build, ...]:
-    """Build the images of `specs` that are not up to date; return all builds, in order.
+    """Build those of `specs` that are not up to date; return all builds, in order. Raises as `build` does."""
+    _refuse_shared_cache(specs, options)
+    builds = build_record.up_to_date(specs, engine, progress)
+    if missing := [spec for spec in specs if spec.image.id not in builds]:
+        from rdma_images.build import build_inputs
 
-    Raises UnreachableError with the table of all sources where one does not answer, RefusedError where images would
-    overwrite one another's caches, and RdmaImagesError where a download differs from its pin, the disk is too small or
-    BuildKit fails. After an error no image was made and no build.json was written.
-    """
+        supplies = build_inputs.require_sources(missing, project, engine, options, progress)
+        with locking.hold("build", f"building {', '.join(spec.image.id for spec in missing)}", progress) as lock:
+            # Asked again: while this run waited for the lock, another may have built the same images.
+            builds |= build_record.up_to_date(missing, engine, progress)
+            if missing := [spec for spec in missing if spec.image.id not in builds]:
+                builds |= _build_missing(missing, supplies, project, engine, options, progress, lock)
+    return tuple(builds[spec.image.id] for spec in specs)
+
+
+def _build_missing(
+    specs: Sequence[BuildSpec],
+    supplies: Mapping[str, Sequence[Supply]],
+    project: Project,
+    engine: Engine,
+    options: Options,
+    progress: Progress,
+    lock: locking.HeldLock,
+) -> dict[str, Build]:
+    """Build `specs` of `supplies`, which are by image id as the builds; `lock` is let go while packages compile."""
+    from rdma_images.build import bake_targets, build_inputs, build_secrets, source_wheels, wheel_contexts
+
+    start, revision = time.monotonic(), labels.project_revision()
+    build_inputs.require_space(specs, engine, wheel_contexts.are_usable(engine, options))
+    contexts = build_inputs.download(supplies, project, progress)
+    targets = bake_targets.image_targets(specs, supplies, contexts, project, revision, progress)
+    file = bake.bake_file(targets, list(contexts.helpers.values()))
+    with build_secrets.secret_files(specs, supplies, contexts.users, project.mirrors) as secrets:
+        baking = BakeCommand(engine, options, secrets, progress)
+        build_system_layers = partial(baking.build_system_layers, file)
+        layers = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)
+        file = bake.with_contexts(file, layers.contexts)
+        rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
+        with _unlocked_to_compile(specs, rehearsed, lock):
+            compile_stage = partial(baking.export_stage, file)
+            compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
+        build_record.keep_other_folders_images(targets, engine, progress)
+        baking.build_images(bake.with_contexts(file, compiled), targets)
+    wheel_contexts.remove_names(engine, layers)
+    run = build_record.BuildRun(
+        revision, round(time.monotonic() - start, 1), build_record.programs(engine, options.builder)
+    )
+    return {spec.image.id: build_record.record(spec, supplies[spec.image.id], layers, run, engine) for spec in specs}
+
+
+def _validate(
+    images: Sequence[Image], builds: Sequence[Build], engine: Engine, progress: Progress
+) -> "tuple[Report, ...]":
+    from rdma_images.validate import validation
+
+    candidates = [validation.ValidationCandidate(b.ref, image, b) for image, b in zip(images, builds, strict=True)]
+    return tuple(validation.validate_all(candidates, engine, progress=progress))
+
+
+def _refuse_shared_cache(specs: Sequence[BuildSpec], options: Options) -> None:
+    """Refuse several images with one address of --cache-to: each would overwrite the others' cache."""
     shared_cache = next((cache for cache in options.cache_to if IMAGE not in cache), None)
     if shared_cache and len(specs) > 1:
         raise RefusedError(
             f"--cache-to {shared_cache}: {len(specs)} images would overwrite each other's cache\n"
             f"put {IMAGE} into the address, for each image's id"
         )
-    ready = up_to_date_builds(specs, engine)
-    if len(ready) == len(specs):
-        _report_up_to_date(ready, progress)
+
+
+@contextmanager
+def _unlocked_to_compile(
+    specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]], lock: locking.HeldLock
+) -> Iterator[None]:
+    """Release the build lock for the block where a package has to be compiled: other builds need not wait for that."""
+    from rdma_images.build import source_wheels, wheel_contexts
+
+    if source_wheels.are_complete(specs, rehearsed):
+        yield
     else:
-        with locking.hold("build", f"building {', '.join(spec.image.id for spec in specs)}", progress) as lock:
-            # Asked again: while this run waited for the lock, another may have built the same images.
-            ready = up_to_date_builds(specs, engine)
-            _report_up_to_date(ready, progress)
-            if missing := [spec for spec in specs if spec.image.id not in ready]:
-                # Here, because its imports take as long as having nothing to do.
-                from rdma_images.build import run_build
-
-                ready |= run_build.build(missing, project, engine, options, progress, lock)
-    return tuple(ready[spec.image.id] for spec in specs)
-
-
-def ref(image: Image, stood_in: Sequence[str]) -> str:
-    """Return the name of an image in the engine; a rehearsal's ends with -rehearsal."""
-    return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
-
-
-def up_to_date_builds(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
-    """Return, by id, the builds in the engine that have the same inputs."""
-    recorded_builds: dict[str, Build] = {}
-    for spec in specs:
-        recorded = BUILD.read_if_valid(spec.image.id)
-        if recorded and recorded.inputs == spec.inputs:
-            recorded_builds[spec.image.id] = recorded
-    uncommitted = [image_id for image_id, recorded in recorded_builds.items() if _is_uncommitted(recorded.revision)]
-    if uncommitted and not _is_uncommitted(labels.project_revision().commit):
-        # The same inputs are committed by now: build again, so that the label names the commit.
-        for uncommitted_id in uncommitted:
-            del recorded_builds[uncommitted_id]
-    digests = image_digests([recorded.ref for recorded in recorded_builds.values()], engine)
-    return {
-        recorded_id: recorded
-        for recorded_id, recorded in recorded_builds.items()
-        if digests.get(recorded.ref) == recorded.digest
-    }
-
-
-def _is_uncommitted(revision: str) -> bool:
-    return revision.endswith("-dirty")
-
-
-def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
-    for ready_build in ready.values():
-        progress(f"{ready_build.ref} is up to date, its inputs are unchanged: nothing to build")
-
-
-def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
-    """Return the engine's images by name: with the containerd store, manifest digests."""
-    if not names:
-        return {}
-    # One after the other, an engine took 0.01 s for each.
-    with ThreadPoolExecutor(min(len(names), MAX_QUESTIONS)) as pool:
-        digests = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
-    if all(digests.values()):
-        return digests
-    # Not every engine has a socket to ask. Where an image is missing the command fails, but still prints the others.
-    result = docker_command.run(
-        engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names
-    )
-    lines = filter(None, map(str.split, result.stdout.splitlines()))
-    return {name: digest for digest, *tags in lines for name in tags}
+        with wheel_contexts.keep_names(), lock.released():
+            yield

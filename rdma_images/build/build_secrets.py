@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import PackageIndex
@@ -17,10 +18,40 @@ from rdma_images.core.source import Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors, host
 from rdma_images.registry.credentials import Login, resolve_secret
+from rdma_images.render import bake
 
 SECRETS_FOLDER = "/run/secrets"  # where BuildKit mounts a secret that names no other place
 MAX_SECRET_BYTES = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more
 BASE = "base"  # the secrets of this role have no ending
+
+
+@contextmanager
+def secret_files(
+    specs: Sequence[BuildSpec],
+    supplies: Mapping[str, Sequence[Supply]],
+    helper_users: Mapping[str, str],
+    mirrors: Mirrors,
+) -> Iterator[dict[str, dict[str, Path]]]:
+    """Yield the files of secrets by target of the bake file and id; they exist inside the block.
+
+    Args:
+        specs: The images.
+        supplies: By image id.
+        helper_users: For each helper target, the id of the image whose secrets it gets.
+        mirrors: Logins and certificates.
+
+    Raises:
+        RefusedError: As `provide_secrets`.
+    """
+    with ExitStack() as stack:
+        by_image = {
+            spec.image.id: stack.enter_context(
+                provide_secrets(supplies[spec.image.id], mirrors, spec.image.secrets, spec.image.indexes)
+            )
+            for spec in specs
+        }
+        by_helper = {helper: by_image[image_id] for helper, image_id in helper_users.items()}
+        yield {bake.image_name(image_id): files for image_id, files in by_image.items()} | by_helper
 
 
 @contextmanager

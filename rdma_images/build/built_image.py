@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from rdma_images.build.build_images import REPOSITORY
+from rdma_images.build.build_record import REPOSITORY
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import LABEL_PREFIX, Fabric, RunSetting
+from rdma_images.core.image import LABEL_PREFIX, Build, Fabric, RunSetting
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
@@ -18,9 +18,9 @@ from rdma_images.selection.project import Project
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image that was built: its name in the engine, and the command that builds it again."""
+    """An image that was built: its record, and the command that builds it again."""
 
-    ref: str
+    build: Build
     build_command: str
 
 
@@ -42,7 +42,7 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
     if build := BUILD.read_if_valid(image.id):
-        return BuiltImage(build.ref, command)
+        return BuiltImage(build, command)
     built_refs = _built_refs(image.target)
     choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built_refs)}" if built_refs else ""
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first{choice}")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.discovery import too_old
 from rdma_images.render import bake
@@ -48,6 +50,10 @@ PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection al
 ATTEMPTS = 4  # a chain of three targets, all cached, failed twice in a row
 # The connection to BuildKit ended with the build: gRPC's status of that, as docker build and buildx bake print it.
 _LOST = re.compile(r"^ERROR: failed to solve: (?:rpc error: code = )?Unavailable\b")
+# Of plain progress: "#12 [efa-pytorch-3f2a01 system-layer 2/4] RUN apt-get …", later "#12 DONE 3.2s" or "#12 CACHED".
+_STEP = re.compile(r"#(\d+) (\[.+\] .+)")
+_END = re.compile(r"#(\d+) (?:DONE|CACHED|ERROR)\b")
+MAX_STEP = 100  # characters of a step in a line of progress
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
@@ -62,8 +68,6 @@ class Options:
     cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation, with IMAGE for the image's id
     cache_to: tuple[str, ...] = ()
     layers: "Repository | None" = None  # which has the wheels' layers, or gets them
-    no_cache: bool = False  # run every step again
-    layout: Path | None = None  # a folder that gets the image, as an OCI layout, in place of the engine
 
 
 def options(
@@ -88,19 +92,20 @@ class BakeCommand:
     engine: Engine
     options: Options
     secret_files: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)  # by target and name of the secret
+    progress: Progress = silent
 
     def build_images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> None:
-        """Build images, their progress live on a terminal and in plain lines elsewhere."""
+        """Build images; BuildKit draws its progress on a terminal, and elsewhere a line now and then tells of it."""
         outputs = {bake.image_name(target.image.id): self._output(target) for target in targets}
         ids = [target.image.id for target in targets]
         with self._command(file, outputs) as (command, environment):
-            command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
+            run = _draw if sys.stderr.isatty() else self._watch
+            command += ["--progress", "auto" if run is _draw else "plain"]
             command += _cache_from(ids, self.options)
             for image_id in ids:  # an image's cache has the steps of its helper targets, too
                 caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
                 command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-            run = _draw if sys.stderr.isatty() else _show_lines
-            _run(run, self.engine, command, environment, ids)
+            self._run(run, command, environment, ids)
 
     def build_system_layers(self, file: Mapping[str, Any], ids: Sequence[str]) -> None:
         """Build the system layers of the images `ids`.
@@ -123,15 +128,40 @@ class BakeCommand:
         """Build what `outputs` names."""
         with self._command(file, outputs) as (command, environment):
             command += ["--progress", "plain", *_cache_from(ids, self.options)]
-            _run(_show_lines, self.engine, command, environment, ids)
+            self._run(self._watch, command, environment, ids)
 
     def _output(self, target: bake.ImageTarget) -> str:
-        """Return where an image goes: into the engine, or the folder of the options."""
-        keeps_layers, compression = target.image.onto is not None, self.options.compression
-        if self.options.layout:
-            return bake.layout_output(self.options.layout, compression, keeps_layers=keeps_layers)
-        store, builder = self.engine.store, self.options.builder
-        return bake.bake_output(target.ref, store, builder, compression, keeps_layers=keeps_layers)
+        """Return how an image goes into the engine."""
+        store, builder, compression = self.engine.store, self.options.builder, self.options.compression
+        return bake.bake_output(target.ref, store, builder, compression, keeps_layers=target.image.onto is not None)
+
+    def _run(
+        self,
+        run: Callable[[Engine, Sequence[str], Mapping[str, str]], tuple[int, list[str]]],
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        ids: Sequence[str],
+    ) -> None:
+        """Run a command, again after passing failures. Raises RdmaImagesError where it fails."""
+        for _ in range(ATTEMPTS):
+            code, lines = run(self.engine, command, environment)
+            if not code or not any(map(PASSING.search, lines)):
+                break
+        if code:
+            if run is not _draw:
+                sys.stderr.write("".join(f"{line}\n" for line in lines))
+            raise build_error(ids, lines)
+
+    def _watch(self, engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
+        """Run a command in plain progress, and tell what it does now and then; return its exit code and its lines."""
+        process = docker_command.start(
+            engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
+        )
+        lines: list[str] = []
+        with process as running, report_waiting(self.progress, lambda: describe_steps(lines)):
+            for raw in running.stderr or ():
+                lines.append(raw.decode(errors="replace").rstrip("\n"))
+        return running.returncode, lines
 
     @contextmanager
     def _command(
@@ -147,40 +177,9 @@ class BakeCommand:
             command = ["buildx", "bake", "--provenance=false"]
             command += ["--builder", self.options.builder] if self.options.builder else []
             command += network_entitlement(self.engine, self.options.builder)
-            command += ["--no-cache"] if self.options.no_cache else []
             command += [part for name in files for part in ("--file", str(Path(folder) / name))]
             # buildx 0.13 leaves files in its temporary folder: they go away with ours.
             yield command, BUILDX | {"TMPDIR": folder}
-
-
-def _run(
-    show: Callable[[Engine, Sequence[str], Mapping[str, str]], tuple[int, list[str]]],
-    engine: Engine,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    ids: Sequence[str],
-) -> None:
-    """Run a command, again after passing failures. Raises RdmaImagesError where it fails."""
-    for _ in range(ATTEMPTS):
-        code, lines = show(engine, command, environment)
-        if not code or not any(map(PASSING.search, lines)):
-            break
-    if code:
-        raise build_error(ids, lines)
-
-
-def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command in plain progress; return its exit code and its lines."""
-    process = docker_command.start(
-        engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
-    )
-    lines = []
-    with process as running:
-        for raw in running.stderr or ():
-            line = raw.decode(errors="replace")
-            sys.stderr.write(line)
-            lines.append(line.rstrip("\n"))
-    return running.returncode, lines
 
 
 def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
@@ -203,6 +202,14 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
                 termios.tcsetwinsize(controller, termios.tcgetwinsize(sys.stderr))
                 tail = (tail + chunk)[-MAX_TAIL_BYTES:]
     return running.returncode, _ESCAPE.sub("", tail.decode(errors="replace")).splitlines()
+
+
+def describe_steps(lines: Sequence[str]) -> str:
+    """Return what BuildKit does by its plain progress: how many steps it ended, and the last one that it began."""
+    begun = {match[1]: match[2] for match in map(_STEP.match, list(lines)) if match}
+    ended = {match[1] for match in map(_END.match, list(lines)) if match}
+    current = next((name for number, name in reversed(begun.items()) if number not in ended), "")
+    return f"BuildKit, {len(ended)} steps done{f', now at {textwrap.shorten(current, MAX_STEP)}' if current else ''}"
 
 
 def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:

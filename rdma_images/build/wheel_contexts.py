@@ -59,6 +59,12 @@ def keep_names() -> Iterator[None]:
         yield
 
 
+def remove_names(engine: Engine, layers: WheelContexts) -> None:
+    """Remove the names of the wheels' layers, unless a process compiles: the built images keep the layers."""
+    if not are_names_kept():
+        docker_command.remove_images(engine, *layers.image_refs)
+
+
 def are_names_kept() -> bool:
     """Return whether a process compiles."""
     return any(name.startswith(COMPILING_LOCK) for name in locking.holders())

@@ -58,10 +58,8 @@ def build(
 
     An image whose inputs are unchanged is up to date, and is not built again.
     """
-    from rdma_images import engine
-    from rdma_images.build import build_images, build_spec, run_bake
+    from rdma_images.build import build_images, run_bake
     from rdma_images.report import build_summary, report_table
-    from rdma_images.validate import validation
 
     loaded_project = with_measured_base(project.load(), target, onto)
     layers = None
@@ -71,14 +69,7 @@ def build(
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
-    specs = [build_spec.build_spec(image, loaded_project, rehearse, options.compression, progress) for image in images]
-    running = engine.ensure(progress)
-    builds = build_images.build(specs, loaded_project, running, options, progress)
-    reports = (
-        []
-        if no_validate
-        else list(validation.validate_all(validation.planned_candidates(images), running, progress=progress))
-    )
+    builds, reports = build_images.build(images, loaded_project, options, not no_validate, progress)
     for image_report in reports:
         if not image_report.passed:
             show(report_table(image_report), file=sys.stderr)

@@ -8,6 +8,7 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import JSON, verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
+from rdma_images.core.step_files import BUILD
 from rdma_images.selection import project, target_options
 
 
@@ -63,7 +64,8 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         return
     running = engine.ensure(progress)
     with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
-        superfluous = prune.unused_images(running, image_ids)
+        builds = filter(None, map(BUILD.read_if_valid, image_ids))
+        superfluous = prune.unused_images(running, image_ids, [build.digest for build in builds])
         if wheel_contexts.are_names_kept():
             superfluous = tuple(image for image in superfluous if image.image_id)
         foreign = () if all_targets else prune.in_other_targets(superfluous, loaded_project.matrix.targets)

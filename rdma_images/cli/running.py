@@ -93,20 +93,23 @@ def _start(
     """Become the container of an image; returns never, but by an error."""
     from rdma_images import engine, facts
     from rdma_images.build import built_image
-    from rdma_images.engine import container_run
+    from rdma_images.engine import container_run, images
 
     if ref and (target or pairs or onto):
         raise RefusedError("--image names the image by itself\nleave out --target, --set and --onto, or --image")
-    fix = f"build it with `{COMMAND} build`, or `docker pull` it into this engine"
+    image = None
     if not ref:
         image = built_image.built_image(
             with_measured_base(project.load(), [target] if target else None, onto), target, pairs
         )
-        ref, fix = image.ref, f"run `{image.build_command}`"
     running = engine.ensure(progress)
+    if image:
+        ref = images.built_image(image.build, running, image.build_command, progress)
     config = container_run.image_config(running, ref)
     if config is None:
-        raise RefusedError(f"the engine has no image {ref}\n{fix}")
+        raise RefusedError(
+            f"the engine has no image {ref}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
+        )
     if not (words or options.shell or config.get("Cmd") or config.get("Entrypoint")):
         raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or use {COMMAND} shell")
     settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())

@@ -16,7 +16,7 @@ from rdma_images.engine.docker_command import Engine
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "exists", "image_id"]
+__all__ = ["Engine", "client", "down", "ensure", "exists", "image_id", "running"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client without it asks each time
@@ -37,6 +37,12 @@ def ensure(progress: Progress = silent) -> Engine:
         raise RdmaImagesError(f"no engine to build with: {reason}, and {obstacle}\n{fix}")
     progress(f"{reason}: the private engine is used")
     return private.up(progress)
+
+
+def running() -> Engine | None:
+    """Return the engine that `ensure` would return, where one answers already; starts nothing."""
+    engine, _ = discovery.find()
+    return engine or private.running()
 
 
 def exists() -> bool:

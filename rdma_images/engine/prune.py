@@ -16,6 +16,7 @@ LABEL = "io.rdma-images.image-id"
 TARGET = "io.rdma-images.target"
 # Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
 LAYERS = "io.rdma-images.layers"
+KEPT = "kept-"  # begins the tag of an image whose name a build of another folder has taken
 # Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
 NO_IMAGE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
 EMPTYING = 3600  # seconds that the engine may take to remove tens of gigabytes
@@ -31,11 +32,21 @@ class EngineImage:
     image_id: str  # empty for wheels' layers
     target: str = ""
 
+    @property
+    def has_lost_its_name(self) -> bool:
+        """Return whether a newer image took its name."""
+        return not self.ref or self.ref.rpartition(":")[2].startswith(KEPT)
 
-def unused_images(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
-    """Return our images without a name, or whose id is not among `image_ids`.
+
+def unused_images(engine: Engine, image_ids: Collection[str], built: Collection[str] = ()) -> tuple[EngineImage, ...]:
+    """Return our images whose id is not among `image_ids`, and those that lost their name and are not in `built`.
 
     With them the images of wheels' layers that a failed build left for the next one.
+
+    Args:
+        engine: The engine.
+        image_ids: Of the images that stay.
+        built: Digests that this folder's builds recorded.
     """
     digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.images_with_labels(engine, label)]
     if not digests:
@@ -48,7 +59,11 @@ def unused_images(engine: Engine, image_ids: Collection[str]) -> tuple[EngineIma
         for image in inspected
         for name in image["RepoTags"] or [""]
     ]
-    return tuple(candidate for candidate in images if not candidate.ref or candidate.image_id not in image_ids)
+    return tuple(
+        image
+        for image in images
+        if image.image_id not in image_ids or (image.has_lost_its_name and image.digest not in built)
+    )
 
 
 def in_other_targets(images: Iterable[EngineImage], targets: Collection[str]) -> tuple[EngineImage, ...]:

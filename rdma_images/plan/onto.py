@@ -1,7 +1,8 @@
 """Plan how a fabric is added to an existing image, and refuse images where it cannot."""
 
 import posixpath
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rdma_images.components.aws_ofi_nccl import PluginDetails
@@ -29,7 +30,18 @@ GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,
 
 
 def target_onto(target: Target, ref: str) -> Target:
-    """Return the target changed so that its fabric is added to the image `ref`."""
+    """Return the target changed so that its fabric is added to the image `ref`.
+
+    Raises:
+        RefusedError: The target asks for Python packages that --onto does not install.
+    """
+    for field in ("requirements", "constraints", "source_packages"):
+        if getattr(target, field):
+            name = field.replace("_", "-")
+            raise RefusedError(
+                f"--onto {ref}: the target has {name}, and --onto installs no Python packages\n"
+                f"install them into that image first, and name a target without {name}"
+            )
     return target.model_copy(
         update={
             "onto": ref,
@@ -37,8 +49,6 @@ def target_onto(target: Target, ref: str) -> Target:
             "default": {axis: value for axis, value in target.default.items() if axis in ONTO_AXES},
             "values": {axis: values for axis, values in target.values.items() if axis in ONTO_AXES},
             "exclude": (),
-            **dict.fromkeys(("python_packages", "source_packages"), ()),
-            **dict.fromkeys(("requirements", "constraints")),
         }
     )
 
@@ -117,8 +127,8 @@ def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:
     )
 
 
-def image_onto(image: Image, base: ExistingImage) -> Image:
-    """Return the planned image as one that is added to `base`."""
+def image_onto(image: Image, base: ExistingImage, left_out: Sequence[str]) -> Image:
+    """Return the planned image as one that is added to `base`; `left_out` are the target's Python packages."""
     measured = {name: getattr(base, name) for name in ("python", "pytorch") if getattr(base, name)}
     components = {name: part for name, part in image.components.items() if name != "python"}
     for name in ("base", "cuda", "nccl"):
@@ -134,18 +144,19 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
         template=f"onto-{image.fabric}",
         python_packages=(),
         components=components,
-        onto=_onto(replace(image, components=components), base),
+        onto=_onto(replace(image, components=components), base, left_out),
     )
 
 
-def _onto(image: Image, base: ExistingImage) -> Onto:
+def _onto(image: Image, base: ExistingImage, left_out: Sequence[str]) -> Onto:
     foreign = tuple(folder for folder in base.loader_folders if folder not in PLUGIN_FOLDERS)
     hidden = tuple(folder for folder in foreign if not _is_system(folder))
     removed_plugins = tuple(
         path for path in base.plugins if _is_system(posixpath.dirname(path)) and image.fabric == "efa"
     )
     environment = {**_environment(image, base, (*hidden, *PLUGIN_FOLDERS)), **image.environment}
-    changes = (*_changes(image, base), *_replaced(base, environment, hidden, removed_plugins), *_unchanged(base))
+    changes = (*_changes(image, base), *_replaced(base, environment, hidden, removed_plugins))
+    changes = (*changes, *_started_as(image, base), *_unchanged(base, left_out))
     return Onto(base, changes, environment, hidden, removed_plugins)
 
 
@@ -212,10 +223,25 @@ def _replaced(
             yield ImageChange("replaced", f"{name}={current}", f"by {value!r}")
 
 
-def _unchanged(base: ExistingImage) -> Iterator[ImageChange]:
-    entry = f", entry point {' '.join(base.entrypoint)}" if base.entrypoint else ", no entry point"
+def _started_as(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
+    """Yield the user and the entry point that containers of the image will have."""
+    user = image.additions.user if image.additions else None
+    if user:
+        yield ImageChange("replaced", f"user {base.user or 'root'}", f"by {user.name} ({user.uid}), the target's")
+    else:
+        yield ImageChange("kept", f"user {base.user or 'root'}", "the target names none")
+    entrypoint = image.additions.entrypoint if image.additions else None
+    current = f"entry point {shlex.join(base.entrypoint)}" if base.entrypoint else "no entry point"
+    if entrypoint is not None:
+        yield ImageChange("replaced", current, f"by {shlex.join(entrypoint) or 'none'}, the target's")
+    else:
+        yield ImageChange("kept", current, "the target names none")
+
+
+def _unchanged(base: ExistingImage, left_out: Sequence[str]) -> Iterator[ImageChange]:
     yield ImageChange("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
-    yield ImageChange("kept", f"user {base.user or 'root'}{entry}", "as the image has them")
+    if left_out:
+        yield ImageChange("kept", "its Python packages", f"--onto installs none, also not {', '.join(left_out)}")
 
 
 def _base_name(base: ExistingImage, facts: Facts) -> str:

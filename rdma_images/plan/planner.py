@@ -173,7 +173,7 @@ def _image(
         secrets=dict(target.secrets),
     )
     if base:
-        return onto.image_onto(image, base)
+        return onto.image_onto(image, base, target.python_packages)
     return replace(image, limits=tuple(runtime.limits(image, facts)))
 
 

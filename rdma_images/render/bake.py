@@ -151,17 +151,10 @@ def bake_output(ref: str, store: str, builder: str | None, compression: Compress
     if store != "containerd":
         return f"type=docker,name={ref}"
     kind = "type=docker" if builder else "type=image,unpack=true"
-    return f"{kind},name={ref},{_compression(compression, keeps_layers)}"
-
-
-def layout_output(folder: Path, compression: Compression, keeps_layers: bool) -> str:
-    """Return BuildKit's output option that writes an image to a folder as an OCI layout."""
-    return f"type=oci,tar=false,dest={folder},{_compression(compression, keeps_layers)}"
-
-
-def _compression(compression: Compression, keeps_layers: bool) -> str:
     options = COMPRESSIONS[compression]
-    return options.replace(",force-compression=true", "") if keeps_layers else options
+    if keeps_layers:
+        options = options.replace(",force-compression=true", "")
+    return f"{kind},name={ref},{options}"
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
-from rdma_images.engine import Engine, platforms
+from rdma_images.engine import Engine, images, platforms
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -104,7 +104,7 @@ def validate(
         ref: The image, whose digest the report has; "" with a `host`.
         engine: What has the image; None with a `host`.
         image: As planned; without it the image is validated against its own labels.
-        build: As built; another image of that name is refused.
+        build: As built; its digest says which image it is, whatever the name is by now.
         tiers: "static" comes with those of an image in the engine, and with a question about a `host`; without one the
             checks of "device" and "gpu" find no hardware.
         host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
@@ -112,7 +112,7 @@ def validate(
         reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
 
     Raises:
-        RefusedError: `ref` is not the image of `build`.
+        RefusedError: The engine does not have the image of `build` any more.
         RdmaImagesError: There is nothing to validate, or nobody answers.
     """
     chain.requested_fabric(*question)  # what is refused is refused before anything is measured
@@ -124,8 +124,9 @@ def validate(
         with suite.running_suite(tiers, junit_file) as compare:
             image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress, question.instance)
             return run.write_report(image_config, measured, compare)
-    digest = engines.image_id(engine, ref) or _digest(engine, ref)
-    _require(ref, digest, build)
+    if build:  # the name may be another folder's image by now
+        images.built_image(build, engine, f"{COMMAND} build {image.options}" if image else f"{COMMAND} build", progress)
+    digest = build.digest if build else engines.image_id(engine, ref) or _digest(engine, ref)
     name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if reuse and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
@@ -178,15 +179,6 @@ def _digest(engine: Engine, ref: str) -> str:
     """
     with closing(engines.client(engine)) as client:
         return image_digest(client, ref)
-
-
-def _require(ref: str, digest: str, build: Build | None) -> None:
-    """Raise RefusedError unless the image that the engine calls `ref` is the one of `build`."""
-    if build and digest != build.digest:
-        raise RefusedError(
-            f"{ref} is {digest} in this engine, but {build.digest} was built: its name was given to another image\n"
-            f"`{COMMAND} build` gives it back; `{COMMAND} validate --image {ref}` validates the other"
-        )
 
 
 def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:

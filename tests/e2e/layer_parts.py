@@ -18,7 +18,7 @@ from typing import Any
 
 import docker
 
-from rdma_images.build import build_images, build_spec, run_bake
+from rdma_images.build import build_images, build_record, build_spec, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
@@ -86,7 +86,7 @@ class SmallBuild:
     ) -> str:
         """Build it; returns its name in the engine."""
         options = run_bake.Options(rehearse=True, layers=layers, compression=compression, builder=builder)
-        (done,) = build_images.build([spec], checkout or project.load(), self.engine, options, progress)
+        (done,) = build_images.build_specs([spec], checkout or project.load(), self.engine, options, progress)
         return done.ref
 
     def build_by_stages(self, spec: BuildSpec) -> str:
@@ -112,7 +112,7 @@ class SmallBuild:
 
     def forget(self, name: str) -> None:
         """Remove the image of that name, where there is one."""
-        ref = f"{build_images.REPOSITORY}/efa-pytorch:test-{name}-rehearsal"
+        ref = f"{build_record.REPOSITORY}/efa-pytorch:test-{name}-rehearsal"
         subprocess.run(["docker", "image", "rm", ref], env=self.engine.environ(), capture_output=True)
 
     def layers(self, ref: str) -> list[str]:

@@ -3,36 +3,47 @@
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.build import build_images
+from rdma_images import engine as engines
+from rdma_images.build import build_record
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import progress
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import container_run
+from rdma_images.engine import container_run, images
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
 
 VARIABLE = "variable."
 
 
-def describe_images(images: Sequence[Image], facts: Facts) -> RenderableType:
+def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
     """Return images for people: components, settings with reasons, and `docker run`."""
-    return Group(*(part for image in images for part in _parts(image, facts)))
+    return Group(*(part for image in planned for part in _parts(image, facts)))
 
 
-def as_json(images: Sequence[Image], facts: Facts) -> str:
+def as_json(planned: Sequence[Image], facts: Facts) -> str:
     """Return the images for programs: a list of {"image", "components", "settings", …}."""
-    return json.dumps([_plain(image, facts) for image in images], indent=2)
+    return json.dumps([_plain(image, facts) for image in planned], indent=2)
 
 
-def command(image: Image) -> str:
-    """Return the `docker run` of an image with all that it asks for."""
-    build = BUILD.read_if_valid(image.id)
-    return shlex.join(container_run.command(build.ref if build else build_images.ref(image, ()), image.settings))
+def command(image: Image) -> list[str]:
+    """Return the `docker run` of an image with all that it asks for, by the digest where its name is another's."""
+    name = build_record.ref(image, ())
+    if build := BUILD.read_if_valid(image.id):
+        name = build.ref
+        with suppress(RefusedError):  # an image that is gone is run under its name, once it is built again
+            if engine := engines.running():
+                name = images.built_image(build, engine, f"{COMMAND} build {image.options}", progress)
+    return container_run.command(name, image.settings)
 
 
 def _plain(image: Image, facts: Facts) -> dict[str, Any]:
@@ -44,7 +55,9 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
         "environment": image.environment,
         "settings": [vars(setting) for setting in image.settings],
         "limits": [vars(limit) for limit in image.limits],
-        "run": command(image),
+        "packages": [*image.python_packages, *image.debian_packages],
+        "additions": asdict(image.additions) if image.additions else None,
+        "run": shlex.join(command(image)),
         "run-without-fabric": runtime.run_without_fabric(image, facts),
     }
 
@@ -68,8 +81,31 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
         for limit in image.limits:
             limits.add_row(limit.feature, limit.why, limit.fix)
         yield limits
-    yield Text.assemble("\n", ("run", "bold"), f"  {command(image)}")
+    yield from _own_parts(image)
+    docker, run, *options = map(shlex.quote, command(image))
+    # One option a line, so that no line is folded and all of it can be pasted.
+    words = [f"{docker} {run} --rm -it", *options]
+    yield Text.assemble("\n", ("run", "bold"), "  ", " \\\n       ".join(words))
     yield from _fallback(image, facts)
+
+
+def _own_parts(image: Image) -> Iterator[RenderableType]:
+    """Yield what the target adds to the components: packages, files, variables, and how a container starts."""
+    table = Table("\nits own", "", box=None, pad_edge=False, header_style="bold")
+    for kind, packages in (("python", image.python_packages), ("debian", image.debian_packages)):
+        if packages:
+            table.add_row(f"{kind} packages", ", ".join(packages))
+    if added := image.additions:
+        for file in added.files:
+            table.add_row("file", f"{file.path} -> {file.destination}")
+        for name, value in added.environment.items():
+            table.add_row("variable", f"{name}={value}")
+        table.add_row("user", f"{added.user.name} ({added.user.uid})" if added.user else "")
+        table.add_row("working directory", added.workdir)
+        for part, words in (("entry point", added.entrypoint), ("command", added.command)):
+            table.add_row(part, shlex.join(words or ()))
+    if table.row_count:
+        yield table
 
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_images, run_bake
+from rdma_images.build import build_images, build_record, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
@@ -48,7 +48,7 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision(now, 0, None))
     build = built(order("efa-1"), then)
-    current = build_images.up_to_date_builds([order("efa-1")], answering_engine(f"{build.digest} {build.ref}\n"))
+    current = build_record.up_to_date([order("efa-1")], answering_engine(f"{build.digest} {build.ref}\n"))
     assert current == ({} if again else {"efa-1": build})
 
 
@@ -79,14 +79,12 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     base = bootstrap.BootstrapRecord("debian13", "trixie", "", "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
     build = built(first, "")
-    assert build_images.up_to_date_builds([first], answering_engine(f"{build.digest} {build.ref}\n")) == {
-        "efa-1": build
-    }
+    assert build_record.up_to_date([first], answering_engine(f"{build.digest} {build.ref}\n")) == {"efa-1": build}
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
-    assert not build_images.up_to_date_builds([first], answering_engine(f"{build.digest} {build.ref}\n"))
+    assert not build_record.up_to_date([first], answering_engine(f"{build.digest} {build.ref}\n"))
 
 
 def test_two_images_cannot_share_one_cache_address(answering_engine: Callable[..., Engine]) -> None:
     options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
     with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
-        build_images.build([order("efa-1"), order("efa-2")], project.load(), answering_engine(), options)
+        build_images.build_specs([order("efa-1"), order("efa-2")], project.load(), answering_engine(), options)

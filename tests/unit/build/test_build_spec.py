@@ -48,7 +48,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockReque
         return Lock(request=question, wheels=tuple(wheels))
 
     monkeypatch.setattr(resolve, "resolve", answer)
-    monkeypatch.setattr(lock, "releases", lambda *_: ())  # which would ask the package index
+    monkeypatch.setattr(lock, "_require_current", lambda *_: None)  # which would ask the package index
     return questions
 
 

@@ -6,6 +6,7 @@ import pty
 import sys
 import termios
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -100,6 +101,37 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
     os.close(reading)
     assert output.startswith("33 111")
     assert "\x1b[31m => ERROR [2/2]" in output
+
+
+PLAIN = """#1 [internal] load build definition from Dockerfile
+#1 DONE 0.0s
+#2 [efa-3f2a01 system-layer 1/2] FROM base
+#2 CACHED
+#3 [efa-3f2a01 system-layer 2/2] RUN apt-get install
+#3 0.5 Reading package lists
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_buildkit_prints_into_a_pipe_is_shown_where_it_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    (tmp_path / "output").write_text(PLAIN)
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/output >&2\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
+    with pytest.raises(RdmaImagesError) if code else nullcontext():
+        run_bake.BakeCommand(engine, run_bake.Options()).build_images({"target": {}}, ())
+    assert capsys.readouterr().err == (PLAIN if code else "")
+
+
+def test_a_line_now_and_then_names_the_step_at_which_buildkit_is() -> None:
+    assert run_bake.describe_steps(PLAIN.splitlines()) == (
+        "BuildKit, 2 steps done, now at [efa-3f2a01 system-layer 2/2] RUN apt-get install"
+    )
+    assert run_bake.describe_steps([]) == "BuildKit, 0 steps done"
 
 
 @pytest.mark.parametrize("output", [COLLECTED, CLOSED])

@@ -132,6 +132,31 @@ def test_a_user_and_packages_of_the_target_are_added() -> None:
     assert image.additions.workdir == "/workspace"
 
 
+def test_the_plan_says_as_whom_and_with_what_containers_start() -> None:
+    onto_records.write(existing())
+    text = (
+        TEXT.format(fabric="efa", ref=REF, default=EFA)
+        + "    user: {name: user, uid: 1000}\n    entrypoint: [tini, --]\n"
+    )
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
+    assert image.onto
+    changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
+    assert ("replaced", "user root", "by user (1000), the target's") in changes
+    assert ("replaced", "no entry point", "by tini --, the target's") in changes
+
+
+def test_what_onto_does_not_install_is_refused_or_said() -> None:
+    onto_records.write(existing())
+    ours = matrix.load().target("efa-pytorch")
+    with pytest.raises(RefusedError, match=r"the target has source-packages, and --onto installs no Python packages"):
+        onto.target_onto(ours.model_copy(update={"source_packages": ("flash-attn",)}), REF)
+    target = onto.target_onto(ours, REF)
+    (image,) = planner.plan(matrix.load().model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images
+    assert image.onto
+    assert image.python_packages == ()
+    assert any(change.why == "--onto installs none, also not numpy" for change in image.onto.changes)
+
+
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"system": "alpine3.22"}, "onto-libc", "musl"),
     ({"system": "rocky9.6"}, "onto-system", "debian12 (glibc 2.36)"),

@@ -7,8 +7,8 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.build import build_spec
+from rdma_images.build.bake_targets import Contexts
 from rdma_images.build.build_secrets import secret_texts
-from rdma_images.build.contexts import Contexts
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.build.build_images import image_digests
 from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
+from rdma_images.engine.images import image_digests
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import report_folder
 from rdma_images.validate import report_cache, suite

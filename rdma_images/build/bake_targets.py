@@ -1,16 +1,22 @@
-"""Build contexts: pulled or bootstrapped bases, downloads, stand-ins."""
+"""What BuildKit is told to build: the images of a bake file, and the contexts that they take files from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdma_images import components
-from rdma_images.build import stand_ins
+from rdma_images.build import added_files, build_record, package_contexts, stand_ins
+from rdma_images.build.build_spec import BuildSpec
+from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
+from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
 from rdma_images.facts import Facts
+from rdma_images.inputs import debian_lock, download_store, preflight, sources
+from rdma_images.render import bake, labels
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
+from rdma_images.selection.project import Project
 
 
 @dataclass
@@ -81,3 +87,56 @@ class Contexts:
     def _add(self, helper: HelperTarget) -> str:
         self.helpers[helper.name] = helper
         return f"target:{helper.name}"
+
+
+def image_targets(
+    specs: Sequence[BuildSpec],
+    supplies: Mapping[str, Sequence[Supply]],
+    contexts: Contexts,
+    project: Project,
+    revision: labels.Revision,
+    progress: Progress = silent,
+) -> list[bake.ImageTarget]:
+    """Return the images of the bake file; `supplies` are by image id."""
+    targets = []
+    for spec in specs:
+        stood_in = build_record.replaced_sources(spec.image, supplies[spec.image.id])
+        targets.append(
+            bake.ImageTarget(
+                image=spec.image,
+                dockerfile=spec.dockerfile,
+                ref=build_record.ref(spec.image, stood_in),
+                contexts=contexts.for_image(spec.image, supplies[spec.image.id])
+                | added_files.contexts(spec.dockerfile.read_text(encoding="utf-8"))
+                | package_contexts.contexts(spec.image, spec.lock, project.mirrors, progress),
+                labels=labels.labels(
+                    spec.image,
+                    project.matrix.target(spec.image.target).summary,
+                    revision,
+                    stood_in,
+                    spec.lock,
+                    sources.locked_archive(spec.sources),
+                ),
+                created=revision.time,
+            )
+        )
+    return targets
+
+
+def write_bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
+    """Write build/bake.json for `specs` without downloads, and return its path."""
+
+    def base_tar(base: str, platform: str) -> Path:
+        base_record = debian_lock.last_bootstrapped(base, platform)
+        return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
+
+    def download_folder(source: Source) -> Path:
+        file = download_store.cached_file(source)
+        return file.parent if file else download_store.root() / source.id
+
+    supplies = {spec.image.id: preflight.find_supplies(spec.sources, project.mirrors, rehearse) for spec in specs}
+    contexts = Contexts(project.facts, download_folder, base_tar)
+    targets = image_targets(specs, supplies, contexts, project, labels.project_revision())
+    path = paths.BUILD / "bake.json"
+    atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))
+    return path

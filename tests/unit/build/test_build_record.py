@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import run_build
+from rdma_images.build import build_inputs, build_record
 from rdma_images.core import disk_space
 from rdma_images.core.source import Supply
 from rdma_images.engine import Engine, docker_command
@@ -41,18 +41,18 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
     monkeypatch.setattr(pathlib.Path, "is_dir", closed)
     monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
-    run_build.require_space([], existing, handed_over=True)
+    build_inputs.require_space([], existing, handed_over=True)
 
 
 def test_the_engines_own_buildkit_is_dockers(answering_engine: Callable[..., Engine]) -> None:
-    assert run_build.builder_versions(answering_engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
+    assert build_record.programs(answering_engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("answer", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
     answer: str, version: str, answering_engine: Callable[..., Engine]
 ) -> None:
-    assert run_build.builder_versions(answering_engine(answer), "team") == {
+    assert build_record.programs(answering_engine(answer), "team") == {
         **THIS,
         "buildx": "0.24",
         "buildkit": version,
@@ -63,6 +63,6 @@ def test_a_newer_stand_in_takes_the_place_of_the_older(tmp_path: Path, monkeypat
     image = planned_onto(existing(rehearsal=("base-ubuntu24.04", "efa-installer-1.42.0")), tmp_path, monkeypatch)
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
-    assert run_build.replaced_sources(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
+    assert build_record.replaced_sources(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
     real = Supply(installer, "upstream", "", True, "", 0.0)
-    assert run_build.replaced_sources(image, [real]) == ("base-ubuntu24.04", "efa-installer-1.42.0")
+    assert build_record.replaced_sources(image, [real]) == ("base-ubuntu24.04", "efa-installer-1.42.0")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build.contexts import Contexts
+from rdma_images.build.bake_targets import Contexts
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply

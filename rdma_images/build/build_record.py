@@ -1,0 +1,138 @@
+"""build.json, the record of what was built: whether it is up to date, and writing it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from rdma_images.build.build_spec import BuildSpec
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import TOOL, Build, Image
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.source import Supply
+from rdma_images.core.step_files import BUILD
+from rdma_images.engine import Engine, docker_command, images, prune
+from rdma_images.inputs import preflight
+from rdma_images.render import bake, labels
+
+if TYPE_CHECKING:
+    from rdma_images.build.wheel_contexts import WheelContexts
+
+REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>
+# One line for each node of a builder. buildx before 0.13 writes "Buildkit:".
+_BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class BuildRun:
+    """What the images of one run have in common."""
+
+    revision: labels.Revision
+    seconds: float
+    programs: Mapping[str, str]  # versions of what built, by program
+
+
+def ref(image: Image, stood_in: Sequence[str]) -> str:
+    """Return the name of an image in the engine; a rehearsal's ends with -rehearsal."""
+    return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
+
+
+def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = silent) -> dict[str, Build]:
+    """Return, by image id, the builds of this folder that the engine has and whose inputs are the same.
+
+    One whose name was given to another folder's image gets its name back.
+    """
+    recorded_builds: dict[str, Build] = {}
+    for spec in specs:
+        recorded = BUILD.read_if_valid(spec.image.id)
+        if recorded and recorded.inputs == spec.inputs:
+            recorded_builds[spec.image.id] = recorded
+    uncommitted = [image_id for image_id, recorded in recorded_builds.items() if _is_uncommitted(recorded.revision)]
+    if uncommitted and not _is_uncommitted(labels.project_revision().commit):
+        # The same inputs are committed by now: build again, so that the label names the commit.
+        for uncommitted_id in uncommitted:
+            del recorded_builds[uncommitted_id]
+    names = [name for recorded in recorded_builds.values() for name in (recorded.ref, recorded.digest)]
+    digests = images.image_digests(names, engine)
+    present = {image_id: recorded for image_id, recorded in recorded_builds.items() if recorded.digest in digests}
+    for recorded in present.values():
+        progress(f"{recorded.ref} is up to date, its inputs are unchanged: nothing to build")
+        if digests.get(recorded.ref) != recorded.digest:
+            progress(f"{recorded.ref} was another image's name, and is this one's again")
+            docker_command.output(engine, "tag", recorded.digest, recorded.ref)
+    return present
+
+
+def _is_uncommitted(revision: str) -> bool:
+    return revision.endswith("-dirty")
+
+
+def keep_other_folders_images(targets: Sequence[bake.ImageTarget], engine: Engine, progress: Progress) -> None:
+    """Give another name to each image that is not this folder's and whose name a build is about to take.
+
+    An engine may else forget it. `engine.prune` removes it where no build of the folder that asks recorded it.
+    """
+    own = {build.digest for target in targets if (build := BUILD.read_if_valid(target.image.id))}
+    for name, digest in images.image_digests([target.ref for target in targets], engine).items():
+        if name != digest and digest not in own:
+            kept = f"{name.rpartition(':')[0]}:{prune.KEPT}{digest.removeprefix('sha256:')[:12]}"
+            docker_command.output(engine, "tag", digest, kept)
+            progress(f"{name} is another folder's image: it stays as {kept}")
+
+
+def record(
+    spec: BuildSpec, supplies: Sequence[Supply], layers: "WheelContexts", run: BuildRun, engine: Engine
+) -> Build:
+    """Write build.json, and remove the image that the new one replaces from the engine."""
+    earlier_build = BUILD.read_if_valid(spec.image.id)
+    stood_in = replaced_sources(spec.image, supplies)
+    name = ref(spec.image, stood_in)
+    digest = images.image_digests([name], engine).get(name)
+    if digest is None:
+        raise RdmaImagesError(
+            f"{name} was built, but the engine {engine.name} does not have it\n"
+            "check the free space on the engine's disk"
+        )
+    build = Build(
+        image_id=spec.image.id,
+        ref=name,
+        digest=digest,
+        inputs=spec.inputs,
+        rehearsal=stood_in,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=run.seconds,
+        revision=run.revision.commit,
+        builder=dict(run.programs),
+        layers=layers.blobs.get(spec.image.id, {}),
+        layers_at=layers.registry,
+        files=dict(spec.files),
+    )
+    BUILD.write(spec.image.id, build)
+    if earlier_build and earlier_build.digest != digest:
+        # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
+        # use or has another name: then somebody wants it, and it stays.
+        docker_command.remove_images(engine, earlier_build.digest)
+    return build
+
+
+def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
+    """Return the ids of sources that stand-ins replace, also in an image below.
+
+    A stand-in of another version for the same source is in the place of that one's.
+    """
+    stood_in = preflight.rehearsed_ids(supplies)
+    replaced = {source_id.rpartition("-")[0] for source_id in stood_in}
+    below = image.onto.base.rehearsal if image.onto else ()
+    return tuple(sorted({*stood_in, *(name for name in below if name.rpartition("-")[0] not in replaced)}))
+
+
+def programs(engine: Engine, builder: str | None) -> dict[str, str]:
+    """Return the versions of the programs that build, with BuildKit for a builder."""
+    versions_of_tool = {TOOL: version(TOOL)}
+    if not builder:
+        return {**versions_of_tool, "buildx": engine.buildx, "docker": engine.version}
+    output = docker_command.run(engine, "buildx", "inspect", builder).stdout
+    versions = sorted(set(_BUILDKIT.findall(output)))
+    return {**versions_of_tool, "buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
