@@ -30,7 +30,7 @@ from build_results import WAYS, BenchmarkRun, Results, Way, load
 from registry import running_registry
 
 from rdma_images.core import paths
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs.wheels import Lock
 from rdma_images.render.wheel_layers import LARGE
 

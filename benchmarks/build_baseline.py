@@ -13,7 +13,7 @@ from rdma_images import engine
 from rdma_images.build import build_images, build_spec, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 PYTHON = """FROM base AS with-python
 {run} <<'SH'

@@ -12,7 +12,7 @@ from pathlib import Path
 import requests
 
 from rdma_images.core import paths
-from rdma_images.debian import debian_packages
+from rdma_images.engine.debian import debian_packages
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from registry import running_registry
 
-from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine, private
+from rdma_images.engine.debian import bootstrap
 
 SHARDS = (("a", "b", "c"), ("d", "e", "f"))
 DOCKERFILE = """

@@ -14,9 +14,9 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, download_store, preflight, sources
+from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
-from rdma_images.selection.project import Project
 
 
 @dataclass

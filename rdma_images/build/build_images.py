@@ -21,8 +21,8 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
 from rdma_images.engine import Engine
 from rdma_images.inputs import preflight
+from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
-from rdma_images.selection.project import Project
 
 if TYPE_CHECKING:
     from rdma_images.inspection.report import Report

@@ -15,7 +15,7 @@ from rdma_images.engine import Engine, docker_command, platforms
 from rdma_images.engine.layout import layout
 from rdma_images.inputs import debian_index, debian_lock, preflight
 from rdma_images.inputs.fetch import fetch
-from rdma_images.selection.project import Project
+from rdma_images.inputs.project import Project
 
 # Bytes on the engine's disk for each byte of a wheel that is new to the engine, by torch 2.15.0's wheels (3.0 GB
 # downloaded, 5.3 GB unpacked). As a layer that is handed over: compressed, and unpacked once. By the Dockerfile's

@@ -14,15 +14,15 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, lock, preflight, sources, wheel_licenses
+from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.plan import planner
 from rdma_images.render import dockerfiles, wheel_layers
 from rdma_images.render.bake import Compression
-from rdma_images.selection.project import Project
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from rdma_images.core.image import LABEL_PREFIX, Build, Fabric, RunSetting
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
+from rdma_images.inputs import target_options
+from rdma_images.inputs.project import Project
 from rdma_images.plan import runtime
-from rdma_images.selection import target_options
-from rdma_images.selection.project import Project
 
 
 @dataclass(frozen=True)

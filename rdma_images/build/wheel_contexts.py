@@ -15,6 +15,7 @@ from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
+from rdma_images.inputs.project import Project
 from rdma_images.layers import layer_store, load_layers, locked_digests, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
@@ -26,7 +27,6 @@ from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
-from rdma_images.selection.project import Project
 
 COMPILING_LOCK = "compiling-"  # the locks of processes that compile
 

@@ -17,10 +17,9 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import Facts
-from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs import lock, preflight, project, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import planner
-from rdma_images.selection import project
 
 PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 MAX_PARTS = 2_000  # parts: no target has more rows

@@ -16,7 +16,7 @@ from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
     from rdma_images.inspection.report import Report

@@ -7,7 +7,7 @@ from rdma_images.cli.output import show
 from rdma_images.cli.publishing import publisher
 from rdma_images.cli.verb import CHOICE, JSON, MANY, PUBLISHING, verb
 from rdma_images.core.progress import progress
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 
 @verb(

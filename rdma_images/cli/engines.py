@@ -9,7 +9,7 @@ from rdma_images.cli.verb import JSON, verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.core.step_files import BUILD
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 
 @verb("engine.up")

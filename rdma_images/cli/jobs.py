@@ -14,7 +14,7 @@ from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 PARAM_HELP = {
     "param": "name=value: a value that only you know; may be given more than once; a message names missing ones."

@@ -10,7 +10,7 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, verb
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,7 +10,7 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import JSON, verb
 from rdma_images.core import paths
 from rdma_images.core.progress import progress
-from rdma_images.selection import project
+from rdma_images.inputs import project
 
 WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
 

@@ -12,7 +12,7 @@ from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import progress
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 
 @verb(
@@ -205,7 +205,7 @@ def lock(
 
 def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
     """Return the Debian packages of validated images, by the name of their base."""
-    from rdma_images.debian import bootstrap
+    from rdma_images.engine.debian import bootstrap
     from rdma_images.report.report_files import REPORT
 
     packages: dict[str, builtins.set[str]] = {}

@@ -10,7 +10,7 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING, verb, with_measured_base
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
     from rdma_images.publish.send import Publisher

@@ -11,7 +11,7 @@ from rdma_images.cli.verb import MANY, ONTO, verb, with_measured_base
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.selection import project
+from rdma_images.inputs import project
 
 if TYPE_CHECKING:  # importing it takes time that a plan does not need
     from rdma_images.engine.container_run import ContainerOptions

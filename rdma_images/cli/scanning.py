@@ -12,7 +12,7 @@ from rdma_images.cli.verb import CHOICE, JSON, MANY, POLICY, verb
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
     from rdma_images.publish.evidence.scan_result import Scan

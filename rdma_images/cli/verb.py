@@ -20,7 +20,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import progress
 
 if TYPE_CHECKING:
-    from rdma_images.selection.project import Project
+    from rdma_images.inputs.project import Project
 
 
 Parameters = ParamSpec("Parameters")

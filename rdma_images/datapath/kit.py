@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress
 from rdma_images.datapath import packages
-from rdma_images.debian import debian_packages
+from rdma_images.engine.debian import debian_packages
 
 # The folders a guest's first process mounts on or writes to.
 MOUNT_POINTS = ("proc", "sys", "dev", "base", "upper", "image", "task", "tmp")

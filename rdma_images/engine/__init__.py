@@ -2,6 +2,7 @@
 
 `discovery` finds the user's Docker. `private` starts ours: `layout` says where its files are,
 `daemons` and `process` start and end its processes. Whoever has an engine uses `docker_command`.
+`debian` makes its root file system, and the bases that are bootstrapped on this machine.
 """
 
 from pathlib import Path

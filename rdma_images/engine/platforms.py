@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import emulation
 from rdma_images.engine import docker_command
+from rdma_images.engine.debian import emulation
 from rdma_images.engine.docker_command import Engine
 
 _LISTED = re.compile(r"^Platforms:\s*(.+)$", re.MULTILINE)

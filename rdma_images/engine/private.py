@@ -12,8 +12,8 @@ from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import bootstrap, debian_packages, emulation, host_apt
 from rdma_images.engine import daemon_api, daemons, docker_command
+from rdma_images.engine.debian import bootstrap, debian_packages, emulation, host_apt
 from rdma_images.engine.discovery import image_store
 from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, layout, write_configuration

@@ -11,8 +11,8 @@ from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_bytes
-from rdma_images.debian import emulation
 from rdma_images.engine import daemon_api, daemons, discovery, private
+from rdma_images.engine.debian import emulation
 from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, cache_limit, layout
 

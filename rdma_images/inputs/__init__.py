@@ -1,5 +1,7 @@
 """The inputs of an image: sources, mirrors, locks, verified downloads.
 
+- What a command is about: `project` has the files, `target_options` the images that its options
+  name, on the bases of `rehearsal` where theirs cannot be had.
 - What an image is made of: `sources` lists it, with `mirrors` in place of addresses.
 - What `invoke lock` writes: `relock`, with `resolve` and `solve` for `lock` (Python),
   `debian_lock` (Debian) and `pins` (digests that no vendor publishes).

@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
-from rdma_images.debian import bootstrap, debian_packages, host_apt
+from rdma_images.engine.debian import bootstrap, debian_packages, host_apt
 from rdma_images.inputs.mirrors import Mirrors
 
 if TYPE_CHECKING:  # a plan does not wait for an HTTP client

@@ -16,7 +16,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source, Supply
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, download_store
 from rdma_images.inputs.mirrors import Mirrors

@@ -13,7 +13,7 @@ from rdma_images.core.image import Image, Platform
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, fetch, lock, pins, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors

@@ -9,7 +9,7 @@ from rdma_images.components.definition import apt_source
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
 from rdma_images.core.source import ARCHIVE_SIGNATURE, UNPINNED, Source
-from rdma_images.debian import host_apt
+from rdma_images.engine.debian import host_apt
 from rdma_images.engine.docker_command import local_name
 from rdma_images.facts import Facts
 from rdma_images.facts.bases import Base

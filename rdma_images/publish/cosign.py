@@ -24,7 +24,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.plain import decode_json
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import debian_packages
+from rdma_images.engine.debian import debian_packages
 from rdma_images.publish import statement
 from rdma_images.publish.keys import KEYLESS, Signer, Trust, ci_identity
 from rdma_images.registry import registry_errors

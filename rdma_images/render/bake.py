@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Image
-from rdma_images.debian import emulation
+from rdma_images.engine.debian import emulation
 
 Compression = Literal["zstd", "gzip"]
 

@@ -12,10 +12,10 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import ExistingImage
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine.docker_command import ensure_image
+from rdma_images.inputs.project import Project
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
 from rdma_images.inspection.measurements import Tree
 from rdma_images.plan import onto, onto_records
-from rdma_images.selection.project import Project
 from rdma_images.validate import suite
 from rdma_images.validate.validate_image import validate
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rdma_images.core import locking
-from rdma_images.debian import debian_packages, host_apt
+from rdma_images.engine.debian import debian_packages, host_apt
 
 PACKAGES = (
     *("ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "libfabric-bin", "libpam-modules", "login"),

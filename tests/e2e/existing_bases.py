@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rdma_images import facts
 from rdma_images.build.build_secrets import provide_secrets
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import mirrors, preflight, sources
 from tests.e2e import validated
 from tests.support import images

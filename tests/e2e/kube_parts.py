@@ -21,7 +21,7 @@ import requests
 import trustme
 
 from rdma_images.core import paths
-from rdma_images.debian import host_apt
+from rdma_images.engine.debian import host_apt
 from tests.support import loopback
 
 SUITE = "bookworm"

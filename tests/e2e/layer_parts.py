@@ -25,13 +25,12 @@ from rdma_images.core.progress import progress
 from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import layout
-from rdma_images.inputs import lock
+from rdma_images.inputs import lock, project, target_options
+from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.registry.client import Repository
 from rdma_images.render import dockerfiles
 from rdma_images.render.bake import Compression
-from rdma_images.selection import project, target_options
-from rdma_images.selection.project import Project
 from tests.support import real_parts
 from tests.support.changed_facts import facts_with
 

@@ -26,8 +26,8 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.check import Check
 from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress
-from rdma_images.debian import debian_packages
 from rdma_images.engine import Engine, private
+from rdma_images.engine.debian import debian_packages
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import cosign

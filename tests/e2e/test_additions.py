@@ -11,8 +11,8 @@ from rdma_images import engine as engines
 from rdma_images import facts
 from rdma_images.build import added_files
 from rdma_images.core import paths, templates, yaml_file
-from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine
+from rdma_images.engine.debian import bootstrap
 from rdma_images.plan import planner
 from rdma_images.plan.matrix import Matrix
 from tests.e2e import validated

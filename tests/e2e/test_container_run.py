@@ -13,9 +13,9 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine
 from rdma_images.engine.container_run import LABEL
+from rdma_images.engine.debian import bootstrap
 from tests.e2e import validated
 
 pytestmark = pytest.mark.e2e

@@ -8,7 +8,8 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core.image import MACHINES, Image
-from rdma_images.debian import emulation
+from rdma_images.engine.debian import emulation
+from rdma_images.inputs import project, target_options
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, platform_index, publish_images
 from rdma_images.publish.push import PushPolicy
@@ -17,7 +18,6 @@ from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT
-from rdma_images.selection import project, target_options
 from rdma_images.validate import suite
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program
 from tests.e2e.test_targets import built, run

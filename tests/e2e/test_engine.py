@@ -18,8 +18,8 @@ import pytest
 from rdma_images import engine
 from rdma_images.core import locking
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine import daemons, layout, private, process, status
+from rdma_images.engine.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine.docker_command import Engine
 from rdma_images.layers import layer_store
 from tests.e2e.publish_parts import UNFINISHED
@@ -247,7 +247,7 @@ def test_a_build_reaches_the_archive_and_a_run_needs_no_network(up: Engine, imag
 def test_a_killed_bootstrap_leaves_nothing_mounted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = state / "killed"
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(folder))
-    command = [sys.executable, "-c", "from rdma_images.debian import bootstrap; bootstrap.base('debian12')"]
+    command = [sys.executable, "-c", "from rdma_images.engine.debian import bootstrap; bootstrap.base('debian12')"]
     with subprocess.Popen(command, start_new_session=True) as making:
         while not inside(folder):  # a process in the new root: mmdebstrap has mounted /proc and /sys there
             assert making.poll() is None

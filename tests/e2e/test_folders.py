@@ -15,8 +15,8 @@ from rdma_images import engine as engines
 from rdma_images.build import build_record
 from rdma_images.core import paths
 from rdma_images.core.image import Build
-from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine
+from rdma_images.engine.debian import bootstrap
 from rdma_images.render.bake import ImageTarget
 from tests.support.images import planned
 

@@ -19,7 +19,7 @@ from rdma_images import engine, facts
 from rdma_images.build import build_secrets
 from rdma_images.build.run_bake import BUILDX
 from rdma_images.core.source import Supply
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import lock, mirrors, preflight, sources
 from rdma_images.render import bake, dockerfiles
 from tests.support import loopback

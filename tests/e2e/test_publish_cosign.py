@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.debian import debian_packages
+from rdma_images.engine.debian import debian_packages
 from rdma_images.jobs.results import evidence
 from rdma_images.publish import cosign, verify
 from rdma_images.publish.cosign import Cosign

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.debian import bootstrap
 from rdma_images.engine import private
+from rdma_images.engine.debian import bootstrap
 from rdma_images.registry.client import Repository
 from rdma_images.registry.connection import Connection
 from tests.e2e.publish_parts import Registry, build_target, registry_program, second_engine, shared_context

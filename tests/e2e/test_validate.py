@@ -17,7 +17,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
 from rdma_images.core.stream import CHUNK
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.inspection.report import Report

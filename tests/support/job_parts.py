@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
+from rdma_images.inputs import project, target_options
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import cluster, create, render, work
 from rdma_images.jobs.write.job import Job, JobRequest, RoleRequest
 from rdma_images.jobs.write.work import Code, Work
-from rdma_images.selection import project, target_options
-from rdma_images.selection.project import Project
 
 IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:" + "5e" * 32
 NODE = {"efa": "p5.48xlarge", "erdma": "ecs.ebmgn8v.48xlarge"}

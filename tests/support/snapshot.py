@@ -8,7 +8,7 @@ from pathlib import Path
 import requests
 
 from rdma_images.core import atomic
-from rdma_images.debian import host_apt
+from rdma_images.engine.debian import host_apt
 from tests.support import loopback
 
 

@@ -15,6 +15,7 @@ from rdma_images.core.paths import COMMAND, display_path
 from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import RunMethod
 from rdma_images.facts.troubleshooting import Troubleshooting
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
@@ -25,7 +26,6 @@ from rdma_images.jobs.run.removal import remove_leftovers, remove_submission
 from rdma_images.jobs.run.runner import CommandError, ProgramMissingError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
 from rdma_images.jobs.write.job import Job
-from rdma_images.selection.project import Project
 
 RUNNERS: dict[str, Callable[[Submission], Runner]] = {
     "kubectl": kubernetes.Kubernetes,

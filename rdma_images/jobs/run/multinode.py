@@ -11,6 +11,7 @@ from rdma_images.core import atomic
 from rdma_images.core.check import Check, Outcome
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress
+from rdma_images.inputs.project import Project
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -22,7 +23,6 @@ from rdma_images.jobs.write.job import Job
 from rdma_images.nccl_logs import log_blocks
 from rdma_images.report import junit
 from rdma_images.report.report_files import report_folder
-from rdma_images.selection.project import Project
 from rdma_images.validate import in_job, measure_host, suite
 
 MEASURE_FOLDER = "measure"  # in the job's folder, the job that measures its nodes

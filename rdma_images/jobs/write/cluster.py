@@ -10,9 +10,9 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import parse_parameters
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, folder, render
 from rdma_images.jobs.write.job import JobValue
-from rdma_images.selection.project import Project
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 

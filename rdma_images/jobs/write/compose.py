@@ -13,12 +13,12 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_parameters
+from rdma_images.inputs import target_options
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, job_image, overrides
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import LOGS, NAME, Work, check_links
 from rdma_images.plan import runtime
-from rdma_images.selection import target_options
-from rdma_images.selection.project import Project
 
 DOS_SHELL_SCRIPT = re.compile(rb"#![^\n]*sh\b[^\n]*\r\n")  # by its first line
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # the second are bytes of an option that are not UTF-8

@@ -3,10 +3,10 @@
 from functools import partial
 from pathlib import Path
 
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import compose, counts, folder, render, server
 from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.jobs.write.work import read_code
-from rdma_images.selection.project import Project
 
 
 def render_job_files(job: Job, project: Project) -> dict[str, str]:

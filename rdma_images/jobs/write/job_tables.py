@@ -9,11 +9,11 @@ from rich.text import Text
 
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts.launchers import Launchers, Parameter
+from rdma_images.inputs import target_options
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image
 from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import JobValue
-from rdma_images.selection import target_options
-from rdma_images.selection.project import Project
 
 
 def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:

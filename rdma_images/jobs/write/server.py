@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.inputs.project import Project
 from rdma_images.jobs.write.compose import compose as compose_job
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue, RoleRequest
-from rdma_images.selection.project import Project
 
 NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
 

@@ -14,12 +14,11 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
-from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine
-from rdma_images.inputs import lock
+from rdma_images.engine.debian import bootstrap
+from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.render import labels
-from rdma_images.selection import project
 from tests.support.images import planned
 
 

@@ -11,11 +11,10 @@ from rdma_images.build import build_spec
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, Platform
-from rdma_images.inputs import lock, resolve
+from rdma_images.inputs import lock, project, resolve
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan.matrix import LicenseRules
 from rdma_images.render import labels
-from rdma_images.selection import project
 from tests.support.images import planned_image
 
 VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}

@@ -14,7 +14,7 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
-from rdma_images.inputs import lock
+from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import layer_store, load_layers, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
@@ -24,7 +24,6 @@ from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import CHUNK
 from rdma_images.render import wheel_layers
-from rdma_images.selection import project
 from tests.support import layer_wheels
 from tests.support.images import planned
 from tests.support.publish_doubles import Handler, served

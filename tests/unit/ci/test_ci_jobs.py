@@ -9,9 +9,9 @@ from rdma_images import facts
 from rdma_images.ci import ci_jobs
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
+from rdma_images.inputs import target_options
+from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, planner
-from rdma_images.selection import target_options
-from rdma_images.selection.project import Project
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from rdma_images.ci import ci_jobs, select
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Image
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import lock, pins
 from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, planner
 from rdma_images.registry import reference
-from rdma_images.selection.project import Project
 
 pytestmark = pytest.mark.usefixtures("locks")
 DIGEST = "sha256:" + "a" * 64

@@ -10,9 +10,9 @@ from rdma_images.ci import ci_jobs, select
 from rdma_images.core import paths, yaml_file
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.facts.torch import Torch
+from rdma_images.inputs import target_options
+from rdma_images.inputs.project import Project
 from rdma_images.plan import axes, matrix, planner
-from rdma_images.selection import target_options
-from rdma_images.selection.project import Project
 from tests.support.odd_input import edited, generated, values, words
 
 FACTS = facts.load()

@@ -17,7 +17,7 @@ from rdma_images.cli.parsing import Verb
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.engine import discovery
-from rdma_images.selection import target_options
+from rdma_images.inputs import target_options
 from tests.support import task_server
 
 Invoke = Callable[..., subprocess.CompletedProcess[str]]

@@ -16,7 +16,7 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
 from rdma_images.engine.container_run import ContainerOptions, DockerHost
 from rdma_images.engine.docker_command import Engine
-from rdma_images.selection import project, target_options
+from rdma_images.inputs import project, target_options
 from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"

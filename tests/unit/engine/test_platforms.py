@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.debian import emulation
 from rdma_images.engine import platforms
+from rdma_images.engine.debian import emulation
 from rdma_images.engine.docker_command import Engine
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Return an amd64 engine whose builder `arm` alone has an emulator."""
-    monkeypatch.setattr("rdma_images.debian.emulation.platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("rdma_images.engine.debian.emulation.platform.machine", lambda: "x86_64")
     monkeypatch.setattr(emulation, "ensure", lambda *_: pytest.fail("an emulator for somebody else's engine"))
     arm, other = "echo 'Platforms: linux/amd64*, linux/arm64'", "echo 'Platforms:  linux/amd64'"
     listed = f"case $3 in arm) {arm};; stopped) ;; *) {other};; esac"

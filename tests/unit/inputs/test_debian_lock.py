@@ -11,7 +11,7 @@ from rdma_images import facts
 from rdma_images.build import build_secrets, stand_ins
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.source import Supply
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import debian_lock, preflight, relock, sources
 from rdma_images.inputs.debian_lock import DebianLock, DebianPackage
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix

@@ -15,7 +15,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image
 from rdma_images.core.source import UNPINNED, Source, Supply
-from rdma_images.debian import bootstrap, host_apt
+from rdma_images.engine.debian import bootstrap, host_apt
 from rdma_images.inputs import download_store, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from tests.support.images import planned_image

@@ -9,7 +9,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image
-from rdma_images.debian import bootstrap
+from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import download, lock, pins, relock, resolve
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel

@@ -15,13 +15,13 @@ from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
+from rdma_images.inputs import project
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.write import create, render
 from rdma_images.jobs.write.work import Work
 from rdma_images.publish import publication
 from rdma_images.publish.push import LayerTraffic
 from rdma_images.report import report_files as reports
-from rdma_images.selection import project
 from tests.support import case_parts
 from tests.support import job_parts as jobs
 

@@ -8,10 +8,10 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage
+from rdma_images.inputs import project
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.plan import onto
 from rdma_images.plan import onto_records as records
-from rdma_images.selection import project
 from rdma_images.validate import measure_onto, suite
 from tests.support.case_parts import recorded
 from tests.support.existing_images import REF, existing

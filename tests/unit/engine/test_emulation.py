@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.debian import bootstrap, debian_packages, emulation, host_apt
+from rdma_images.engine.debian import bootstrap, debian_packages, emulation, host_apt
 from rdma_images.inputs.sources import BUILD_PLATFORM
 
 ARM = "linux/arm64"
@@ -34,8 +34,8 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "register").touch()
     (folder / "status").write_text("enabled\n")
     monkeypatch.setattr(emulation, "REGISTRY", folder)
-    monkeypatch.setattr("rdma_images.debian.emulation.platform.machine", lambda: "x86_64")
-    monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 0)
+    monkeypatch.setattr("rdma_images.engine.debian.emulation.platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("rdma_images.engine.debian.emulation.os.geteuid", lambda: 0)
     monkeypatch.setattr(host_apt, "host_archives", lambda: None)
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     packages = debian_packages.cache_path("packages", emulation.PACKAGE)
@@ -100,13 +100,13 @@ def test_obstacles_are_reported_before_anything_is_fetched(registry: Path, monke
             emulation.ensure(ARM)
         return str(error.value).partition("\n")[0].partition("emulated: ")[2]
 
-    monkeypatch.setattr("rdma_images.debian.emulation.os.access", lambda *_: False)
+    monkeypatch.setattr("rdma_images.engine.debian.emulation.os.access", lambda *_: False)
     assert reason() == f"{registry} is read-only here"
     monkeypatch.setattr(emulation, "REGISTRY", registry / "none")
     assert reason() == f"this kernel has no binfmt_misc (no {registry}/none)"
     monkeypatch.setattr(host_apt, "host_archives", _no_debian)
     assert reason() == "the emulator is one of Debian's packages, but this host is not Debian"
-    monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("rdma_images.engine.debian.emulation.os.geteuid", lambda: 1000)
     assert reason() == "registering an emulator needs root"
 
 
@@ -124,7 +124,7 @@ def test_a_kernel_that_does_not_take_it_is_reported(registry: Path) -> None:
 def test_what_is_foreign_is_bootstrapped_where_it_can_be_emulated(
     platform: str, foreign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdma_images.debian.bootstrap.shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("rdma_images.engine.debian.bootstrap.shutil.which", lambda name: f"/usr/bin/{name}")
     assert emulation.is_foreign(platform) is foreign
     assert bootstrap.key("debian13", platform) == ("debian13-arm64" if foreign else "debian13")
     assert bootstrap.is_possible("debian13", platform)

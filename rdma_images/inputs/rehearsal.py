@@ -6,7 +6,7 @@ from dataclasses import replace
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Component, Image
 from rdma_images.inputs import preflight, sources
-from rdma_images.selection.project import Project
+from rdma_images.inputs.project import Project
 
 
 def with_stand_in_bases(images: Sequence[Image], project: Project) -> tuple[Image, ...]:

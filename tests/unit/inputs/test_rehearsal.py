@@ -12,12 +12,11 @@ from rdma_images.build.build_secrets import secret_texts
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
-from rdma_images.debian import bootstrap
-from rdma_images.inputs import mirrors, pins, preflight, reachable, sources
+from rdma_images.engine.debian import bootstrap
+from rdma_images.inputs import mirrors, pins, preflight, reachable, rehearsal, sources
 from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, planner
-from rdma_images.selection import rehearsal
-from rdma_images.selection.project import Project
 
 FACTS = facts.load()
 OURS = matrix.load()

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.debian import bootstrap, debian_packages
+from rdma_images.engine.debian import bootstrap, debian_packages
 
 
 def test_an_unknown_base_is_refused_with_the_near_ones() -> None:
@@ -33,7 +33,7 @@ def test_a_base_made_by_another_recipe_is_not_taken(tmp_path: pathlib.Path, monk
 def test_a_base_is_bootstrapped_in_the_namespace_of_its_user(
     uid: int, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: uid)
+    monkeypatch.setattr("rdma_images.engine.debian.bootstrap.os.geteuid", lambda: uid)
     assert list(bootstrap.namespace_command())[1 : len(options) + 1] == options
 
 
@@ -42,11 +42,11 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     monkeypatch.setattr(debian_packages, "missing_programs", list)
-    monkeypatch.setattr("rdma_images.debian.host_apt.host_archives", lambda: None)
+    monkeypatch.setattr("rdma_images.engine.debian.host_apt.host_archives", lambda: None)
     (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare: newuidmap: No such file' >&2; exit 126\n")
     (tmp_path / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: 1001)
+    monkeypatch.setattr("rdma_images.engine.debian.bootstrap.os.geteuid", lambda: 1001)
     bootstrap.namespace_obstacle.cache_clear()
     try:
         assert not bootstrap.is_possible("debian13", "linux/amd64")
@@ -64,7 +64,7 @@ def test_what_a_refused_unshare_leaves_behind_is_ended(tmp_path: pathlib.Path, m
     (tmp_path / "unshare").write_text(f"#!/bin/sh\n(sleep 20; touch {late}) &\necho not permitted >&2; exit 1\n")
     (tmp_path / "unshare").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: 1001)
+    monkeypatch.setattr("rdma_images.engine.debian.bootstrap.os.geteuid", lambda: 1001)
     bootstrap.namespace_obstacle.cache_clear()
     try:
         assert str(bootstrap.namespace_obstacle()).endswith("(not permitted)")

@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import MACHINES, machine_name
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import debian_packages, host_apt
+from rdma_images.engine.debian import debian_packages, host_apt
 
 ELF_NUMBERS = {"x86_64": 62, "aarch64": 183}  # e_machine, elf.h
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, Plan
-from rdma_images.selection.project import Project
+from rdma_images.inputs.project import Project
 
 
 class RefusedPlanError(RefusedError):
@@ -55,7 +55,7 @@ def chosen_plan(
     plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_changes(pairs))
     if not rehearse:
         return plan
-    from rdma_images.selection import rehearsal  # here, because it imports the network clients
+    from rdma_images.inputs import rehearsal  # here, because it imports the network clients
 
     return replace(plan, images=rehearsal.with_stand_in_bases(plan.images, project))
 

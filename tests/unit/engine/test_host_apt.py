@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.debian import host_apt
+from rdma_images.engine.debian import host_apt
 
 OS_RELEASE = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_CODENAME=bookworm\n'
 DEB822 = """\

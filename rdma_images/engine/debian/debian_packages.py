@@ -15,7 +15,7 @@ from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import host_apt
+from rdma_images.engine.debian import host_apt
 
 MANIFEST = ".packages.json"
 # Bytes: the lists of one suite, of which sid's take 119 MB; as many where the lists are there, as apt keeps them until

@@ -16,7 +16,7 @@ from rdma_images.core import atomic, disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, suggestion
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import debian_packages, emulation, host_apt
+from rdma_images.engine.debian import debian_packages, emulation, host_apt
 
 
 @dataclass(frozen=True)

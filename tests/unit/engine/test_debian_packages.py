@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.debian import debian_packages
-from rdma_images.debian.debian_packages import Apt
+from rdma_images.engine.debian import debian_packages
+from rdma_images.engine.debian.debian_packages import Apt
 
 # A program whose own process writes on, as apt's methods do.
 WRITES = "(while sleep 0.01; do echo more >> written; done) & wait"
@@ -37,7 +37,7 @@ def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_before_apt_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """apt-get 2.6 waits forever for its own methods where they cannot write."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    monkeypatch.setattr("rdma_images.debian.debian_packages.missing_programs", list)
+    monkeypatch.setattr("rdma_images.engine.debian.debian_packages.missing_programs", list)
     monkeypatch.setattr("rdma_images.core.disk_space.free", lambda _: 4 * 10**6)
     expected = r"^reading the package lists of Debian trixie needs 150 MB, and .* has 4\.00 MB free\nfree 146 MB there"
     with pytest.raises(RdmaImagesError, match=expected):

@@ -1,1 +1,0 @@
-"""Choose what a command is about: the project, and the images that its options name."""
