@@ -1,10 +1,8 @@
-"""Fetch a GitHub job's identity token into files for Alibaba Cloud's and Azure's SDKs.
+"""Keep a GitHub job's identity token in a file for Alibaba Cloud's SDK.
 
-`python -m rdma_images.ci.identity COMMAND …`, in a job that may ask for it (`id-token: write`). A cloud takes part
-whose variables are set; without any, the command just runs. The token is good for five minutes and the SDKs exchange it
-when they need a role, for the second registry of a long push for instance: so a fresh one is fetched every two minutes.
-Azure's own login action takes one token, and what comes later fails with AADSTS700024 (github.com/Azure/login, issues
-180 and 372).
+`python -m rdma_images.ci.identity COMMAND …`, in a job that may ask for it (`id-token: write`). Where the variables of
+the role are not set, the command just runs. The token is good for five minutes and the SDK exchanges it when it needs
+the role, for the second registry of a long push for instance: so a fresh one is fetched every two minutes.
 """
 
 import os
@@ -13,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import requests
@@ -29,74 +26,47 @@ RETRY_AFTER = 10.0  # seconds until a question that failed is asked again
 ANSWER_SECONDS = 20  # seconds for an answer
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """A cloud whose SDK exchanges such a token for a role."""
-
-    name: str
-    needs: tuple[str, ...]  # the variables that say which role; all or none of them are set
-    file: str  # the variable in which its SDK finds the file
-    audience: str  # for whom GitHub is to say it
+# The variables are those of alibabacloud-credentials, the audience is the one that Alibaba's own action asks for:
+# github.com/aliyun/configure-aliyun-credentials-action, action.yml.
+ROLE = ("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN")  # both are set, or neither
+TOKEN_FILE = "ALIBABA_CLOUD_OIDC_TOKEN_FILE"
+AUDIENCE = "sts.aliyuncs.com"
 
 
-CLOUDS = (
-    # The variables are those of alibabacloud-credentials, the audience is the one that Alibaba's own action asks for:
-    # github.com/aliyun/configure-aliyun-credentials-action, action.yml.
-    Cloud(
-        "Alibaba Cloud",
-        ("ALIBABA_CLOUD_ROLE_ARN", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN"),
-        "ALIBABA_CLOUD_OIDC_TOKEN_FILE",
-        "sts.aliyuncs.com",
-    ),
-    # azure-identity's WorkloadIdentityCredential; the audience is Entra's for federated credentials.
-    Cloud("Azure", ("AZURE_CLIENT_ID", "AZURE_TENANT_ID"), "AZURE_FEDERATED_TOKEN_FILE", "api://AzureADTokenExchange"),
-)
+def run_with_token(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH) -> int:
+    """Run `command` with a token for the role, if one is configured; return its exit code.
 
+    Args:
+        fresh: Seconds after which the token is fetched again.
 
-def run_with_tokens(command: Sequence[str], environ: Mapping[str, str], fresh: float = FRESH) -> int:
-    """Run `command` with tokens for each configured cloud; return its exit code.
-
-    Raises RefusedError where a cloud's variables are incomplete or the job may not ask, RdmaImagesError where GitHub
-    does not answer: then the command has not run.
+    Raises:
+        RefusedError: The role's variables are incomplete, or the job may not ask; the command has not run.
+        RdmaImagesError: GitHub does not answer; the command has not run.
     """
-    # A workflow sets what is not configured to "", which the SDKs would take for a setting.
-    roles = {name for cloud in CLOUDS for name in cloud.needs}
-    variables = {name: value for name, value in environ.items() if value or name not in roles}
-    clouds = _configured_clouds(variables)
-    if not clouds:
+    # A workflow sets what is not configured to "", which the SDK would take for a setting.
+    variables = {name: value for name, value in environ.items() if value or name not in ROLE}
+    missing = [name for name in ROLE if name not in variables]
+    if len(missing) == len(ROLE):
         return subprocess.run(command, env=variables).returncode
+    if missing:
+        raise RefusedError(f"Alibaba Cloud: {', '.join(missing)} is missing\nset all of {', '.join(ROLE)}")
     for name in (URL, TOKEN):
         if not variables.get(name):
             raise RefusedError(f"{name} is not set\ngive the job the permission `id-token: write`")
     with tempfile.TemporaryDirectory(prefix="rdma-images-", dir=variables.get("RUNNER_TEMP")) as folder:
-        files = {cloud: Path(folder) / cloud.file for cloud in clouds}
-        _write_tokens(files, variables)
-        with _refreshed(files, variables, fresh):
-            token_files = {cloud.file: str(file) for cloud, file in files.items()}
-            return subprocess.run(command, env=variables | token_files).returncode
+        file = Path(folder) / TOKEN_FILE
+        atomic.write(file, _token(variables), mode=0o600)
+        with _refreshed(file, variables, fresh):
+            return subprocess.run(command, env=variables | {TOKEN_FILE: str(file)}).returncode
 
 
-def _configured_clouds(environ: Mapping[str, str]) -> tuple[Cloud, ...]:
-    """Return the clouds whose role is configured."""
-    for cloud in CLOUDS:
-        missing = [name for name in cloud.needs if name not in environ]
-        if missing and len(missing) < len(cloud.needs):
-            raise RefusedError(f"{cloud.name}: {', '.join(missing)} is missing\nset all of {', '.join(cloud.needs)}")
-    return tuple(cloud for cloud in CLOUDS if cloud.needs[0] in environ)
-
-
-def _write_tokens(files: Mapping[Cloud, Path], environ: Mapping[str, str]) -> None:
-    for cloud, file in files.items():
-        atomic.write(file, _token(cloud.audience, environ), mode=0o600)
-
-
-def _token(audience: str, environ: Mapping[str, str]) -> str:
-    """Return the signed token in which GitHub identifies this job to `audience`."""
+def _token(environ: Mapping[str, str]) -> str:
+    """Return the signed token in which GitHub identifies this job to Alibaba Cloud."""
     try:
         with http.session() as session:
             response = session.get(
                 environ[URL],
-                params={"audience": audience},
+                params={"audience": AUDIENCE},
                 headers={"Authorization": f"Bearer {environ[TOKEN]}"},
                 timeout=ANSWER_SECONDS,
             )
@@ -104,16 +74,16 @@ def _token(audience: str, environ: Mapping[str, str]) -> str:
         return str(response.json()["value"])
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         reason = str(error).replace(environ[TOKEN], "…")
-        raise RdmaImagesError(f"GitHub gives no identity token for {audience}: {reason}\nrun the job again") from None
+        raise RdmaImagesError(f"GitHub gives no identity token for {AUDIENCE}: {reason}\nrun the job again") from None
 
 
 @contextmanager
-def _refreshed(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: float) -> Iterator[None]:
-    """Write the files again every `fresh` seconds for as long as the block runs."""
+def _refreshed(file: Path, environ: Mapping[str, str], fresh: float) -> Iterator[None]:
+    """Write the token's file again every `fresh` seconds for as long as the block runs."""
 
     def refresh() -> float:
         try:
-            _write_tokens(files, environ)
+            atomic.write(file, _token(environ), mode=0o600)
         except (RdmaImagesError, OSError) as error:  # the last token has some minutes left
             progress(f"{error}: asked again in {RETRY_AFTER:.0f} s")
             return RETRY_AFTER
@@ -129,7 +99,7 @@ def main(command: Sequence[str]) -> int:
         print("usage: python -m rdma_images.ci.identity COMMAND …", file=sys.stderr)
         return 2
     try:
-        return run_with_tokens(command, os.environ)
+        return run_with_token(command, os.environ)
     except RdmaImagesError as error:
         print(error, file=sys.stderr)
         return error.exit_code
