@@ -83,12 +83,13 @@ def _solve(
 
 
 def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
-    """Return what keeps images from being built: missing templates, packages, licences."""
+    """Return what keeps images from being built: missing templates and files, packages, licences."""
+    from rdma_images.build import added_files
     from rdma_images.plan import template_check
 
     problems = []
     for image in images:
-        problems.append(template_check.template_problem(image))
+        problems += [template_check.template_problem(image), added_files.problem(image)]
         if image.python_packages:
             from rdma_images.inputs import lock  # here, because images without packages need none of it
 
@@ -196,6 +197,8 @@ def lock(
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     if debian:
         outcomes += relock.relock_debian(_debian_packages(images), loaded_project.mirrors, upgrade, progress)
+    if not rehearse:
+        relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
     if layers:
         show(relock.relock_table([layers_lock.lock(images, loaded_project.mirrors, parsed_compression, progress)]))

@@ -1,6 +1,7 @@
 """The exact wheels of an image, in locks/python/: names, versions, hashes and sizes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -151,6 +152,25 @@ def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Pa
     _require_current(image, resolved, mirror_settings)
     atomic.write(lock_path(request, folder), resolved.text())
     return resolved
+
+
+def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
+    """Remove the locks that earlier requirements of a target left, and return their files.
+
+    Args:
+        image: An image that was locked just now.
+        images: All of the matrix. A lock whose packages one of them asks for stays, whatever its torch.
+    """
+    current = lock_request(image)
+    asked_for = {lock_request(other).packages for other in images}
+    removed = []
+    for file in files.list_folder(paths.LOCKS / "python"):
+        with suppress(RdmaImagesError):
+            earlier = _content(file).request
+            if earlier.packages not in asked_for and earlier.without_packages == current.without_packages:
+                file.unlink()
+                removed.append(file)
+    return removed
 
 
 def _require_current(image: Image, lock: Lock, mirror_settings: Mirrors | None) -> None:

@@ -6,6 +6,7 @@ The default row comes first, then the newest torch on its base, then on other ba
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from packaging.version import Version
 
@@ -74,9 +75,10 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
 
 def _packages(matrix: Matrix, name: str) -> _Packages:
     target = matrix.target(name)
-    listed = requirements_file.read_requirements(target.requirements, target.constraints, {})
+    where = partial(matrix.where, "targets", name)
+    listed = requirements_file.read_requirements(target.requirements, target.constraints, {}, where)
     local = (
-        local_packages.pin(text, paths.PROJECT, matrix.where("targets", name, "python-packages", number))
+        local_packages.pin(text, paths.PROJECT, where("python-packages", number))
         for number, text in enumerate(target.python_packages)
     )
     requirements = tuple(sorted({*local, *listed.packages}))

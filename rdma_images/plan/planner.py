@@ -142,7 +142,7 @@ def _image(
         component.name: replace(parts[component.name], details=component.details(planned, facts))
         for component in present_components
     }
-    listed = requirements_file.read_requirements(target.requirements, target.constraints, planned.versions)
+    listed = requirements_file.read_requirements(target.requirements, target.constraints, planned.versions, where)
     image = Image(
         id=f"{planned.target}-{label}",
         target=planned.target,

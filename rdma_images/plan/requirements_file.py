@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,20 +45,29 @@ class _Line:
         return RefusedError(f"{self.where}: {sentence}\n{fix}")
 
 
-def read_requirements(requirements: str | None, constraints: str | None, versions: Mapping[str, str]) -> Requirements:
+def read_requirements(
+    requirements: str | None,
+    constraints: str | None,
+    versions: Mapping[str, str],
+    where: Callable[[str], str] = lambda _: "matrix.yaml",
+) -> Requirements:
     """Return what a target's requirements files ask for.
 
     Args:
         requirements: the file of packages, from the folder of matrix.yaml; None for none.
         constraints: likewise, the file of limits.
         versions: the image's components; a line about one of them must take its version, and is left out then.
+        where: returns file and line of the field of a target that names such a file.
 
     Raises:
         RefusedError: a file cannot be read, or a line is no requirement of the package index; with file and line.
     """
     result = Requirements()
-    for name, is_constraint in ((requirements, False), (constraints, True)):
+    for field_name, name in (("requirements", requirements), ("constraints", constraints)):
+        if name and not UV_LOCK.fullmatch(Path(name).name) and not files.exists(paths.PROJECT / name):
+            raise RefusedError(f"{where(field_name)}: {field_name} {name}: no such file\ncorrect its name, or write it")
         if name:
+            is_constraint = field_name == "constraints"
             _add(paths.PROJECT / name, is_constraint, versions, result, ())
     return result
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_images, build_record, run_bake
+from rdma_images.build import build_images, build_inputs, build_record, run_bake
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.core import paths
+from rdma_images.core import locking, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
 from rdma_images.engine import Engine
@@ -87,3 +87,15 @@ def test_two_images_cannot_share_one_cache_address(answering_engine: Callable[..
     options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
     with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
         build_images.build_specs([order("efa-1"), order("efa-2")], project.load(), answering_engine(), options)
+
+
+def test_a_source_that_does_not_answer_is_refused_before_the_lock_is_waited_for(
+    answering_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RefusedError("1 of 2 sources are unreachable")
+
+    monkeypatch.setattr(build_inputs, "require_sources", refuse)
+    monkeypatch.setattr(locking, "hold", lambda *_: pytest.fail("the lock was waited for"))
+    with pytest.raises(RefusedError, match="unreachable"):
+        build_images.build_specs([order("efa-1")], project.load(), answering_engine(), run_bake.Options())

@@ -132,6 +132,12 @@ def test_the_user_owns_what_names_no_owner() -> None:
 def test_a_file_that_is_missing_is_named() -> None:
     with pytest.raises(RefusedError, match=r"absent\.py: no such file or folder\ncorrect `files`"):
         added_files.pack(image_with("files: [absent.py]"))
+    assert "absent.py: no such file or folder" in (added_files.problem(image_with("files: [absent.py]")) or "")
+
+
+def test_a_requirements_file_that_is_missing_is_named_with_its_line() -> None:
+    with pytest.raises(RefusedError, match=r"^matrix\.yaml:8: requirements req\.txt: no such file\n"):
+        planned("requirements: req.txt")
 
 
 def test_a_path_over_a_link_is_refused(folder: Path) -> None:
