@@ -92,7 +92,7 @@ def _check_here(ref: str, paths: Sequence[str], engine: Engine) -> None:
 
 
 def _run_suite(ref: str, engine: Engine) -> None:
-    validate(ref, engine, reuse=False)
+    validate(ref, engine, again=True)
 
 
 def _run_structure_test(tool: Sequence[str], ref: str, paths: Sequence[str], engine: Engine) -> None:

@@ -41,7 +41,9 @@ def _describe_build(build: Build | None) -> str:
 def _validated(report: Report | None) -> str:
     if report is None:
         return "no report"
-    verdict = "**failed**" if not report.passed else "passed, with warnings" if report.warnings else "passed"
+    verdict = "passed, with warnings" if report.warnings else "passed"
+    if not report.passed:
+        verdict = "**failed**" if report.failed else "**not measured**"
     return f"{verdict}: {counts_text(report) or 'nothing ran'}"
 
 

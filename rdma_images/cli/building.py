@@ -1,6 +1,5 @@
 """The tasks that build and validate images: build, validate, report, verdict."""
 
-import builtins
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
+from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
@@ -94,6 +94,7 @@ def build(
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
         "instance": "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge.",
         "list": "Only list the checks that each chosen target's image gets, by folder of validators/, and why.",
+        "again": "Measure anew, also where the report of an unchanged image is kept.",
         "verbose": "Also show notes, and every check in a line.",
         "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }
@@ -113,6 +114,7 @@ def validate(
     fabric: str = "",
     instance: str = "",
     list: bool = False,
+    again: bool = False,
     verbose: bool = False,
     job: str = "",
     json: bool = False,
@@ -158,7 +160,9 @@ def validate(
         candidates = validation.planned_candidates(target_options.chosen_images(loaded_project, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
-    for image_report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
+    for image_report in validation.validate_all(
+        candidates, running, tiers, host or None, progress, fabric, instance, again
+    ):
         show(report_json(image_report) if json else report_table(image_report, verbose))
         reports.append(image_report)
     _exit_on_failure(reports)
@@ -218,6 +222,8 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
 
 
 def _exit_on_failure(reports: "Sequence[Report]") -> None:
-    """End with 1 where a report has a failed check of severity error."""
-    if not builtins.all(image_report.passed for image_report in reports):
-        raise Exit(code=1)
+    """End with 1 where a check of severity error failed, else with 3 where one was not measured."""
+    if any(image_report.failed for image_report in reports):
+        raise Exit(code=exit_codes.NO)
+    if any(image_report.unmeasured for image_report in reports):
+        raise Exit(code=exit_codes.UNKNOWN)

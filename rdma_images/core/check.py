@@ -7,7 +7,7 @@ from rdma_images.core.plain import plain
 
 Tier = Literal["static", "device", "gpu", "multinode", "datapath"]
 Severity = Literal["error", "warning", "note"]  # a note is advice, shown on request
-Outcome = Literal["passed", "failed", "skipped"]
+Outcome = Literal["passed", "failed", "skipped", "not measured"]  # the last: the clock ended what measures
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Check:
     expected: str = ""
     actual: str = ""
     fix: str = ""  # what to do, where it failed
-    reason: str = ""  # why it was skipped
+    reason: str = ""  # why it was skipped or not measured
     source: str = ""  # where the rule is from
     seconds: float = 0.0
 

@@ -39,8 +39,12 @@ class StepFile(Generic[Form]):
 
     def read_if_valid(self, image_id: str) -> Form | None:
         """Return the step's result for an image; None where there is no valid file."""
+        return self.load_if_valid(self.path(image_id))
+
+    def load_if_valid(self, path: Path) -> Form | None:
+        """Return what is in the file at `path`; None where there is no valid file."""
         try:
-            return self.read(image_id)
+            return self.load(path)
         except RdmaImagesError:
             return None
 

@@ -312,7 +312,8 @@ class Measured(MeasuredValue):
 
     What has no value has its reason in `missing`, by probe. A field with a `Probe` is what the probe of its name
     returns; probes/measure.py has the function. Those of `missing` that are also in `lost` should have had one: the
-    measurement was begun and brought nothing to go by. All others had nothing to measure, or were not asked for.
+    measurement was begun and brought nothing to go by. Those in `stopped` took too long, and were ended: another time
+    they may have a value. All others had nothing to measure, or were not asked for.
     """
 
     system: Annotated[System | None, Probe("static", "device", "gpu")] = None
@@ -332,6 +333,7 @@ class Measured(MeasuredValue):
     layers: tuple[MeasuredLayer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
 
 

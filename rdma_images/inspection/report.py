@@ -14,7 +14,7 @@ from rdma_images.inspection.inspection import Inspection
 SCHEMA = 2
 
 
-OUTCOMES = ("passed", "failed", "warned", "noted", "skipped")
+OUTCOMES = ("passed", "failed", "warned", "noted", "not measured", "skipped")
 FAILED_OUTCOMES = {"error": "failed", "warning": "warned", "note": "noted"}
 
 
@@ -40,6 +40,7 @@ class Report:
     schema: int = SCHEMA
     base_faults: tuple[str, ...] = ()  # failed checks that fail equally in the image that a fabric was added to
     reused: bool = False  # answered from a report kept: same image, same suite, same question
+    no_longer_checked: tuple[str, ...] = ()  # that passed in the report before this one, and are skipped here
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,9 +58,19 @@ class Report:
         return tuple(check.id for check in self.checks if shown_outcome(check) == outcome)
 
     @property
+    def failed(self) -> bool:
+        """Return whether a check of severity error failed."""
+        return any(c.outcome == "failed" and c.severity == "error" for c in self.checks)
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Return the ids of the checks whose measurement the clock ended: of these nothing is known."""
+        return self.check_ids("not measured")
+
+    @property
     def passed(self) -> bool:
-        """Return whether no check of severity error failed."""
-        return not any(c.outcome == "failed" and c.severity == "error" for c in self.checks)
+        """Return whether all was measured, and no check of severity error failed."""
+        return not self.failed and not self.unmeasured
 
 
 def encode_report(report: Report) -> dict[str, object]:

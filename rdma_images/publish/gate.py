@@ -41,6 +41,11 @@ def approve(
         raise RefusedError(f"{build.image_id}: no check passed in its report{retry_advice}")
     if set(report.rehearsal) != set(build.rehearsal):
         raise RefusedError(f"{build.image_id}: build and report name different stand-ins{retry_advice}")
+    if report.unmeasured:
+        raise RefusedError(
+            f"{build.image_id}: {', '.join(report.unmeasured)}: not measured, as the machine was too busy\n"
+            f"run `{COMMAND} validate --again` for it, then publish again"
+        )
     failed = _failed(report, is_built_here)
     unexcused = [failure for failure in failed if failure.id not in allow_red]
     if unexcused:

@@ -6,7 +6,7 @@ from typing import Any
 from rdma_images.core.image import Build, Image
 from rdma_images.core.plain import decode_json
 from rdma_images.core.source import Source
-from rdma_images.inspection.report import Report, encode_report, shown_outcome
+from rdma_images.inspection.report import OUTCOMES, Report, encode_report, shown_outcome
 from rdma_images.publish.report_versions import is_commit
 from rdma_images.registry.client import canonical
 
@@ -83,7 +83,7 @@ def dependency(source: Source) -> dict[str, Any]:
 
 def test_result(report: Report) -> dict[str, Any]:
     """Return which checks passed, as a predicate that is silent on the build."""
-    names: dict[str, list[str]] = {"passed": [], "noted": [], "warned": [], "failed": [], "skipped": []}
+    names: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
     for check in report.checks:
         names[shown_outcome(check)].append(check.id)
     algorithm, _, value = report.suite.partition(":")

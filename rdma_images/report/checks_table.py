@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rdma_images.core.check import Check
 from rdma_images.core.image import LABEL_PREFIX, SNAPSHOT
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome
@@ -22,10 +23,13 @@ DEEP_PATHS = (
     re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+/[\w.+@-]+)"),
     re.compile(r"(/[\w.+-]+/)(?:[\w.+@…-]+/)+([\w.+@-]+)"),
 )
-STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
+STYLES = {
+    **{"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan"},
+    **{"not measured": "yellow", "skipped": "dim"},
+}
 ANSWERS = {"passed": "bold green", "failed": "bold red", "warned": "bold yellow"}
-NAMED_OUTCOMES = ("failed", "warned")  # whose checks the last line names
-OUTCOME_WORDS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
+NAMED_OUTCOMES = ("failed", "warned", "not measured")  # whose checks the last line names
+OUTCOME_WORDS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note"}
 
 
 def report_table(report: Report, verbose: bool = False) -> RenderableType:
@@ -40,7 +44,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
         rows.add_column(column, overflow="fold")
     for check in report.checks:
         outcome = shown_outcome(check)
-        rows.add_row(Text(OUTCOME_WORDS[outcome], STYLES[outcome]), check.id, _check_text(check))
+        rows.add_row(Text(OUTCOME_WORDS.get(outcome, outcome), STYLES[outcome]), check.id, _check_text(check))
     parts: list[RenderableType] = []
     if report.chain:
         parts.append(answer_text(report.chain, verbose))
@@ -48,6 +52,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
         parts.append(Text(f"{answer}\n"))
     parts += [rows, Text()] if verbose else []
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
+    parts += [_unmeasured(report)] if report.unmeasured else []
     if sentence := verdict(report.checks):
         parts.append(Text(sentence))
     if report.base_faults:
@@ -101,11 +106,11 @@ def counts_text(report: Report) -> str:
 
 def verdict_style(report: Report) -> str:
     """Return the style of a report's last line: red, yellow or green."""
-    return "bold red" if not report.passed else "bold yellow" if report.warnings else "bold green"
+    return "bold red" if report.failed else "bold yellow" if report.warnings or report.unmeasured else "bold green"
 
 
 def summary_line(report: Report, verbose: bool = False) -> str:
-    """Return the counts, the failed checks and warnings, and whether it is reused.
+    """Return the counts, what failed, warns or was not measured, and whether it is reused.
 
     Unless `verbose`, also how to see the others.
     """
@@ -115,9 +120,10 @@ def summary_line(report: Report, verbose: bool = False) -> str:
     fabric_note = (
         f"; not checked for EFA or eRDMA: {plain(expected.because)}" if expected and not expected.fabric else ""
     )
+    dropped = f"; no longer checked: {', '.join(report.no_longer_checked)}" if report.no_longer_checked else ""
     hidden = {"noted", "skipped"} & set(report.counts)
     hint = "" if verbose or not hidden else "; --verbose shows every check"
-    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}{hint}"
+    return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}{dropped}{hint}"
 
 
 def archive_day(labels: Mapping[str, str]) -> str:
@@ -134,9 +140,17 @@ def _check_text(check: Check) -> Text:
     text = Text(check.title)
     if check.outcome == "passed" and check.actual:
         text.append(f": {_short(check.actual)}", "dim")
-    elif check.outcome == "skipped":
+    elif check.outcome in ("skipped", "not measured"):
         text.append(f": {_short(check.reason)}", "dim")
     return text
+
+
+def _unmeasured(report: Report) -> Text:
+    """Return why some checks have no result, and what to do."""
+    reasons = dict.fromkeys(check.reason for check in report.checks if check.outcome == "not measured")
+    text = Text()
+    text.append(f"not measured: {'; '.join(reasons)}\n", STYLES["not measured"])
+    return text.append("  fix       ", "dim").append(f"`{COMMAND} validate --again` when the machine is less busy\n")
 
 
 def _failure(check: Check, verbose: bool) -> Text:

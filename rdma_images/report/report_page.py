@@ -18,7 +18,7 @@ from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import checks_table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped": "·"}
+SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "not measured": "?", "skipped": "·"}
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
     "measured": "Measuring",

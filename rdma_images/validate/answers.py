@@ -11,10 +11,11 @@ from rdma_images.inspection.values import MeasuredValue
 
 
 class ProbeAnswer(MeasuredValue):
-    """The answer of a probe: a value, or why there is none. `seconds` is how long it took."""
+    """The answer of a probe: a value, or why there is none. `seconds` is how long it took, before it was stopped."""
 
     value: Any = None
     error: str = ""
+    stopped: bool = False
     seconds: float = Field(default=0.0, ge=0)
 
 
@@ -46,12 +47,21 @@ def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = No
     return measurements.model_copy(update={"missing": missing, "lost": (*measurements.lost, *names)})
 
 
+def mark_stopped(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
+    """Return `measurements` with the probes `names` ended by the clock, for the reason `why`."""
+    measurements, names = measurements or Measured(), tuple(names)
+    missing = {**measurements.missing, **{name: plain(f"{name} {why}") for name in names}}
+    return measurements.model_copy(update={"missing": missing, "stopped": (*measurements.stopped, *names)})
+
+
 def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
     """Return `measurements` with the answer of the probe `name`."""
     if answer.value is None and not answer.error and PROBE_DECLARATIONS[name].nothing:
         return measurements.model_copy(
             update={"missing": {**measurements.missing, name: PROBE_DECLARATIONS[name].nothing}}
         )
+    if answer.value is None and answer.stopped:
+        return mark_stopped((name,), f"was {answer.error}", measurements)
     if answer.value is None:
         return mark_lost((name,), answer.error or f"{name} has no value", measurements)
     try:

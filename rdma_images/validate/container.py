@@ -1,6 +1,7 @@
 """A container of an image under test: no network, nothing of the host inside, removed afterwards."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -55,6 +56,39 @@ class SealedContainer:
             self.container.reload()
             return self.running and self.container.status == "running"
         return False
+
+
+class ContainerTime:
+    """The seconds that a container's processes have computed or slept, as its engine counts them.
+
+    What they wait for a processor does not count, nor the time before it has started: see probes/own_time.py.
+    """
+
+    IDLE = 0.001  # of a processor: those who wait for one get more
+
+    def __init__(self, client: DockerClient, container: Container) -> None:
+        """Begin to count for a container, started or not."""
+        self._client, self._container = client, container
+        self.total = 0.0
+        self._then, self._used, self._asleep = time.monotonic(), self._processor_seconds(), False
+
+    def __call__(self) -> float:
+        """Return the seconds until now; looked at once a second."""
+        now, used = time.monotonic(), self._processor_seconds()
+        elapsed, computed = now - self._then, used - self._used
+        if elapsed >= 1.0 or not self._used:
+            asleep = bool(used) and computed < self.IDLE * elapsed
+            self.total += elapsed if asleep and self._asleep else min(elapsed, computed)
+            self._then, self._used, self._asleep = now, used, asleep
+        return self.total
+
+    def _processor_seconds(self) -> float:
+        api: Any = self._client.api
+        try:
+            stats = api.stats(self._container.id, stream=False, one_shot=True)
+        except DockerException:  # it has just ended
+            return 0.0
+        return float(stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage") or 0) / 1e9
 
 
 @contextlib.contextmanager

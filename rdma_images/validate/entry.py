@@ -18,7 +18,8 @@ from rdma_images.inspection.measurements import AssignedVariable, EntryPointChan
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
-ENTRY_SECONDS = 10.0  # seconds for the entry point to start what it is given
+ENTRY_SECONDS = 10.0  # seconds of its own time for the entry point to start what it is given
+BUSY_SECONDS = 180.0  # seconds after which a busy machine's is given up
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 ENVIRONMENT_MARK = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
@@ -27,10 +28,13 @@ FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 def measure(
     client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
-) -> EntryPointChanges | str:
-    """Return what the entry point changes in the environment; a sentence says why that is not known.
+) -> EntryPointChanges | str | None:
+    """Return what the entry point changes in the environment.
 
-    It is started as sealed as `box`, and ended after ENTRY_SECONDS seconds.
+    It is started as sealed as `box`, and ended after ENTRY_SECONDS seconds of its own time.
+
+    Returns:
+        A sentence where the entry point does not start what it is given; None where a busy machine kept it from that.
     """
     api: Any = client.api
     try:
@@ -40,10 +44,15 @@ def measure(
             return EntryPointChanges()
         with container.entry_container(client, image_config.digest, command(entry_point), box) as container_:
             line = docker_command.command_line("start", "--attach", str(container_.id))
-            rc, out, err = transport.run_with_limits(line, ENTRY_SECONDS, engine.environ())
+            clock = container.ContainerTime(client, container_)
+            rc, out, err = transport.run_with_limits(
+                line, ENTRY_SECONDS, engine.environ(), silence=BUSY_SECONDS, clock=clock
+            )
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
     environment = printed_environment(out)
+    if environment is None and rc == transport.TIMED_OUT and clock.total < ENTRY_SECONDS:
+        return None
     if environment is None:
         return failed_entry_point(rc, out, err)
     return entry_point_changes(environment, image_config.environment)
@@ -84,7 +93,9 @@ def entry_point_changes(environment: dict[str, str], image_environment: dict[str
 def failed_entry_point(rc: int, out: bytes, err: bytes) -> str:
     """Return how an entry point ended, or did not end, without starting the command."""
     if rc == transport.TIMED_OUT:
-        return f"the entry point did not start another command in {ENTRY_SECONDS:g} s, or did not stop printing"
+        return f"the entry point did not start another command in {ENTRY_SECONDS:g} s"
+    if rc == transport.ENDLESS:
+        return "the entry point did not stop printing"
     last_line = plain("".join((err.strip() or out.strip()).decode("utf-8", "replace").splitlines()[-1:])[-200:])
     return f"the entry point ended with {rc} and started no other command{f': {last_line}' if last_line else ''}"
 

@@ -52,7 +52,7 @@ def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
         ) from None
     if isinstance(measured, str):
         raise RdmaImagesError(f"{host} cannot be measured: {measured}\n{UNREACHABLE_FIX}")
-    if set(names) <= set(measured.lost):
+    if set(names) <= {*measured.lost, *measured.stopped}:
         raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{UNREACHABLE_FIX}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in PROBE_DECLARATIONS}
     unmeasured = {name: why for name, why in missing.items() if getattr(measured, name, None) is None}

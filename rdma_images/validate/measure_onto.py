@@ -66,6 +66,10 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     report = validate(name, engine, progress=progress)
     if report.inspection is None:
         raise RdmaImagesError(f"{ref}: nothing could be measured in it\nsee that `docker run` starts it")
+    if report.unmeasured:
+        raise RdmaImagesError(
+            f"{ref}: not measured, as this machine is too busy: {', '.join(report.unmeasured)}\nrun the same again"
+        )
     with closing(engines.client(engine)) as client:
         api: Any = client.api
         config = api.inspect_image(name).get("Config") or {}

@@ -17,37 +17,42 @@ from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, layer_reuse, probing, readout, transport
-from rdma_images.validate.answers import mark_lost
+from rdma_images.validate.answers import mark_lost, mark_stopped
 from rdma_images.validate.layer_reuse import EarlierMeasurement
 from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import PROBE_SECONDS
 
-PROBES_SECONDS = 100.0  # seconds for all probes of one image, each of which has a limit of its own
-START_SECONDS = 20.0  # seconds for Python to start: a fraction of one on an idle machine
+SILENCE_SECONDS = 60.0  # seconds: the probes show once a second that they go on
 EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
 
 
 def measure(
-    client: DockerClient, engine: Engine, image_config: ImageConfig, progress: Progress = silent, instance: str = ""
+    client: DockerClient,
+    engine: Engine,
+    image_config: ImageConfig,
+    progress: Progress = silent,
+    instance: str = "",
+    again: bool = False,
 ) -> Measured:
     """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
-    found, on the `instance` type where one is given. What layer_reuse.find has is not measured again.
+    found, on the `instance` type where one is given. What layer_reuse.find has is measured only where it is asked for
+    `again`.
     `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
     activities = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):
         reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
-            earlier = None if box.volumes else layer_reuse.find(engine, image_config)
+            earlier = None if box.volumes or again else layer_reuse.find(engine, image_config)
             if earlier:
                 progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
             starting = pool.submit(entry.measure, client, engine, image_config, box)
             activities.append(
                 "what the image's own Python measures in it, where it imports torch and packages for GPUs"
             )
-            measured = _measure_inside(box, engine, image_config, activities, earlier)
+            measured = _measure_inside(client, box, engine, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
             activities.append("its network plugin, which is started as NCCL starts it")
@@ -55,7 +60,7 @@ def measure(
             measured = _with_network(measured, box, engine, image_config, request, earlier)
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
-    if not earlier and not box.volumes:
+    if not earlier and not box.volumes and not measured.stopped:
         layer_reuse.save(engine, image_config, measured, request)
     return measured.model_copy(update={"user_files": None})
 
@@ -63,7 +68,7 @@ def measure(
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
     """Return the container as a host, and how many times longer than usual it may take."""
     time_factor = EMULATION_FACTOR if image_config.machine not in ("", platform.machine()) else 1.0
-    limits = (PROBES_SECONDS * time_factor, engine.environ(), START_SECONDS * time_factor)
+    limits = (container.LIFETIME_SECONDS, engine.environ(), SILENCE_SECONDS * time_factor)
     return transport.host(f"docker://{box.container.id}", *limits), time_factor
 
 
@@ -81,6 +86,8 @@ def _with_network(
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
     answer = probing.probe(_container_host(box, engine, image_config)[0], ("network",), request=request)
+    if not isinstance(answer, str) and answer.stopped:
+        return mark_stopped(("network",), "was not started in time", measured)
     if isinstance(answer, str) or not answer.network:
         why = answer if isinstance(answer, str) else answer.missing.get("network", "it was not started")
         return measured.model_copy(update={"missing": {**measured.missing, "network": why}})
@@ -89,6 +96,7 @@ def _with_network(
 
 
 def _measure_inside(
+    client: DockerClient,
     box: container.SealedContainer,
     engine: Engine,
     image_config: ImageConfig,
@@ -117,7 +125,7 @@ def _measure_inside(
         why = str(measured) if running else "its container ended as soon as it had started"
     activities.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
-        pending_runs = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
+        pending_runs = pool.submit(_tool_runs, client, box, engine) if running else None
         exported = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
         activities.append("the fabric's tools in it")
     runs = pending_runs.result() if pending_runs else None
@@ -135,7 +143,7 @@ def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:
     return measured.model_copy(update={"tree": earlier.tree_with(measured.user_files)})
 
 
-def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
+def _tool_runs(client: DockerClient, box: container.SealedContainer, engine: Engine) -> dict[str, ToolRun]:
     """Return the runs of the fabric's tools, each started by the engine.
 
     Without Python nothing inside can start them.
@@ -144,8 +152,9 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
     for name, (tool, *arguments) in tools.COMMANDS.items():
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
-            command = docker_command.command_line("exec", container_id, path, *arguments)
-            rc, out, err = transport.run_with_limits(command, tools.TOOL_SECONDS, engine.environ())
+            command = docker_command.command_line("exec", str(box.container.id), path, *arguments)
+            clock = container.ContainerTime(client, box.container)
+            rc, out, err = transport.run_with_limits(command, tools.TOOL_SECONDS, engine.environ(), clock=clock)
             timed_out = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue
@@ -159,15 +168,17 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
 
 
 def _with_entry(
-    measured: Measured, entry_result: EntryPointChanges | str, read: Callable[[str], str | None]
+    measured: Measured, entry_result: EntryPointChanges | str | None, read: Callable[[str], str | None]
 ) -> Measured:
-    """Return what was found with what its entry point sets, or how that ended.
+    """Return what was found with what its entry point sets, or how that ended; None where it was stopped.
 
     `read` gives what the image has at a path, see entry.with_files.
     """
     if isinstance(entry_result, EntryPointChanges):
         settings = entry.with_files(measured.settings, entry_result.given, read) if measured.settings else None
         return measured.model_copy(update={"entry": entry_result, "settings": settings})
+    if entry_result is None:
+        return mark_stopped(("entry",), "did not start in time", measured)
     return measured.model_copy(update={"missing": {**measured.missing, "entry": entry_result}})
 
 

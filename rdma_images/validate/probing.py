@@ -13,9 +13,9 @@ from testinfra.host import Host
 from rdma_images.core.paths import PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
-from rdma_images.validate.answers import mark_lost, parse_answers
+from rdma_images.validate.answers import mark_lost, mark_stopped, parse_answers
 from rdma_images.validate.probes.measure import ENTRY_PREFIX, FOLDER_PREFIX, MARK, NETWORK_PREFIX, SECONDS_PREFIX
-from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
+from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
@@ -82,8 +82,8 @@ def probe(
         python: the program to run the probes with; by default the first of PYTHONS that runs.
 
     Returns:
-        The measurements; those of a Python that starts and does not answer are in `lost`. A sentence with the reason
-        where no Python there can run the probes.
+        The measurements; those of a Python that breaks off are in `lost`, of one that does not answer in `stopped`. A
+        sentence with the reason where no Python there can run the probes.
     """
     arguments = [f"{ENTRY_PREFIX}{word}" for word in entry]
     arguments += [f"{FOLDER_PREFIX}{folder}" for folder in only]
@@ -102,8 +102,9 @@ def _run_probes(host: Host, pythons: Sequence[str], words: Sequence[str], names:
         if mark:
             return parse_answers(answers.partition(b"\n")[0], names)
         if result.rc == TIMED_OUT:
-            late = "answer in time, or did not stop printing" if result.stdout_bytes else "start in time"
-            return mark_lost(names, f"{program} did not {late}")
+            return mark_stopped(names, f"was stopped: {program} did not {'answer' if result.stdout_bytes else 'start'}")
+        if result.rc == ENDLESS:
+            return mark_lost(names, f"{program} did not stop printing")
         complaints = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
         if "older than" in "".join(complaints):
             reasons += complaints

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from _pytest.outcomes import Skipped
 
-from rdma_images.core.check import Check, Severity
+from rdma_images.core.check import Check, Outcome, Severity
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
@@ -33,6 +34,10 @@ INSPECTION = pytest.StashKey[Inspection]()
 
 class UnmetError(AssertionError):
     """A requirement does not hold; the message has the lines expected, found and fix."""
+
+
+class NotMeasuredError(Skipped):
+    """The clock ended what measures: nothing is known of what a validator asks for."""
 
 
 @dataclass
@@ -155,8 +160,10 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
     marks = _effective_marks(item)
     require = item.stash.get(REQUIREMENT, Requirement())
     actual, fix, reason, ref = require.actual, require.fix, "", _ref(item)
+    outcome: Outcome = report.outcome
     if report.outcome == "skipped" and call.excinfo:
         reason = name_subject(str(call.excinfo.value).removeprefix("Skipped: "), ref)
+        outcome = "not measured" if _is_for_time(item, call.excinfo.value, reason) else "skipped"
     elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, UnmetError):
         actual = f"the validator itself failed: {call.excinfo.exconly()}"
         fix = "report this as a defect, with report.json"
@@ -165,7 +172,7 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
         title=name_subject(_title(item), ref),
         tier=marks["tier"],
         severity=require.severity or marks["severity"],
-        outcome=report.outcome,
+        outcome=outcome,
         expected=require.expected,
         actual=actual,
         fix=fix if report.outcome == "failed" else "",
@@ -173,6 +180,12 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
         source=marks["source"],
         seconds=round(call.duration, 4),
     )
+
+
+def _is_for_time(item: pytest.Item, skip: BaseException, reason: str) -> bool:
+    """Return whether a validator was left for want of what the clock ended."""
+    measured = item.config.stash[INSPECTION].measured
+    return isinstance(skip, NotMeasuredError) or any(measured.missing[name] in reason for name in measured.stopped)
 
 
 def _ref(item: pytest.Item) -> str:
@@ -200,10 +213,17 @@ def inspection(request: pytest.FixtureRequest) -> Inspection:
 
 
 def unmeasured(inspection: Inspection, probe: str) -> NoReturn:
-    """Skip a validator for want of what `probe` measures."""
+    """Leave a validator for want of what `probe` measures: it is skipped, or not measured."""
+    if probe in inspection.measured.stopped:
+        not_measured(inspection.measured.missing[probe])
     if probe in inspection.measured.lost and probe != "torch":  # torch.imports reports it
         pytest.skip(f"{probe} could not be measured: see measured.complete")
     pytest.skip(inspection.measured.missing.get(probe, f"{probe} was not measured"))
+
+
+def not_measured(why: str) -> NoReturn:
+    """Leave a validator whose measurement the clock ended."""
+    raise NotMeasuredError(why)
 
 
 @pytest.fixture

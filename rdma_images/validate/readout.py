@@ -6,6 +6,7 @@ import posixpath
 import re
 import resource
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import linking, transport
-from rdma_images.validate.answers import mark_lost, parse_answers
+from rdma_images.validate.answers import mark_lost, mark_stopped, parse_answers
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes import (
     conditions,
@@ -207,6 +208,8 @@ def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = M
             )
             with reading:
                 _feed(export, cast(IO[bytes], reading.stdin))
+        if reading.returncode == -signal.SIGXCPU:
+            return mark_stopped(EXPORT_PROBES, f"was stopped: the files took more than {MAX_CPU_SECONDS} s to read")
         if reading.returncode:
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"

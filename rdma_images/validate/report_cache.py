@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 from rdma_images.core import atomic
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import state_folder
 from rdma_images.inspection.report import Report
@@ -25,10 +24,7 @@ def find(name: str, digest: str) -> tuple[Report, Path] | None:
     None where no valid report is cached.
     """
     folder = _folder(name)
-    try:
-        report = REPORT.load(folder / REPORT.name)
-    except RdmaImagesError:
-        return None
+    report = REPORT.load_if_valid(folder / REPORT.name)
     junit = folder / "report.xml"
     return (report, junit) if report and junit.exists() and report.digest == digest else None
 

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 import testinfra.backend
@@ -18,27 +19,28 @@ from rdma_images.engine import docker_command
 
 MAX_OUTPUT_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
 TIMED_OUT = 124  # the exit code of timeout(1)
+ENDLESS = -1  # in place of an exit code: it printed too much
+LOOK_SECONDS = 0.25  # seconds between two looks at the clock
 NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no such command
 
 
 class LimitedBackend(BaseBackend):
     """A testinfra backend whose commands end.
 
-    They do after `limit` seconds, or after MAX_OUTPUT_BYTES of output. One that has printed nothing ends after
-    `start_limit` seconds.
+    They do after `limit` seconds, after `silence` seconds without any output, or after MAX_OUTPUT_BYTES of it.
     """
 
     limit: float = 120.0
-    start_limit: float | None = None
+    silence: float | None = None
     environment: dict[str, str] | None = None
 
     def run_local(self, command: str, *args: str) -> CommandResult:
         """Run `command` on this machine, from where it enters the image.
 
-        The exit code is 124 where it was stopped.
+        The exit code is TIMED_OUT or ENDLESS where it was stopped.
         """
         line = self.quote(command, *args)
-        rc, out, err = run_with_limits(shlex.split(line), self.limit, self.environment, self.start_limit)
+        rc, out, err = run_with_limits(shlex.split(line), self.limit, self.environment, self.silence)
         return self.result(rc, line.encode(), out, err)
 
 
@@ -51,23 +53,29 @@ class ContainerBackend(LimitedBackend, DockerBackend):
         arguments = iter(args)
         words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
         line = docker_command.command_line("exec", self.name, *words)
-        rc, out, err = run_with_limits(line, self.limit, self.environment, self.start_limit)
+        rc, out, err = run_with_limits(line, self.limit, self.environment, self.silence)
         return self.result(rc, command.encode(), out, err)
 
 
 def run_with_limits(
-    command: list[str], limit: float, environment: dict[str, str] | None, start_limit: float | None = None
+    command: list[str],
+    limit: float,
+    environment: dict[str, str] | None,
+    silence: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[int, bytes, bytes]:
     """Run `command`, and end it and its children after `limit` seconds.
 
     Args:
         command: its words.
-        limit: seconds for all of it.
+        limit: seconds of `clock` for all of it.
         environment: its variables; None for those of this process.
-        start_limit: seconds after which it is ended if it has printed nothing.
+        silence: seconds without any output after which it is ended, too.
+        clock: says how many seconds have passed; asked about once a second.
 
     Returns:
-        Exit code, output and errors; TIMED_OUT as the exit code of a command that was ended.
+        Exit code, output and errors; TIMED_OUT as the exit code of a command that was ended by a limit on seconds,
+        ENDLESS of one that printed more than MAX_OUTPUT_BYTES.
 
     Raises:
         RdmaImagesError: it cannot be started.
@@ -89,47 +97,52 @@ def run_with_limits(
     with process, selectors.DefaultSelector() as selector:
         selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
         selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
-        start = time.monotonic()
-        is_read = _read(selector, output, start + limit, start + (start_limit or limit))
-        if not is_read or not _ends(process, start + limit):
+        deadline = clock() + limit
+        stopped = _read(selector, output, lambda: clock() >= deadline, silence)
+        while not stopped and not _ends(process):
+            stopped = TIMED_OUT if clock() >= deadline else 0
+        if stopped:
             os.killpg(process.pid, signal.SIGKILL)
-            return TIMED_OUT, bytes(output["out"]), bytes(output["err"])
-    return process.returncode, bytes(output["out"]), bytes(output["err"])
+    return stopped or process.returncode, bytes(output["out"]), bytes(output["err"])
 
 
-def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Return whether the process, whose streams are closed, ends before the deadline."""
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process, whose streams are closed, ends before the next look at the clock."""
     try:
-        process.wait(max(0.1, deadline - time.monotonic()))
+        process.wait(LOOK_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True
 
 
 def _read(
-    selector: selectors.BaseSelector, output: dict[str, bytearray], deadline: float, start_deadline: float
-) -> bool:
-    """Fill `output` until both streams end; return whether they did in time.
-
-    `start_deadline` is for an empty one.
-    """
+    selector: selectors.BaseSelector, output: dict[str, bytearray], is_over: Callable[[], bool], silence: float | None
+) -> int:
+    """Fill `output` until both streams end; return why they were left before, 0 where they ended."""
+    heard = looked = time.monotonic()
     while selector.get_map():
-        remaining = (deadline if any(output.values()) else min(start_deadline, deadline)) - time.monotonic()
-        if remaining <= 0 or sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
-            return False
-        for key, _ in selector.select(min(remaining, 1.0)):
+        for key, _ in selector.select(0.1):
             chunk = os.read(key.fd, 1 << 16)
             if not chunk:
                 selector.unregister(key.fileobj)
             output[key.data] += chunk
-    return True
+            heard = time.monotonic()
+        if sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
+            return ENDLESS
+        if silence and time.monotonic() - heard >= silence:
+            return TIMED_OUT
+        if time.monotonic() - looked >= LOOK_SECONDS:
+            looked = time.monotonic()
+            if is_over():
+                return TIMED_OUT
+    return 0
 
 
-def host(spec: str, limit: float, environment: dict[str, str] | None = None, start_limit: float | None = None) -> Host:
+def host(spec: str, limit: float, environment: dict[str, str] | None = None, silence: float | None = None) -> Host:
     """Return the testinfra host of `spec`.
 
     That is "docker://id", "kubectl://pod?namespace=n", "ssh://user@name" or "local://". A command has `limit` seconds
-    to end, and `start_limit` to print anything. Raises RefusedError for a spec that testinfra does not know.
+    to end, and may print nothing for `silence` seconds. Raises RefusedError for a spec that testinfra does not know.
     """
     name, options = testinfra.backend.parse_hostspec(spec)
     connection = options.pop("connection", None)
@@ -137,7 +150,7 @@ def host(spec: str, limit: float, environment: dict[str, str] | None = None, sta
         forms = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
         raise RefusedError(f"{spec!r} names no host that can be measured\nuse one of {forms}")
     base = testinfra.backend.get_backend_class(connection)
-    settings = {"limit": limit, "environment": environment, "start_limit": start_limit}
+    settings = {"limit": limit, "environment": environment, "silence": silence}
     bases = (ContainerBackend,) if connection == "docker" else (LimitedBackend, base)
     backend_class = type(f"Limited{base.__name__}", bases, settings)
     arguments: list[Any] = [] if connection == "local" else [name]

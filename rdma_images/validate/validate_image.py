@@ -23,7 +23,7 @@ from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report import junit
-from rdma_images.report.report_files import report_folder
+from rdma_images.report.report_files import REPORT, report_folder
 from rdma_images.validate import expected_fabric, report_cache, suite
 from rdma_images.validate.image_config import hide_secret_values, image_digest, read_image_config
 
@@ -64,6 +64,7 @@ class _Validation:
             expected = expected.model_copy(update={"fabric": requested, "because": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
+        earlier = REPORT.load_if_valid(self.folder / REPORT.name)
         with report_waiting(self.progress, lambda: "the validators"):
             checks = compare(inspection)
         junit.add_checks(self.folder / "report.xml", emulated)
@@ -80,6 +81,7 @@ class _Validation:
             chain=chain.compute(inspection, *self.question),
             inspection=inspection.model_copy(update={"subject": hide_secret_values(image_config)}),
             base_faults=_base_faults(checks, self.image),
+            no_longer_checked=_no_longer_checked(checks, earlier),
         )
         report.write(answer, self.folder)
         return answer
@@ -92,7 +94,7 @@ def validate(
     build: Build | None = None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
-    reuse: bool = True,
+    again: bool = False,
     progress: Progress = silent,
     question: ChainQuestion = AS_SHOWN,
 ) -> Report:
@@ -109,7 +111,7 @@ def validate(
             checks of "device" and "gpu" find no hardware.
         host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
         question: Which fabric and instance type the chain is asked about.
-        reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
+        again: Measure anew, also where the report of an unchanged image, suite and question is kept.
 
     Raises:
         RefusedError: The engine does not have the image of `build` any more.
@@ -128,23 +130,23 @@ def validate(
         images.built_image(build, engine, f"{COMMAND} build {image.options}" if image else f"{COMMAND} build", progress)
     digest = build.digest if build else engines.image_id(engine, ref) or _digest(engine, ref)
     name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
-    if reuse and (previous := report_cache.find(name, digest)):
+    if not again and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_cached(*previous, run.folder)
     from rdma_images import datapath
 
     with suite.running_suite(tiers, junit_file) as compare:
-        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance, again)
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
         report_ = run.write_report(image_config, measured, compare, emulated)
-    # An emulator that is unavailable today may be available tomorrow.
-    if not emulated or any(check.outcome != "skipped" for check in emulated):
+    # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
+    if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
         report_cache.save(name, report_, junit_file)
     return report_
 
 
 def _measure_in_engine(
-    ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str
+    ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str, again: bool
 ) -> tuple[ImageConfig, Measured]:
     """Return the configuration of an image of the engine, and what was measured in it."""
     from rdma_images.validate import measuring
@@ -155,7 +157,7 @@ def _measure_in_engine(
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
-        return image_config, measuring.measure(client, engine, image_config, progress, instance)
+        return image_config, measuring.measure(client, engine, image_config, progress, instance, again)
 
 
 def _measure_elsewhere(
@@ -179,6 +181,12 @@ def _digest(engine: Engine, ref: str) -> str:
     """
     with closing(engines.client(engine)) as client:
         return image_digest(client, ref)
+
+
+def _no_longer_checked(checks: Sequence[Check], earlier: Report | None) -> tuple[str, ...]:
+    """Return the checks that passed in the earlier report of an image, and are skipped or not measured now."""
+    passed = {check.id for check in earlier.checks if check.outcome == "passed"} if earlier else set()
+    return tuple(check.id for check in checks if check.outcome in ("skipped", "not measured") and check.id in passed)
 
 
 def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:

@@ -65,11 +65,12 @@ def validate_all(
     progress: Progress = silent,
     fabric: str = "",
     instance: str = "",
+    again: bool = False,
 ) -> Iterator[Report]:
     """Yield each report as soon as it is ready.
 
     The files are written beside build.json. `host` needs no engine; `fabric` and `instance` are what the chain is asked
-    about.
+    about; `again` measures also what has a kept report.
     """
     from rdma_images.validate.validate_image import ChainQuestion, validate
 
@@ -83,6 +84,7 @@ def validate_all(
             candidate.build,
             tiers=tiers,
             host=host,
+            again=again,
             progress=progress,
             question=question,
         )

@@ -198,7 +198,7 @@ def test_a_pipe_in_the_place_of_a_library_is_reported_at_once(context: Path) -> 
 
 
 def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdma_images.validate.measuring.PROBES_SECONDS", 20.0)
+    monkeypatch.setattr("rdma_images.validate.container.LIFETIME_SECONDS", 20.0)
     started = time.monotonic()
     report = checked(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
     assert "did not stop printing" in inspection(report).measured.missing["torch"]
@@ -250,7 +250,7 @@ def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
 def test_a_result_is_kept_by_image_and_suite() -> None:
     # Under a tag of its own: a test beside this one may build the image anew between the two commands.
     with validated.derived(f"FROM {validated.good_image()}\nLABEL test=reuse\n", "reuse") as ref:
-        measured = validate(ref, validated.engine(), reuse=False)
+        measured = validate(ref, validated.engine(), again=True)
         cached = validate(ref, validated.engine())
         assert cached == replace(measured, reused=True)
         assert (report_folder(ref) / "report.xml").exists()
@@ -269,9 +269,9 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             assert validate(ref, validated.engine(), build=built).digest == digest
             assert validate(ref, validated.engine(), build=built).reused
             client.images.get(other_image).tag(*ref.split(":"))
-            for reuse in (True, False):
+            for again in (False, True):
                 with pytest.raises(RefusedError, match="its name was given to another image"):
-                    validate(ref, validated.engine(), build=built, reuse=reuse)
+                    validate(ref, validated.engine(), build=built, again=again)
             assert validate(ref, validated.engine()).digest == image_digest(client, other_image) != digest
             client.images.remove(digest)  # which has lost its name, by which the others are removed
     finally:

@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.pytest_plugin import Requirement, not_measured
 
 PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
@@ -20,6 +20,8 @@ def test_complete(inspection: Inspection, require: Requirement) -> None:
     measured = inspection.measured
     set_for_python = {n: v for n, v in inspection.subject.environment.items() if n in PYTHON_VARIABLES and v}
     settings = " and ".join(f"{name}={value}" for name, value in set_for_python.items())
+    if measured.stopped:
+        not_measured("; ".join(measured.missing[name] for name in measured.stopped))
     lost = [name for name in measured.lost if name != "torch" or not torch_reports(inspection)]
     require(
         not lost,

@@ -13,7 +13,7 @@ from rdma_images.inspection.inspection import (
     wheel_nccl,
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.support.in_use import LIBNCCL, missing_for_torch, torch_libraries
 from validators.support.wording import shorten_names
 
@@ -89,6 +89,8 @@ def test_imports(
     torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
     if not installed and not torch:
         pytest.skip("the image has no torch")
+    if "torch" in inspection.measured.stopped:
+        unmeasured(inspection, "torch")
     if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
         pytest.skip("libraries that torch needs are missing: see torch.closure")
     reports_nccl = inspection.expected.fabric or libraries.nccl

@@ -21,6 +21,7 @@ from rdma_images.validate.probes import (
     gpus,
     libraries,
     network,
+    own_time,
     packages,
     pytorch,
     rootfs,
@@ -36,7 +37,7 @@ ENTRY_PREFIX = "entry="  # before each word of its entry point and command
 NETWORK_PREFIX = "network="  # before what the probe of that name is asked, as JSON
 SECONDS_PREFIX = "limit="  # before the seconds for one probe, where they are others than PROBE_SECONDS
 PREFIXES = (FOLDER_PREFIX, ENTRY_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
-PROBE_SECONDS = 90  # seconds for one probe
+PROBE_SECONDS = 90  # seconds of its own time for one probe, see own_time
 GPU_PROBE_SECONDS = 400  # seconds where an all-reduce is among them
 
 
@@ -89,9 +90,11 @@ def measure(
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
     only: Collection[str] = (),
+    beat: Callable[[], Any] = lambda: None,
 ) -> dict[str, Any]:
-    """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
+    """Run the probes `names`, all at once, and return {probe: {"value", "error", "stopped", "seconds"}}.
 
+    A probe is stopped after `limit` seconds of its own time. `beat` is called about once a second.
     `volumes` and `only`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
@@ -102,7 +105,7 @@ def measure(
         "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()
-    children = {}
+    children, own_times = {}, {}
     for name in names:
         reader, writer = os.pipe()
         pid = os.fork()
@@ -110,20 +113,23 @@ def measure(
             os.close(reader)
             _child(probes[name], writer)
         os.close(writer)
-        children[reader] = (name, pid)
+        children[reader], own_times[reader] = (name, pid), own_time.OwnTime(pid)
     answers = dict.fromkeys(names, b"")
     seconds = dict.fromkeys(names, 0.0)
-    open_ends = set(children)
-    while open_ends and time.monotonic() - start < limit:
-        for reader in select.select(list(open_ends), [], [], 1.0)[0]:
+    open_ends, late = set(children), set()
+    while open_ends:
+        beat()
+        for reader in select.select(list(open_ends), [], [], min(1.0, limit))[0]:
             chunk = os.read(reader, 1 << 16)
             name = children[reader][0]
             answers[name] += chunk
             seconds[name] = round(time.monotonic() - start, 3)
             if not chunk:
                 open_ends.discard(reader)
+        late |= {reader for reader in open_ends if own_times[reader].is_over(limit)}
+        open_ends -= late
     return {
-        name: _answer(answers[name], pid, reader in open_ends, limit, seconds[name])
+        name: _answer(answers[name], pid, reader in late, limit, seconds[name])
         for reader, (name, pid) in children.items()
     }
 
@@ -157,13 +163,19 @@ def _answer(data: bytes, pid: int, late: bool, limit: float, seconds: float) -> 
         os.killpg(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     if late:
-        return {"value": None, "error": "took more than %g s and was stopped" % limit, "seconds": limit}
+        return {"value": None, "error": "stopped after %g s" % limit, "stopped": True, "seconds": limit}
     try:
         answer: dict[str, Any] = json.loads(data.decode())
     except ValueError:
         answer = {"value": None, "error": "the process ended without an answer (status %d)" % status}
     answer["seconds"] = seconds
     return answer
+
+
+def _beat() -> None:
+    """Show whoever waits for the answers that this goes on."""
+    sys.stdout.write(".")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -180,5 +192,5 @@ def main() -> None:
     limits = [float(word[len(SECONDS_PREFIX) :]) for word in sys.argv[1:] if word.startswith(SECONDS_PREFIX)]
     requests = [json.loads(word[len(NETWORK_PREFIX) :]) for word in sys.argv[1:] if word.startswith(NETWORK_PREFIX)]
     limit = GPU_PROBE_SECONDS if "gpus" in names else (*limits, PROBE_SECONDS)[0]
-    answers = measure(names, limit, volumes, entry, (*requests, None)[0], only)
+    answers = measure(names, limit, volumes, entry, (*requests, None)[0], only, _beat)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

@@ -10,6 +10,8 @@ import subprocess
 import time
 from typing import IO, Any, cast
 
+from rdma_images.validate.probes import own_time
+
 TOOL_SECONDS = 15
 MAX_OUTPUT_BYTES = 20000  # bytes of output, and of errors
 PROGRAM_FOLDERS = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -86,36 +88,36 @@ def run(command: list[str]) -> dict[str, Any]:
 def bounded(
     command: list[str], limit: float, limit_bytes: int, environment: dict[str, str] | None = None
 ) -> tuple[int | None, bytes, bytes]:
-    """Return exit code (None: stopped after `limit` seconds), output and errors.
+    """Return exit code (None: stopped after `limit` seconds of its own time), output and errors.
 
     Of each there are at most `limit_bytes`. What is printed beyond them is read and dropped. Raises OSError where the
     command cannot be started.
     """
-    deadline = time.monotonic() + limit
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True, env=environment
     )
     output = {"out": bytearray(), "err": bytearray()}
+    clock = own_time.OwnTime(process.pid)
     with process, selectors.DefaultSelector() as selector:
         for name, stream in (("out", process.stdout), ("err", process.stderr)):
             selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, name)
-        while selector.get_map() and time.monotonic() < deadline:
+        while selector.get_map() and not clock.is_over(limit):
             for key, _ in selector.select(0.1):
                 chunk = os.read(key.fd, 1 << 16)
                 if not chunk:
                     selector.unregister(key.fileobj)
                 output[key.data] += chunk[: limit_bytes - len(output[key.data])]
-        late = bool(selector.get_map()) or not _ends(process, deadline)
+        late = bool(selector.get_map()) or not _ends(process, clock, limit)
         if late:
             os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
     return None if late else process.returncode, bytes(output["out"]), bytes(output["err"])
 
 
-def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
+def _ends(process: subprocess.Popen[bytes], clock: own_time.OwnTime, limit: float) -> bool:
     """Return whether the process, whose streams are closed, ends in time."""
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return False
+    while process.poll() is None:
+        if clock.is_over(limit):
+            return False
+        time.sleep(0.01)
     return True

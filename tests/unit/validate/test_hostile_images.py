@@ -73,29 +73,31 @@ def test_numbers_that_no_report_could_show_are_lost() -> None:
 
 
 def python(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, limit: float = 10, start_limit: float | None = None
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, limit: float = 10, silence: float | None = None
 ) -> Measured | str:
     """Return what is measured where the only Python is the shell script `text`."""
     program = folder / "python3"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
     monkeypatch.setattr(probing, "PYTHONS", (str(program),))
-    return probing.probe(transport.host("local://", limit, start_limit=start_limit), ("tree", "torch"))
+    return probing.probe(transport.host("local://", limit, silence=silence), ("tree", "torch"))
 
 
 def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inspection = python(tmp_path, monkeypatch, "sleep 30", start_limit=0.3)
+    inspection = python(tmp_path, monkeypatch, "sleep 30", silence=0.3)
     assert isinstance(inspection, Measured)
-    assert "did not start in time" in inspection.missing["tree"]
-    late = python(tmp_path, monkeypatch, "echo started; sleep 30", limit=2.5, start_limit=2.0)
+    assert inspection.missing["tree"] == f"tree was stopped: {tmp_path}/python3 did not start"
+    assert inspection.stopped == ("tree", "torch")
+    late = python(tmp_path, monkeypatch, "echo started; sleep 30", limit=2.5, silence=2.0)
     assert isinstance(late, Measured)
-    assert "did not answer in time" in late.missing["tree"]
+    assert late.missing["tree"] == f"tree was stopped: {tmp_path}/python3 did not answer"
 
 
 def test_who_measures_says_how_long_a_probe_may_take() -> None:
     inspection = probing.probe(transport.host("local://", 60), ("torch",), limit=0.001)
     assert isinstance(inspection, Measured)
-    assert "took more than 0.001 s and was stopped" in inspection.missing["torch"]
+    assert inspection.missing["torch"] == "torch was stopped after 0.001 s"
+    assert (inspection.stopped, inspection.lost) == (("torch",), ())
 
 
 def test_a_variable_that_steers_python_is_named() -> None:

@@ -428,7 +428,7 @@ def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPat
         measure, "PROBE_FUNCTIONS", {"hang": hang, "crash": crash, "end": lambda: os._exit(3), "fine": lambda: [1]}
     )
     answers = measure.measure(["hang"], limit=0.5) | measure.measure(["crash", "end", "fine"])
-    assert "more than 0.5 s" in answers["hang"]["error"]
+    assert (answers["hang"]["error"], answers["hang"]["stopped"]) == ("stopped after 0.5 s", True)
     assert answers["crash"]["error"].startswith("ValueError: what the image did")
     assert "without an answer" in answers["end"]["error"]
     assert answers["fine"]["value"] == [1]

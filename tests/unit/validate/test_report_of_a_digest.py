@@ -16,12 +16,15 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
+from rdma_images.report import checks_table
 from rdma_images.validate import measure_host, measuring, report_cache, suite
+from rdma_images.validate.answers import mark_stopped
 from rdma_images.validate.validate_image import ChainQuestion, validate
 
 CASE = Inspection.model_validate(
     json.loads((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text())
 )
+CASE_BARE = CASE.measured.model_copy(update={"torch": None, "missing": {"torch": "the image's Python was not asked"}})
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 REF = "rdma-images/efa-pytorch:1"
 BUILT = Build("efa-pytorch-1", REF, A, "sha256:0", ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 1.0)
@@ -62,9 +65,11 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "measure", lambda *_: CASE.measured)
 
 
-def validated(monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT) -> Report:
+def validated(
+    monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT, again: bool = False
+) -> Report:
     monkeypatch.setattr(engines, "client", lambda _engine: Named(*digests))
-    return validate(REF, ENGINE, build=build)
+    return validate(REF, ENGINE, build=build, again=again)
 
 
 def test_the_digest_is_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,3 +129,34 @@ def test_a_question_about_a_host_is_answered_from_its_files(monkeypatch: pytest.
     host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://", question=question)
     assert asked == [(("static", "device"), "p5.48xlarge")]
     assert "chain.holds" in {check.id for check in host_report.checks}
+
+
+def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "measure", lambda *_: mark_stopped(("torch",), "was stopped after 90 s", CASE_BARE))
+    stopped = validated(monkeypatch, A)
+    by_id = {check.id: check for check in stopped.checks}
+    assert {"torch.imports", "measured.complete"} <= set(stopped.unmeasured)
+    assert by_id["torch.imports"].reason == "torch was stopped after 90 s"
+    assert not stopped.passed
+    line = checks_table.summary_line(stopped)
+    assert f"{len(stopped.unmeasured)} not measured (" in line
+    monkeypatch.setattr(measuring, "measure", lambda *_: CASE.measured)
+    whole = validated(monkeypatch, A)
+    assert (whole.reused, whole.unmeasured) == (False, ())
+    failed = {check.id for check in whole.checks if check.outcome == "failed"}
+    assert {check.id for check in stopped.checks if check.outcome == "failed"} == failed
+    assert validated(monkeypatch, A).reused
+
+
+def test_a_check_that_passed_before_is_said_to_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert validated(monkeypatch, A).no_longer_checked == ()
+    monkeypatch.setattr(measuring, "measure", lambda *_: CASE_BARE)
+    later = validated(monkeypatch, A, again=True)
+    assert "nccl.loaded" in later.no_longer_checked
+    assert "; no longer checked: " in checks_table.summary_line(later)
+
+
+def test_again_measures_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    validated(monkeypatch, A)
+    assert validated(monkeypatch, A).reused
+    assert not validated(monkeypatch, A, again=True).reused
