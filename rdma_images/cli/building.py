@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,25 +198,6 @@ def report(_: Context, no_open: bool = False) -> None:
         import webbrowser
 
         webbrowser.open(page.as_uri())
-
-
-@verb(
-    "verdict worker-0.log",
-    positional=["log"],
-    help={"log": "The output of a job that ran with NCCL_DEBUG=INFO; - for standard input.", **JSON},
-)
-def verdict(_: Context, log: str, json: bool = False) -> None:
-    """Say which network a job's NCCL used, from its log.
-
-    The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or unknown, with the reason. Exit code 0: the
-    network is good; 1: it is not; 3: the log does not show it.
-    """
-    from rdma_images.nccl_logs import verdict
-
-    log_verdict = verdict.verdict(Path("/dev/stdin" if log == "-" else log))
-    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence}")
-    if not log_verdict.good:
-        raise Exit(code=log_verdict.exit_code)
 
 
 def _exit_on_failure(reports: "Sequence[Report]") -> None:

@@ -278,7 +278,7 @@ def job_run(
     logs show it, collects the logs, and removes the job. It ends the job 10 seconds after a line that no job survives.
     Ctrl-C removes the job, too.
     """
-    from rdma_images.jobs.results import from_logs, result_table, run_folder, troubleshooting
+    from rdma_images.jobs.results import from_logs, result_table, run_folder
     from rdma_images.jobs.run import job_run, record
     from rdma_images.jobs.write import folder as job_folder
 
@@ -298,10 +298,6 @@ def job_run(
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
-    if explanations := troubleshooting.fitting_result(
-        result, [entry.why for entry in failed], loaded_project.facts.troubleshooting
-    ):
-        show(explanations, file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):
         raise Exit(code=code)
 

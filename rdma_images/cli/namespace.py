@@ -36,7 +36,7 @@ def namespace() -> Collection:
         running.run,
         running.shell,
         building.report,
-        building.verdict,
+        results.verdict,
         licensing.licenses,
         scanning.scan,
         publishing.publish,

@@ -26,13 +26,14 @@ from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
 MISSING = re.compile(r"did not receive required positional arguments: (?P<names>.+)")
 VALUELESS = re.compile(r"Flag <\w+: (?P<option>[\w-]+)")
+SEPARATOR = "\0"  # between the values of one argument: no word of a command line has it
 UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!", re.DOTALL)
 PARSE_CLEANUP, PRINT_HELP = program.Program.parse_cleanup, program.Program.print_help
 # Heading -> names of tasks, and of groups with a dot at their end. A task is listed under the first heading that fits.
 HEADINGS: Mapping[str, Sequence[str]] = {
     "Images": ("init", "plan", "build", "validate", "run", "shell", "report", "describe", "render", "sources", "lock"),
     "Registries": ("licenses", "scan", "publish", "verify"),
-    "Jobs": ("job", "job.run", "job.result", "verdict", "job.check", "job.", "cluster"),
+    "Jobs": ("job", "job.run", "verdict", "job.check", "job.", "cluster"),
     "Engine": ("engine.",),
     "Maintenance and CI": ("test", "facts.", "matrix.", "ci."),
 }
@@ -91,6 +92,8 @@ class SuggestingParser(Parser):
         if words and words[0] in self.contexts and not {"--help", "-h"}.isdisjoint(options):
             # After a value for each positional argument: before these, invoke takes the option for such a value.
             words = [words[0], *("0" for _ in self.contexts[words[0]].positional_args), "--help"]
+        elif words and words[0] in self.contexts:
+            words = _join_values(words, self.contexts[words[0]])
         try:
             result: ParseResult = super().parse_argv(words)
             for context in result:
@@ -134,6 +137,28 @@ class SuggestingParser(Parser):
                 "python -m build makes the wheel to install: see README.md, An image of your own"
             )
         return f"{word}: no such task\n{_closest(word, list(self.contexts))}{COMMAND} --list shows all tasks"
+
+
+def _join_values(words: Sequence[str], context: ParserContext) -> list[str]:
+    """Return the words with all values for `logs` in one: invoke takes the second one for a task."""
+    if "logs" not in context.args:
+        return list(words)
+    values, others = [], [words[0]]
+    following = iter(words[1:])
+    for word in following:
+        if word.startswith("-") and word != "-":
+            flag = context.flags.get(word)
+            others.append(word)
+            if flag and flag.takes_value:
+                others += [value for value in (next(following, None),) if value is not None]
+        else:
+            values.append(word)
+    return [others[0], *([SEPARATOR.join(values)] if values else []), *others[1:]]
+
+
+def split_values(joined: str) -> list[str]:
+    """Return the values that were typed for an argument that takes several."""
+    return joined.split(SEPARATOR)
 
 
 def _misread(context: ParserContext) -> str | None:

@@ -1,28 +1,35 @@
-"""The tasks on the results of jobs."""
+"""The tasks on the logs and results of jobs."""
 
 import sys
+from dataclasses import asdict
 from json import dumps
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.parsing import after_dashes
+from rdma_images.cli.parsing import split_values
 from rdma_images.cli.verb import JSON, verb
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 
+if TYPE_CHECKING:
+    from rdma_images.nccl_logs.verdict import Verdict
+
 
 @verb(
-    "job.result build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T060000Z",
-    "job.result worker-0.log --instance p5.48xlarge --nodes 2 -- worker-1.log out.json",
-    "job.result logs/ --tcp logs-over-tcp/ --html result.html",
-    name="result",
-    positional=["path"],
+    "verdict worker-0.log",
+    "verdict build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T060000Z",
+    "verdict worker-0.log worker-1.log --instance p5.48xlarge --nodes 2 --html result.html",
+    "verdict --follow train.log --timeout 5m",
+    positional=["logs"],
     help={
-        "path": "The folder of a run, a folder of logs, a log, or nccl-tests' JSON; more logs after --.",
+        "logs": "A log or several, a folder of logs, the folder of a run, or - for standard input.",
+        "follow": "Follow a log that grows, and say each change of the verdict.",
+        "timeout": "How long to follow it: 90s, 30m, 2h or 1d.",
         "tcp": "The logs of the same job over TCP: a folder, or one file.",
         "job": "The job.json of the job; without it the one beside the run.",
         "instance": "Without job.json: the instance type that it ran on.",
@@ -31,9 +38,11 @@ from rdma_images.core.progress import progress
         **JSON,
     },
 )
-def job_result(
+def verdict(
     _: Context,
-    path: str,
+    logs: str,
+    follow: bool = False,
+    timeout: str = "24h",
     tcp: str = "",
     job: str = "",
     instance: str = "",
@@ -41,16 +50,26 @@ def job_result(
     html: str = "",
     json: bool = False,
 ) -> None:
-    """Say which fabric a job used, from the logs of its ranks.
+    """Say which network a job's NCCL used, from its logs (NCCL_DEBUG=INFO).
 
-    Also on how many adapters of each node, and at what bus bandwidth. Reads NCCL's lines (NCCL_DEBUG=INFO) and
-    nccl-tests' rows, text or JSON, with any launcher's prefix. Exit code 0: the job ran as it should; 1: it did not;
-    3: the logs do not say.
+    The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or unknown, with the reason. Of several logs, a
+    folder, or a log with one of the options about its job, also the adapters of each node, and the bus bandwidth that
+    nccl-tests measured. A log that is followed ends with its pipe, with the time, or 10 seconds after a line that no
+    job survives. Exit code 0: the network is good; 1: it is not; 3: the logs do not show it.
     """
-    from rdma_images.facts import Facts
-    from rdma_images.jobs.results import from_logs, result_table, run_folder, troubleshooting
+    paths = [Path("/dev/stdin" if name == "-" else name) for name in split_values(logs)]
+    is_about_job = bool(tcp or job or instance or nodes or html)
+    if follow:
+        if len(paths) > 1 or paths[0].is_dir() or is_about_job:
+            raise RefusedError("--follow takes one log, and no option about its job\ngive the others when it has ended")
+        _show_verdict(_follow(paths[0], timeout), json)
+        return
+    from rdma_images.jobs.results import from_logs, result_table, run_folder
+    from rdma_images.jobs.results import logs as run_logs
 
-    paths = [Path(argument) for argument in (path, *after_dashes(sys.argv))]
+    if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_folder.RESULT.name and not is_about_job:
+        _show_verdict(run_logs.judge_log(paths[0]), json)
+        return
     result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
         from rdma_images.core import atomic
@@ -58,46 +77,22 @@ def job_result(
 
         atomic.write(Path(html), result_page.result_html(result))
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    if explanations := troubleshooting.fitting_result(result, (), Facts().troubleshooting):
-        show(explanations, file=sys.stderr)
     if result.exit_code:
         raise Exit(code=result.exit_code)
 
 
-@verb(
-    "job.watch -- kubectl logs -f -l app=training --prefix --max-log-requests=64",
-    "job.watch --log train.log --timeout 5m",
-    name="watch",
-    help={
-        "log": "A log that grows, or - for standard input; or a command after --, whose output is passed on.",
-        "timeout": "How long to watch: 90s, 30m, 2h or 1d.",
-        **JSON,
-    },
-)
-def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = False) -> None:
-    """Judge any job's network while it runs.
-
-    Says the verdict as soon as NCCL's lines (NCCL_DEBUG=INFO) show it, and again when it changes. Ends with the
-    command, the pipe or the time, or 10 seconds after a line that no job survives; a command is then ended. The
-    exit code is that of `verdict`; 1 where the command failed.
-    """
-    from dataclasses import asdict
-
+def _follow(path: Path, timeout: str) -> "Verdict":
+    """Return the last verdict on a log that grows, after saying each change."""
     from rdma_images.jobs.run import watch
 
-    command = after_dashes(sys.argv)
-    if bool(log) == bool(command):
-        raise RefusedError("job.watch takes a log or a command\nuse --log FILE (- for standard input), or -- COMMAND")
-    limit = parse_duration(timeout, "--timeout")
-    if command:
-        last_verdict, code = watch.watch_command(command, limit, progress)
-    else:
-        last_verdict, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), limit, progress), 0
-    show(dumps(asdict(last_verdict), indent=2) if json else f"{last_verdict.network}: {last_verdict.sentence}")
-    if code:
-        raise Exit(f"{command[0]} ended with exit code {code}", code=1)
-    if last_verdict.exit_code:
-        raise Exit(code=last_verdict.exit_code)
+    return watch.watch_log(path, parse_duration(timeout, "--timeout"), progress)
+
+
+def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
+    """Print the verdict on one log. Raises Exit with its exit code unless the network is good."""
+    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence}")
+    if log_verdict.exit_code:
+        raise Exit(code=log_verdict.exit_code)
 
 
 @verb("job.library", name="library")
@@ -132,8 +127,6 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     Shows the bus bandwidth of both, the ratio, and what else differs: image, instance type, nodes, versions. If an
     image has results of several jobs, host/repository@sha256:…#NAME names one of them.
     """
-    from dataclasses import asdict
-
     from rdma_images.jobs.results import compare, evidence, from_logs, result_table
     from rdma_images.publish import keys
 
@@ -152,4 +145,4 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))
 
 
-tasks = (job_result, job_watch, job_library, job_compare)
+tasks = (job_library, job_compare)

@@ -24,7 +24,6 @@ from rdma_images.facts.torch import Torch
 
 if TYPE_CHECKING:
     from rdma_images.facts.launchers import Launchers
-    from rdma_images.facts.troubleshooting import Troubleshooting
 
 
 class TableAttribute(Generic[Table]):
@@ -80,13 +79,6 @@ class Facts:
 
         return self.table(Launchers)
 
-    @cached_property
-    def troubleshooting(self) -> "Troubleshooting":
-        """Return what goes wrong with jobs."""
-        from rdma_images.facts.troubleshooting import Troubleshooting  # as above
-
-        return self.table(Troubleshooting)
-
     def check(self, jobs: bool = True) -> None:
         """Read every table that has an attribute; those of jobs only if `jobs`.
 
@@ -105,7 +97,7 @@ def load(folder: Path | None = None) -> Facts:
     """
     facts = Facts(folder)
     has_users_files = folder is None and len(list(paths.data_folders("facts"))) > 1
-    # Now, and not in the middle of a task. Only jobs use these two: read later, unless a user may have written some.
+    # Now, and not in the middle of a task. Only jobs use launchers: read later, unless a user may have written some.
     facts.check(jobs=has_users_files)
     if problems := list(_contradictions(facts)):
         raise RefusedError("\n".join(problems))

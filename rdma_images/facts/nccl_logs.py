@@ -1,27 +1,29 @@
 """Facts about the lines of NCCL's logs."""
 
 import re
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rdma_images.facts import facts_file
 from rdma_images.facts.origin import FactsFile, Pattern, Row, VersionedRow
+from rdma_images.nccl_logs.wordings import Wordings
 
 Carrier = Literal["libfabric", "verbs", "tcp"]
 
 
-class Wording(VersionedRow):
-    """A line by its wording, and its meaning; `{name}` in `why` is a group of it."""
+class WordingRow(VersionedRow):
+    """A line by its wording, and its meaning: the fields of `Wording`, and their sources."""
 
     pattern: Pattern
     why: str
     component: Literal["nccl", "aws-ofi-nccl"] = Field(default="nccl", alias="of")
-    requires_line: Pattern = ""  # found in some other line of the log, or this one means nothing
-    stops: bool = False  # no job gets over it, whatever its channels use
-    started: bool = False  # only an NCCL that has started writes it
-    degrades: bool = False  # the job goes on, much slower than it should
-    anywhere: bool = False  # also in lines that are not NCCL's
-    instead_of: tuple[str, ...] = ()  # causes that say nothing beside it
+    requires_line: Pattern = ""
+    stops: bool = False
+    started: bool = False
+    degrades: bool = False
+    anywhere: bool = False
+    instead_of: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -30,15 +32,6 @@ class Wording(VersionedRow):
         except (KeyError, IndexError, AttributeError, ValueError) as error:
             raise ValueError(f"why names what is no group of pattern: {error}") from None
         return self
-
-    def fits(self, version: str | None) -> bool:
-        """Return whether an NCCL of this version (None: not known) may have written it."""
-        return not version or self.component != "nccl" or self.holds(version)
-
-    def meaning(self, line: str) -> str | None:
-        """Return what `line` means; None for another line."""
-        match = re.search(self.pattern, line)
-        return self.why.format(**{key: value or "" for key, value in match.groupdict().items()}) if match else None
 
 
 class Transport(Row):
@@ -54,9 +47,8 @@ class NcclLogs(FactsFile):
     FILE = "nccl-logs.yaml"
 
     networks: dict[str, Transport]
-    causes: dict[str, Wording]
-    notes: dict[str, Wording]
-    slow: dict[str, Wording]
+    causes: dict[str, WordingRow]
+    notes: dict[str, WordingRow]
 
     @model_validator(mode="after")
     def _replaced(self) -> Self:
@@ -65,6 +57,18 @@ class NcclLogs(FactsFile):
             raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown_causes))}")
         return self
 
-    def find_carrier(self, network: str) -> Carrier | None:
-        """Return what the network of this name sends over; None for one that is not known."""
-        return next((row.carrier for row in self.networks.values() if re.fullmatch(row.name, network)), None)
+    def plain(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return the tables without their sources, as `Wordings` takes them; JSON can hold it."""
+        tables: dict[str, dict[str, Any]] = {"networks": self.networks, "causes": self.causes, "notes": self.notes}
+        return {
+            title: {
+                name: row.model_dump(mode="json", exclude={"source", "sources"}, exclude_defaults=True)
+                for name, row in rows.items()
+            }
+            for title, rows in tables.items()
+        }
+
+
+def load_wordings() -> Wordings:
+    """Return what lines of NCCL's logs mean, by facts/nccl-logs.yaml."""
+    return Wordings(facts_file.read(NcclLogs).plain())

@@ -1,1 +1,1 @@
-"""Read NCCL logs: their lines, and the network that their channels use."""
+"""Read NCCL's logs and judge the network: Python 3.8 and its standard library, since jobs carry this package, too."""

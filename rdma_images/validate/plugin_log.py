@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.nccl_logs.parser import LogParser
+from rdma_images.nccl_logs.reader import LogReader
+from rdma_images.nccl_logs.wordings import Wordings
 
 LOADED = re.compile(r"NET/Plugin: Loaded net plugin (?P<name>.+?) \((?P<interface>v\d+)\)")
 STARTED = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?P<version>\S+)")
@@ -48,10 +48,10 @@ class PluginSteps:
         return ", ".join(steps)
 
 
-def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
+def plugin_steps(log: str, wordings: Wordings) -> PluginSteps:
     """Return the steps that the log of all ranks of an all-reduce between nodes shows."""
-    reader = LogParser(wordings)
-    reader.feed(log.splitlines())
+    reader = LogReader(wordings)
+    reader.read(log)
     summary = reader.summary()
     libfabric_networks = {name for name in summary.networks if wordings.find_carrier(name) == "libfabric"}
     counted = (
@@ -63,9 +63,9 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
         interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
         version=_first_match(STARTED, log),
         libfabric=_first_match(LIBFABRIC, log),
-        providers=tuple(sorted(summary.providers)),
+        providers=tuple(sorted(summary.processes.values("provider"))),
         registered=tuple(int(match["bytes"]) for match in REGISTERED.finditer(log)),
-        nodes=max(summary.nodes.values(), default=0),
+        nodes=max(summary.processes.nodes.values(), default=0),
         channels=sum(counted),
         other_networks=tuple(sorted(summary.networks - libfabric_networks)),
     )

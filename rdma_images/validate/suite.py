@@ -48,7 +48,6 @@ INPUTS = (
     "facts/efa-installer.yaml",
     "facts/environment.yaml",
     "facts/erdma.yaml",
-    "facts/failures.yaml",
     "facts/faults.yaml",
     "facts/gpus.yaml",
     "facts/instances.yaml",

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.plain import decode_json
+from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
@@ -266,7 +267,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "a log": (
         edited((LOGS / "net-socket.log").read_text()[:20_000]),
-        lambda text: verdict.judge_lines(text.splitlines(), verdict.load_wordings()),
+        lambda text: verdict.judge_lines(text.splitlines(), load_wordings()),
     ),
     "a manifest of a job": (
         edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(
@@ -283,13 +284,9 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "an answer of Slurm": (edited(SCONTROL), partial(read_answer, slurm.Slurm)),
     "an answer of kubectl": (edited(json.dumps({**POD, "items": [POD]})), partial(read_answer, kubernetes.Kubernetes)),
-    "a JSON report of nccl-tests": (
-        edited_bytes((RESULTS / "2.19.6-socket.json").read_bytes()),
-        in_file(lambda path: read_logs([path], verdict.load_wordings())),
-    ),
     "an output of nccl-tests": (
         edited_bytes((RESULTS / "2.19.6-socket.txt").read_bytes()),
-        in_file(lambda path: read_logs([path], verdict.load_wordings())),
+        in_file(lambda path: read_logs([path])),
     ),
     "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_folder.load)),
     "METADATA of a wheel": (edited_bytes(b"Metadata-Version: 2.4\nName: a_b\nVersion: 1.0\n\nText\n"), read_wheel),

@@ -2,8 +2,8 @@
 
 import pytest
 
+from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import MeasuredGpus
-from rdma_images.nccl_logs import verdict
 from rdma_images.validate import plugin_log
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.gpu_runs import VERDICTS, bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
@@ -21,7 +21,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     run = gpus.runs["two-nodes"]
     if gpus.network.device and judge_run(run).network != VERDICTS["efa"]:
         pytest.skip("the channels do not use EFA: see gpu.network")
-    work = plugin_log.plugin_steps(run.log, verdict.load_wordings())
+    work = plugin_log.plugin_steps(run.log, load_wordings())
     without_efa = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
         work.is_complete and is_complete(run) and not wrong_elements(run),

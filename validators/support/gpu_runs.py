@@ -1,5 +1,6 @@
 """All-reduces over GPUs: how they ended, and what NCCL's log says of them."""
 
+from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
 from rdma_images.nccl_logs import verdict
 
@@ -15,7 +16,7 @@ def too_few_gpus(gpus: MeasuredGpus, needed: int = 1) -> str:
 
 def judge_run(run: AllReduceRun) -> verdict.Verdict:
     """Return the verdict on the log of an all-reduce."""
-    return verdict.judge_lines(run.log.splitlines(), verdict.load_wordings())
+    return verdict.judge_lines(run.log.splitlines(), load_wordings())
 
 
 def wrong_elements(run: AllReduceRun) -> int:

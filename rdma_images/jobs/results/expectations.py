@@ -24,7 +24,6 @@ class Expectations:
     instance: str = ""
     instance_type: InstanceType | None = None
     collective: str = ""
-    mtu: int | None = None  # bytes, of the network interfaces
     versions: Mapping[str, str] = field(default_factory=dict)  # "plugin" -> "1.21.1", of the image
 
 
@@ -53,7 +52,6 @@ def job_expectations(job: Job | None, instance: str = "", nodes: int | None = No
         # eRDMA's resource is a share of a device, and says nothing of how many a pod is given.
         adapters=job.device_count if job.fabric == "erdma" else job.counts.interfaces,
         collective=program.removesuffix("_perf") if program.endswith("_perf") else "",
-        mtu=int(mtu) if (mtu := job.parameters.get("mtu", "")).isdecimal() else None,
         versions=_versions(job.image),
     )
 

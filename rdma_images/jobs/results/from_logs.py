@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.sizes import format_count, format_size
-from rdma_images.jobs.results import expectations, expected_bandwidth, nccl_tests_json, run_folder, run_results, tables
+from rdma_images.jobs.results import expectations, expected_bandwidth, run_folder, run_results, tables
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
 from rdma_images.jobs.write import folder
@@ -44,8 +43,6 @@ def job_result(
         *((run_results.run_result("tcp", tcp, compared_with, base),) if tcp else ()),
     )
     bandwidth = expected_bandwidth.expected_bandwidth(runs[0], compared_with)
-    if expected_bandwidth.is_below(bandwidth, runs[0].largest):
-        bandwidth = replace(bandwidth, causes=expected_bandwidth.low_bandwidth_causes(runs[0], compared_with))
     states = {run.good for run in runs}
     return Result(
         job=job.name if job else "",
@@ -139,7 +136,7 @@ def read_result(path: Path) -> Result:
     """Return the result at `path`: a result.json, a run's folder, or logs."""
     if path.is_dir() and (path / run_folder.RESULT.name).is_file():
         return run_folder.load(path)
-    is_result = path.suffix == ".json" and not nccl_tests_json.is_json_report(path)
+    is_result = path.suffix == ".json"
     return run_folder.load(path) if is_result else read_logs([path])
 
 

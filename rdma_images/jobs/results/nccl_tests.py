@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rdma_images.jobs.results.result import Measurement, SourcedValue, Timing
+from rdma_images.nccl_logs.lines import printable_parts
+from rdma_images.nccl_logs.reader import MAX_MESSAGE_LENGTH, MESSAGE
 
 MAX_ROWS = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
+MARKS = ("#", "busbw", "Test ")  # of the lines that stand outside a table
 
 # People paste headers without the "#", and with a column of their own before it.
 HEADER = re.compile(r"\b(size +count +.*\bbusbw\b.*)$")
@@ -14,9 +17,6 @@ STARTED = re.compile(r"# Collective test starting: (\w+?)(?:_perf)?\s*$")  # 2.1
 SIZES = re.compile(r"# nThread \d+ .*?minBytes \d+ maxBytes (\d+) ")
 REDUCED = re.compile(r"# Reducing maxBytes to (\d+) due to memory limitation")
 OUT_OF_BOUNDS = re.compile(r"# Out of bounds values +: (\d+) (?:OK|FAILED)")
-DEVICE = re.compile(
-    r"#\s+Rank +(\d{1,6}) (?:Group +\d+ )?Pid +(\d{1,10}) on +([\w.-]+) device +\d+ \[([\da-fx:]{2,20})\]"
-)
 FAILED = re.compile(r"(Test (?:NCCL|CUDA) failure|Test timeout|Test failure)\b")
 # What stands before a row, without a blank between where the size is as wide as its column: "[1,0]<stdout>:".
 GLUED = re.compile(r"\D.*?(?<!\d)(\d+)$")
@@ -32,17 +32,10 @@ class SizesParser:
     """Read the lines of one log that nccl-tests wrote, and collect the rows."""
 
     rows: list[Measurement] = field(default_factory=list)
-    devices: dict[int, SourcedValue] = field(default_factory=dict)  # rank -> host
-    # Host and GPU -> the ranks of one test on it.
-    shared: dict[tuple[str, str], list[SourcedValue]] = field(default_factory=dict)
     out_of_bounds: SourcedValue | None = None  # the worst count
     largest: SourcedValue | None = None  # bytes that were asked for, or that the memory allows
     failure: SourcedValue | None = None
-    # Processes that took longer than others, by the JSON of -I 1.
-    late: list[SourcedValue] = field(default_factory=list)
     concluded: bool = False  # the last table has its end
-    # Of the test that is being read.
-    _gpus: dict[tuple[str, str], dict[int, SourcedValue]] = field(default_factory=dict)
     _collective: str = ""
     _columns: tuple[str, ...] = ()  # those of the header that was read last
     _begun: str = ""  # the first piece of a row that was torn
@@ -51,6 +44,19 @@ class SizesParser:
     def has_open_table(self) -> bool:
         """Return whether rows may follow."""
         return bool(self._columns)
+
+    def read(self, text: str, log: str, number: int) -> None:
+        """Read whole lines of a log; its name and the number of the first line say where they are."""
+        if not self.has_open_table and not any(mark in text for mark in MARKS):
+            return
+        for offset, line in enumerate(text.split("\n")):
+            if self.has_open_table or any(mark in line for mark in MARKS):
+                for part in printable_parts(line):
+                    before, *messages = MESSAGE.split(part, 1)
+                    if messages:
+                        self._read_before_message(before[-MAX_MESSAGE_LENGTH:])
+                    else:
+                        self.read_line(part[-MAX_MESSAGE_LENGTH:], f"{log}:{number + offset}")
 
     def read_line(self, line: str, where: str) -> None:
         """Read a line of the log. One that is not nccl-tests' changes nothing."""
@@ -64,18 +70,9 @@ class SizesParser:
         if "Test " in line and (match := FAILED.search(line)):
             self.failure = self.failure or SourcedValue(match[1], where)
 
-    def record_device(self, rank: int, host: str, gpu: str, where: str) -> None:
-        """Record where a rank ran. A GPU's bus alone, until 2.14, is not always unique."""
-        self.devices[rank] = SourcedValue(host, where)
-        if gpu.count(":") == 2:
-            ranks = self._gpus.setdefault((host, gpu), {})
-            ranks[rank] = SourcedValue(str(rank), where)
-            if len(ranks) > 1:
-                self.shared[host, gpu] = list(ranks.values())
-
-    def read_other_line(self, line: str) -> None:
-        """Read a line of NCCL's, which may have the first piece of a row before it."""
-        if self._columns and (match := TORN.match(line)):
+    def _read_before_message(self, text: str) -> None:
+        """Read what stands before a message of NCCL's: it may have the first piece of a row."""
+        if self._columns and (match := TORN.match(text)):
             self._begun = match[1]
 
     def _read_comment(self, line: str, where: str) -> None:
@@ -83,13 +80,10 @@ class SizesParser:
             self._collective = match[1]
         elif match := SIZES.match(line) or REDUCED.match(line):
             self.largest = SourcedValue(match[1], where)
-            self._gpus = {} if "nThread" in line else self._gpus  # another test may place its ranks otherwise
         elif match := OUT_OF_BOUNDS.match(line):
             if self.out_of_bounds is None or int(match[1]) > int(self.out_of_bounds.value):
                 self.out_of_bounds = SourcedValue(match[1], where)
             self._columns, self.concluded = (), True
-        elif (match := DEVICE.match(line)) and len(self.devices) < MAX_ROWS:
-            self.record_device(int(match[1]), match[3], match[4], where)
 
     def _read_row(self, line: str, where: str) -> None:
         if self._begun and NUMBERS.match(line):
@@ -174,14 +168,14 @@ def _timing(words: dict[str, str]) -> Timing:
     The column `error`, until nccl-tests 2.11, is a difference and not a count.
     """
     return Timing(
-        time=number(words.get("time")),
-        algbw=number(words.get("algbw")),
-        busbw=number(words.get("busbw")),
-        wrong=None if (wrong := number(words.get("#wrong"))) is None else int(wrong),
+        time=_number(words.get("time")),
+        algbw=_number(words.get("algbw")),
+        busbw=_number(words.get("busbw")),
+        wrong=None if (wrong := _number(words.get("#wrong"))) is None else int(wrong),
     )
 
 
-def number(word: object) -> float | None:
+def _number(word: str | None) -> float | None:
     """Return the number in a word.
 
     Returns:
@@ -190,10 +184,8 @@ def number(word: object) -> float | None:
     Raises:
         ValueError: The word is no number.
     """
-    if word is None or (isinstance(word, str) and word.strip().lower() in ("n/a", "nan", "-nan", "inf", "null")):
+    if word is None or word.lower() in ("n/a", "nan", "-nan", "inf"):
         return None
-    if not isinstance(word, str | int | float) or isinstance(word, bool):
-        raise ValueError(f"{word!r} is no number")
     value = float(word)
     if not 0 <= value < 1e15:
         raise ValueError(f"{word!r} is no time, rate or count")

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rdma_images.core.image import Fabric
-from rdma_images.nccl_logs.verdict import Network
 
 RunName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with
 
@@ -67,7 +66,6 @@ class NodeResult:
     libfabric: SourcedValue | None = None  # version
     nccl: SourcedValue | None = None  # version
     gpudirect: SourcedValue | None = None  # "yes", "no", "3 of 8 channels"
-    mtu: SourcedValue | None = None  # bytes, of libibverbs
     ranks_where: tuple[str, ...] = ()  # a line of each rank
     used_where: tuple[str, ...] = ()  # the first channel over each device
 
@@ -77,7 +75,7 @@ class RunResult:
     """The values that the logs have of one run of the job."""
 
     name: RunName
-    network: Network
+    network: str  # as `Verdict.network`
     good: bool | None  # whether the network is the expected one; None where the logs do not say
     sentence: str
     channels: dict[str, int]  # "NET/Libfabric/GDRDMA" -> how many
@@ -87,7 +85,6 @@ class RunResult:
     measurements: tuple[Measurement, ...]
     problems: tuple[Problem, ...] = ()
     evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a cause or note -> the lines that say it
-    slow: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what can make it slow -> the lines that say it
 
     @property
     def largest(self) -> Measurement | None:
@@ -113,7 +110,6 @@ class ExpectedBandwidth:
     line_rate: ReferenceBandwidth | None
     published: tuple[ReferenceBandwidth, ...] = ()
     share: float | None = None  # of the line rate, in the row of the largest size
-    causes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of being below it, the likeliest first -> lines
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ Its chart is an SVG of bus bandwidth by size: both axes logarithmic, lines of ru
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -151,7 +151,6 @@ class ResultPage:
     tables: Sequence[ResultTable]
     problems: Sequence[Problem] = ()
     notes: Sequence[str] = ()
-    causes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def result_html(result: Result) -> str:
@@ -171,7 +170,6 @@ def result_html(result: Result) -> str:
             tables=(tables.node_table(result.runs[0].nodes), tables.size_table(result)),
             problems=[problem for run in result.runs for problem in run.problems],
             notes=tables.comparison_notes(result),
-            causes=bandwidth.causes,
         )
     )
 

@@ -97,10 +97,6 @@ def _expected(result: Result) -> Iterable[RenderableType]:
     """Yield what the row of the largest size is compared with, and why it may be below that."""
     for note in tables.comparison_notes(result):
         yield Text(f"\n{note}")
-    if causes := result.expected.causes:
-        yield Text("\nlikely causes of less, in this order", "bold")
-        for n, (cause, lines) in enumerate(causes.items(), 1):
-            yield Text(f"  {n}. {cause}").append(_source_list(lines), "dim")
 
 
 def comparison_table(compared: compare.Comparison) -> RenderableType:

@@ -17,7 +17,7 @@ from rdma_images.jobs.results.result import Result, RunName
 from rdma_images.jobs.write.folder import JOB
 from rdma_images.jobs.write.job import Job
 
-RESULT = step_file("result.json", "job.result DIR", Result)
+RESULT = step_file("result.json", "verdict DIR", Result)
 PAGE, LOGS, TCP = "result.html", "logs", "tcp"
 
 
@@ -46,5 +46,5 @@ def load(path: Path) -> Result:
     path = path / RESULT.name if path.is_dir() else path
     result = RESULT.load(path)
     if result is None:
-        raise RefusedError(f"{path}: no result here\n{COMMAND} job.result DIR makes one from the logs of a run")
+        raise RefusedError(f"{path}: no result here\n{COMMAND} verdict DIR makes one from the logs of a run")
     return result

@@ -72,7 +72,7 @@ def start(
             raise
         raise ProgramMissingError(
             f"{words[0]} is not on the PATH, and this job is submitted with it\n"
-            "install it, or submit the job elsewhere as its README.md says; then `job.result` reads its logs"
+            "install it, or submit the job elsewhere as its README.md says; then `verdict` reads its logs"
         ) from None
     finally:
         if stdout:

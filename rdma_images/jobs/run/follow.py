@@ -12,10 +12,10 @@ from typing import Literal
 
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress
+from rdma_images.jobs.results.log_files import GrowingFolder
 from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.runner import CommandError, JobState, Runner
 from rdma_images.jobs.run.watch import JobWatch
-from rdma_images.nccl_logs import live
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK_POLL_SECONDS, SLOW_POLL_SECONDS = 0.5, 5.0  # between two looks, at first and later
@@ -66,7 +66,7 @@ class LogWatch:
     def __init__(self, folder: Path, progress: Progress, ends: bool, nodes: int) -> None:
         self._ends = ends
         self._nodes = nodes
-        self._lines = live.GrowingFolder(folder)
+        self._lines = GrowingFolder(folder)
         self._watch = JobWatch(progress)
 
     @property

@@ -14,9 +14,8 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND, display_path
 from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import RunMethod
-from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.results import run_folder, troubleshooting
+from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, handle_stop_signals
@@ -43,14 +42,9 @@ WITH_EXCLUDE = ("kubectl", "slurm")  # their nodes have the names that the check
 class JobEndedError(RdmaImagesError):
     """A job without a result; `exit_code` is that of the signal that ended the command."""
 
-    def __init__(self, message: str, signal: int = 0, explanation: str = "") -> None:
+    def __init__(self, message: str, signal: int = 0) -> None:
         super().__init__(message)
         self.exit_code = exit_codes.SIGNAL + signal if signal else exit_codes.NO
-        self._about = explanation
-
-    def details(self) -> str | None:
-        """Return what troubleshooting knows of it; None where it knows nothing."""
-        return self._about or None
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
             submissions["tcp"] = _submission(
                 folder.load(run_path / run_folder.TCP), run_method, run_path / run_folder.TCP, run_path / run_folder.TCP
             )
-        session = _JobRun(run_path, options, stop, progress, project.facts.troubleshooting)
+        session = _JobRun(run_path, options, stop, progress)
         for name, submission in submissions.items():
             session.run(name, submission)
     return run_path
@@ -98,7 +92,6 @@ class _JobRun:
     options: JobRunOptions
     stop: StopRequest
     progress: Progress
-    troubleshooting: Troubleshooting
     finished: list[SubmissionRecord] = field(default_factory=list)
 
     def run(self, name: RunName, submission: Submission) -> None:
@@ -133,13 +126,13 @@ class _JobRun:
         self.progress(f"{submission.job.name} {outcome.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
         if outcome.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
-            explanation, fix = self._explain(outcome.why, submission, is_clear=bool(self.stop.number))
+            fix = "" if self.stop.number else _where_to_look(submission)
             message = f"{submission.job.name}: {outcome.why}{logs}{removal_error}{fix}"
-            raise JobEndedError(message, self.stop.number, explanation)
+            raise JobEndedError(message, self.stop.number)
         if removal_error:
             raise JobEndedError(
                 f"{submission.job.name} {outcome.how}{removal_error}\n"
-                f"`{COMMAND} job.result {display_path(self.folder)}` judges its logs; the next run removes what is left"
+                f"`{COMMAND} verdict {display_path(self.folder)}` judges its logs; the next run removes what is left"
             )
 
     def _record(self, entry: SubmissionRecord) -> None:
@@ -155,19 +148,8 @@ class _JobRun:
                     runner.delete()  # a part of it may be there
                 entry = replace(entry, cleanup="removed")
             self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
-            explanation, fix = self._explain(str(error), submission, is_clear="\n" in str(error))
-            message = f"{submission.job.name} was not submitted: {error}{fix}"
-            raise JobEndedError(message, explanation=explanation) from None
-
-    def _explain(self, why: str, submission: Submission, is_clear: bool) -> tuple[str, str]:
-        """Return the entries about the reason `why`, and a line with where to look.
-
-        The line is empty where there are entries, or the reason `is_clear` as it is.
-        """
-        entries = troubleshooting.fitting_entries([why], submission.job.fabric, self.troubleshooting)
-        if entries or is_clear:
-            return entries, ""
-        return entries, f"\n{display_path(submission.files)}/README.md has the commands that show more"
+            fix = "" if "\n" in str(error) else _where_to_look(submission)  # some errors have their own
+            raise JobEndedError(f"{submission.job.name} was not submitted: {error}{fix}") from None
 
     def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""
@@ -209,7 +191,7 @@ def _run_method(job: Job, project: Project) -> RunMethod:
     if launcher is None or launcher.run is None:
         raise RefusedError(
             f"job.run cannot follow jobs of {job.launcher}: facts/launchers.yaml has no `run` for it\n"
-            f"submit it as its README.md says; {COMMAND} job.result reads its logs"
+            f"submit it as its README.md says; {COMMAND} verdict reads its logs"
         )
     if "port" in job.parameters:
         raise RefusedError(
@@ -244,3 +226,8 @@ def _without_terminal_errors(progress: Progress) -> Progress:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _where_to_look(submission: Submission) -> str:
+    """Return a line with where the commands are that show more of a job."""
+    return f"\n{display_path(submission.files)}/README.md has the commands that show more"

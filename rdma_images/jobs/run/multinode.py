@@ -15,12 +15,11 @@ from rdma_images.inputs.project import Project
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
-from rdma_images.jobs.results import from_logs, run_folder
+from rdma_images.jobs.results import from_logs, log_files, run_folder
 from rdma_images.jobs.results.result import Result
 from rdma_images.jobs.run import job_run
 from rdma_images.jobs.write import create, folder
 from rdma_images.jobs.write.job import Job
-from rdma_images.nccl_logs import log_blocks
 from rdma_images.report import junit
 from rdma_images.report.report_files import report_folder
 from rdma_images.validate import in_job, measure_host, suite
@@ -81,7 +80,9 @@ def _measure_nodes(
     for file, text in create.render_job_files(probing, project).items():
         atomic.write(job_folder / MEASURE_FOLDER / file, text)
     run_path = job_run.run_job(job_folder / MEASURE_FOLDER, project, options, progress)
-    lines = (line for path in run_folder.logs(run_path) for block in log_blocks.blocks(path) for line in block)
+    lines = (
+        line for path in run_folder.logs(run_path) for _, text in log_files.pieces(path) for line in text.splitlines()
+    )
     nodes = in_job.parse_measurements(lines, tiers)
     if not nodes:
         raise RdmaImagesError(f"no node of {job.name} was measured\nsee what its ranks printed: {run_path}")
@@ -112,7 +113,7 @@ def _job_checks(job: Job, nodes: Mapping[str, Measured], result: Result) -> Iter
     if run:
         errors = [problem for problem in run.problems if problem.severity == "error"]
         outcome: Outcome = "skipped" if run.good is None else "passed" if run.good and not errors else "failed"
-        fix = next((problem.fix for problem in errors if problem.fix), "see docs/guides/troubleshooting.md")
+        fix = next((problem.fix for problem in errors if problem.fix), "see what the logs of its ranks say")
         listed = "; ".join((run.sentence, *(problem.sentence for problem in errors)))
         yield _check("multinode.network", "The job uses its fabric on every node", outcome, (job.fabric, listed, fix))
 

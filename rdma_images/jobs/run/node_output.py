@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from rdma_images.core.plain import plain
-from rdma_images.nccl_logs.live import GrowingFile
+from rdma_images.jobs.results.log_files import GrowingFile
 
 # What names the node in front of a line: Slurm's --label, mpirun's --tag-output (a rank), SkyPilot; kubectl's --prefix.
 LABELS = (

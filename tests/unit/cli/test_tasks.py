@@ -111,13 +111,13 @@ def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[st
         (["plan", "efa-pytroch"], "efa-pytroch: no such target\ndid you mean efa-pytorch"),
         (["scan", "efa-nccl"], "efa-nccl: no such target\ndid you mean efa-nccl-tests"),
         (["plan", "rednder"], "rednder: no such task\ndid you mean render?"),
-        (["job.result", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
+        (["verdict", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
         (["verdict", "/no/such/log"], "/no/such/log: No such file or directory"),
         (["job", "efa-pytorch"], "efa-pytorch is a target\nwrite invoke job --target efa-pytorch"),
-        (["job.result", "--jsno"], "--jsno: no such option of job.result\ndid you mean --json"),
+        (["verdict", "--jsno"], "--jsno: no such option of verdict\ndid you mean --json"),
         (["job.compare", "--target", "efa-pytorch"], "--target: no such option of job.compare\n"),
         (["job", "--name", "a", "--name=b"], "--name: is given twice\nleave one out"),
-        (["job.result", "x", "--nodes", "-1"], "--nodes -1: not a whole number\n"),
+        (["verdict", "x", "--nodes", "-1"], "--nodes -1: not a whole number\n"),
         (["plan", "--target", "efa-pytorch", "--onto", ""], "--onto: its value is empty\ngive one, or leave"),
         (["--help", "biuld"], "biuld: no such task\ndid you mean build?"),
         (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
@@ -290,10 +290,11 @@ def test_a_verdict_reads_standard_input() -> None:
 
 
 def test_ctrl_c_ends_a_task_with_130() -> None:
-    command = [sys.executable, "-m", "invoke", "job.watch", "--", "sh", "-c", "echo started; sleep 60"]
+    log = paths.PROJECT / "tests" / "data" / "nccl-logs" / "net-socket.log"
+    command = [sys.executable, "-m", "invoke", "verdict", "--follow", str(log)]
     with subprocess.Popen(command, cwd=paths.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        for line in process.stdout or ():
-            if b"started" in line:
+        for line in process.stderr or ():
+            if b"fallback" in line:
                 break
         process.send_signal(signal.SIGINT)
         _, complaints = process.communicate(timeout=60)

@@ -21,7 +21,7 @@ def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_what_is_no_result_is_reported_with_what_makes_one(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"schema": 2}')
-    with pytest.raises(RdmaImagesError, match=r"job\.result DIR` again"):
+    with pytest.raises(RdmaImagesError, match=r"verdict DIR` again"):
         run_folder.load(tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_a_training_over_tcp_is_a_fallback_on_both_nodes(tmp_path: Path) -> None
 
 def test_a_job_whose_nodes_failed_their_check_is_reported(tmp_path: Path) -> None:
     (problem,) = training(tmp_path, "training-check").problems
-    assert problem.sentence.startswith("the job ended before NCCL had a channel: the check of node0 ended the job ")
+    assert problem.sentence.startswith("the preflight of node0 ended the job: ")
     assert "the kernel has no efa device" in problem.sentence
     assert "training-check-0.log:1" in problem.where[0]
 

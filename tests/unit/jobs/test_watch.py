@@ -1,7 +1,6 @@
-"""`invoke job.watch`: the verdict on a job that runs, from real logs that grow."""
+"""`invoke verdict --follow`: the verdict on a job that runs, from real logs that grow."""
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.jobs.results.log_files import GrowingFolder
+from rdma_images.jobs.results.logs import judge_log
 from rdma_images.jobs.run import follow, watch
-from rdma_images.nccl_logs import live
-from rdma_images.nccl_logs.verdict import load_wordings, verdict
+from rdma_images.nccl_logs.live import LiveVerdict
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
@@ -22,67 +22,30 @@ STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
 def test_a_log_in_small_pieces_has_the_verdict_of_the_whole(log: Path) -> None:
-    fed = live.LiveVerdict(load_wordings())
+    fed = LiveVerdict(load_wordings())
     for line in log.read_text().splitlines(keepends=True):
-        fed.feed(line)
-    assert fed.verdict == verdict(log)
+        fed.feed(line[:7])
+        fed.feed(line[7:])
+    assert fed.verdict == judge_log(log)
 
 
-def test_the_verdict_is_said_while_the_job_runs(tmp_path: Path) -> None:
-    """The command prints a real log, and ends when the verdict was said."""
-    text = (LOGS / "net-socket.log").read_text()
-    stop_file = tmp_path / "heard"
-    program = (
-        f"import os, time; print({text!r}, flush=True)\nwhile not os.path.exists({str(stop_file)!r}): time.sleep(0.05)"
-    )
+def test_the_verdict_is_said_while_the_job_runs() -> None:
+    """The writer prints a real log, and ends only after the verdict was said."""
+    said: list[str] = []
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin
+        assert writer.stdout
 
-    def say(line: str) -> None:
-        if "fallback: the channels use TCP sockets" in line:
-            stop_file.touch()
+        def say(line: str) -> None:
+            said.append(line)
+            if "fallback: the channels use TCP sockets" in line and writer.stdin:
+                writer.stdin.close()
 
-    assert watch.watch_command([sys.executable, "-c", program], 60, say) == (verdict(LOGS / "net-socket.log"), 0)
-    assert stop_file.exists()
-
-
-def test_a_command_is_ended_after_a_line_after_which_no_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
-    answer, _ = watch.watch_command(["sh", "-c", f"echo '{STOPPED}'; exec sleep 600"], 60, lambda _: None)
-    assert answer.exit_code == 1
-    assert "did not answer over RDMA" in answer.sentence
-
-
-def test_a_command_keeps_its_output_and_its_exit_code(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    answer, code = watch.watch_command(["sh", "-c", "printf 'a\\377b\\n'; echo err >&2; exit 7"], 60, lambda _: None)
-    assert (answer.network, code) == ("unknown", 7)
-    assert capfdbinary.readouterr().out == b"a\xffb\nerr\n"
-
-
-def test_a_command_that_failed_is_said_to_have_failed() -> None:
-    words = [sys.executable, "-m", "invoke", "job.watch", "--", "sh", "-c", "exit 7"]
-    completed = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
-    assert completed.returncode == 1
-    assert "sh ended with exit code 7" in completed.stderr
-
-
-def test_a_command_is_ended_after_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
-    line = "ImportError: /lib/libfabric.so.1: version `FABRIC_1.7' not found (required by /opt/x/libnccl-net.so)"
-    answer, _ = watch.watch_command(["sh", "-c", 'echo "$1"; exec sleep 600', "sh", line], 20, lambda _: None)
-    assert answer.network == "refused"
-
-
-def test_a_rank_that_may_start_again_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "GRACE_SECONDS", 0.2)
-    words = ["sh", "-c", "echo 'Signal 11 (SIGSEGV) received by PID 7'; sleep 1; echo again"]
-    passed_on: list[bytes] = []
-    monkeypatch.setattr(watch, "_pass_on", passed_on.append)
-    watch.watch_command(words, 20, lambda _: None)
-    assert b"again\n" in b"".join(passed_on)
-
-
-def test_no_program() -> None:
-    with pytest.raises(RdmaImagesError, match="no-such-program: No such file or directory\nwrite a command"):
-        watch.watch_command(["no-such-program"], 60, lambda _: None)
+        writer.stdin.write((LOGS / "net-socket.log").read_text())
+        writer.stdin.flush()
+        answer = watch.watch_log(Path(f"/dev/fd/{writer.stdout.fileno()}"), 60, say)
+    assert answer == judge_log(LOGS / "net-socket.log")
+    assert len(said) == 1
 
 
 @contextmanager
@@ -111,25 +74,25 @@ def test_a_file_that_grows_is_followed_to_the_line_that_stops_the_job(
 
 
 def test_a_file_is_watched_for_a_time() -> None:
-    assert watch.watch_log(LOGS / "p2p-default.log", 1, lambda _: None) == verdict(LOGS / "p2p-default.log")
+    assert watch.watch_log(LOGS / "p2p-default.log", 1, lambda _: None) == judge_log(LOGS / "p2p-default.log")
 
 
 def test_a_pipe_ends_with_its_writer() -> None:
     with subprocess.Popen(["cat", LOGS / "net-socket.log"], stdout=subprocess.PIPE) as writer:
         assert writer.stdout
         answer = watch.watch_log(Path(f"/dev/fd/{writer.stdout.fileno()}"), 60, lambda _: None)
-    assert answer == verdict(LOGS / "net-socket.log")
+    assert answer == judge_log(LOGS / "net-socket.log")
 
 
 def test_what_is_no_log(tmp_path: Path) -> None:
-    with pytest.raises(RdmaImagesError, match="Is a directory"):
+    with pytest.raises(RdmaImagesError, match="neither a file nor a pipe"):
         watch.watch_log(tmp_path, 1, lambda _: None)
-    with pytest.raises(RdmaImagesError, match="No such file"):
+    with pytest.raises(RdmaImagesError, match="no such log"):
         watch.watch_log(tmp_path / "none", 1, lambda _: None)
 
 
 def test_logs_that_appear_later_are_read(tmp_path: Path) -> None:
-    folder = live.GrowingFolder(tmp_path)
+    folder = GrowingFolder(tmp_path)
     assert folder.new_lines() == ""
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "a.log").write_text("one\ntw")
@@ -176,4 +139,4 @@ def test_a_failed_all_reduce_ends_the_job_and_excludes_no_node(tmp_path: Path) -
     assert logs.bad_node_names == ""
     sentences = [message.split(" ", 1)[1] for message in messages]
     assert sentences[:3] == [f"note: n0: {note}", f"error: n0: {error}", f"error: n1: {error}"]
-    assert "the all-reduce of n0 ended the job before its command: NCCL sends" in sentences[3]
+    assert "the preflight of n0 ended the job: all-reduce: NCCL sends" in sentences[3]

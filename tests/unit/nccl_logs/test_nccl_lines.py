@@ -1,43 +1,43 @@
 """Which lines of a log are looked into: what they say is found, however many are like them but for their numbers."""
 
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from rdma_images.core import paths
 from rdma_images.facts import facts_file
-from rdma_images.facts.failures import Failures
+from rdma_images.facts.nccl_logs import NcclLogs, load_wordings
 from rdma_images.jobs.results import from_logs
-from rdma_images.nccl_logs import line_filter, verdict
-from rdma_images.nccl_logs.line_filter import FOREIGN, PROGRESS, QUIET, USUAL, Channels, LineClassifier
+from rdma_images.jobs.results.logs import judge_log
+from rdma_images.nccl_logs import lines as nccl_lines
+from rdma_images.nccl_logs.lines import FOREIGN, QUIET, USUAL, LineShapes
+from rdma_images.nccl_logs.verdict import judge_lines
+from rdma_images.nccl_logs.wordings import Wordings
 
-WORDINGS = verdict.load_wordings()
-ROWS = (
-    *WORDINGS.causes.values(),
-    *WORDINGS.notes.values(),
-    *WORDINGS.slow.values(),
-)
-FAILURES = facts_file.read(Failures).failures
+WORDINGS = load_wordings()
+ROWS = {**WORDINGS.causes, **WORDINGS.notes}
 RANK = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
-@pytest.mark.parametrize("wording", sorted({row.pattern for row in ROWS}))
-def test_every_wording_begins_with_plain_text(wording: str) -> None:
+@pytest.mark.parametrize("name", ROWS)
+def test_every_wording_begins_with_plain_text(name: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
-    (shape,) = LineClassifier([row for row in ROWS if row.pattern == wording], ()).classify_lines(
-        "NCCL WARN a line of something else"
-    )
+    (shape,) = LineShapes([ROWS[name]], ()).of_lines("NCCL WARN a line of something else")
     assert shape is QUIET
 
 
-@pytest.mark.parametrize("name", FAILURES)
-def test_every_failure_begins_with_plain_text(name: str) -> None:
-    (shape,) = LineClassifier((), (), [FAILURES[name]]).classify_lines("a line of something else")
-    assert shape is FOREIGN
+def wording(expression: str, anywhere: bool = False) -> Wordings:
+    row = {"pattern": expression, "why": "said", "anywhere": anywhere, "stops": True}
+    return Wordings({"networks": {}, "causes": {"one": row}, "notes": {}})
 
 
 @pytest.mark.parametrize(
-    ("wording", "line", "matches"),
+    ("expression", "line", "matches"),
     [
         ("one two", "one two", True),
         ("one 2a?", "one 2", True),
@@ -48,16 +48,15 @@ def test_every_failure_begins_with_plain_text(name: str) -> None:
         ("[Oo]ne", "anything", True),
     ],
 )
-def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, matches: bool) -> None:
-    row = ROWS[0].model_copy(update={"pattern": wording, "anywhere": True})
-    (shape,) = LineClassifier([row], ()).classify_lines(line)
-    assert (shape.wordings == (row,)) is matches
+def test_a_line_that_may_have_a_wording_is_never_missed(expression: str, line: str, matches: bool) -> None:
+    rows = wording(expression, anywhere=True).causes.values()
+    (shape,) = LineShapes(rows, ()).of_lines(line)
+    assert (shape.wordings == tuple(rows)) is matches
 
 
 def test_a_wording_of_nccl_is_looked_for_in_its_lines_alone() -> None:
-    row = ROWS[0].model_copy(update={"pattern": "one", "anywhere": False})
-    foreign, ours = LineClassifier([row], ()).classify_lines("one\nNCCL WARN one")
-    assert (foreign.wordings, ours.wordings) == ((), (row,))
+    assert judge_lines(["one"], wording("one")).causes == ()
+    assert judge_lines(["n:1:1 [0] NCCL WARN one"], wording("one")).causes == ("said",)
 
 
 def test_lines_are_sorted_by_what_they_can_mean() -> None:
@@ -66,64 +65,35 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
         f"{RANK}opCount 1f sendbuff 0x7fab",
         CHANNEL,
         f"{RANK}Channel 00/16 : 0 1 2 3",
-        f"{RANK}NCCL_ALGO set by environment to Ring",
+        f"{RANK}NET/IB : No device found.",
         '{"log": "x"}',
         "\x07bell",
     ]
-    shapes = LineClassifier(ROWS, ()).classify_lines("\n".join(lines))
-    assert shapes[:4] == [PROGRESS, QUIET, USUAL, QUIET]
-    assert [row.why for row in shapes[4].wordings] == [WORDINGS.slow["algorithm"].why]
+    shapes = LineShapes(ROWS.values(), ()).of_lines("\n".join(lines))
+    assert shapes[:4] == [FOREIGN, QUIET, USUAL, QUIET]
+    assert ROWS["no-verbs"] in shapes[4].wordings
     assert all(shape.matters and shape.is_raw for shape in shapes[5:])
 
 
-def test_of_lines_alike_the_one_that_means_something_is_read(tmp_path: Path) -> None:
+def test_of_lines_alike_the_one_that_means_something_is_read() -> None:
     """Lines that differ in a number alone have one shape, and not one meaning."""
-    alike = [f"{RANK}NCCL_P2P_DISABLE set by environment to {n}" for n in (0, 0, 1)]
-    (tmp_path / "0.log").write_text("\n".join([*alike, CHANNEL, ""]))
-    (run,) = from_logs.read_logs([tmp_path]).runs
-    assert run.slow == {WORDINGS.slow["p2p"].why: ("0.log:3",)}
+    alike = [f"n:1:1 [0] NCCL WARN NET/IB : Got completion with error {n}, opcode 0" for n in (0, 0, 12)]
+    assert judge_lines(alike, WORDINGS).causes == (ROWS["transfer-unanswered"].why,)
 
 
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_filter, "MAX_SHAPES", 2)
-    classifier = LineClassifier(ROWS, ())
+    monkeypatch.setattr(nccl_lines, "MAX_SHAPES", 2)
+    shapes = LineShapes(ROWS.values(), ())
     lines = ["u v", CHANNEL, f"{RANK}x", "y" * 5000, "z"]
-    assert [classifier.classify_lines("\n".join(lines)) for _ in range(2)] == [
-        [FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]
-    ] * 2
-    assert len(classifier) <= 2
-
-
-@pytest.mark.parametrize(
-    ("line", "is_taken"),
-    [
-        (CHANNEL, True),
-        (f"2026-11-22T06:00:00.1Z {CHANNEL}", True),
-        (f"{RANK}Channel 03 : 0[1b000] -> 1[1c000] via P2P/IPC/read", True),
-        (f"{CHANNEL} {CHANNEL}", False),
-        (CHANNEL[:-3], False),
-        (f"{RANK}Channel 03 : 0[1b000] -> 1[1c000] via something", False),
-    ],
-)
-def test_a_channel_is_counted_only_where_it_fills_its_line(line: str, is_taken: bool) -> None:
-    channels = Channels()
-    assert [channels.count(n, line) for n in range(3)] == [is_taken] * 3
-    counted = [*channels.network.values(), *channels.node.values()]
-    assert [channel.times for channel in counted] == [3] * is_taken
-
-
-def test_lines_with_times_are_of_one_process() -> None:
-    channels = Channels()
-    assert all(channels.count(n, f"2026-11-22T06:00:0{n}Z {CHANNEL}") for n in range(9))
-    assert [channel.times for channel in channels.network.values()] == [9]
+    assert [shapes.of_lines("\n".join(lines)) for _ in range(2)] == [[FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]] * 2
+    assert len(shapes) <= 2
 
 
 def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
-    lines = [CHANNEL, f"{RANK}NCCL_ALGO set by environment to Ring", f"{RANK}comm 0x1 rank 0 nranks 16"]
+    lines = [CHANNEL, f"{RANK}comm 0x1 rank 0 nranks 16"]
     (tmp_path / "0.log").write_text("".join(f"\x1b[36m(head, rank=0)\x1b[0m {line}\n" for line in lines))
     (run,) = from_logs.read_logs([tmp_path]).runs
     assert run.channels == {"NET/Libfabric/GDRDMA": 1}
-    assert "NCCL_ALGO=Ring leaves NCCL no choice of the algorithm" in run.slow
     assert [node.ranks for node in run.nodes] == [(0,)]
 
 
@@ -135,10 +105,78 @@ def test_a_log_that_is_cut_in_a_channel_does_not_deny_gpudirect(tmp_path: Path) 
         (run,) = from_logs.read_logs([path]).runs
         assert [node.gpudirect.value for node in run.nodes if node.gpudirect] == ["yes"]
         assert {name for name in run.channels if "GDRDMA" not in name} == set()
-        assert dict(verdict.verdict(path).channels) == dict(run.channels)
+        assert dict(judge_log(path).channels) == dict(run.channels)
 
 
 def test_the_last_channel_counts_where_no_other_says_gpudirect(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_text(CHANNEL.removesuffix("/GDRDMA"))
-    assert verdict.verdict(path).channels == {"NET/Libfabric": 1}
+    assert judge_log(path).channels == {"NET/Libfabric": 1}
+
+
+# Tokens that expressions of the table begin with or contain, and what a terminal would act on.
+TOKENS = [
+    "NET/OFI ",
+    "NCCL INFO ",
+    "NCCL INFO NET/OFI ",
+    "NCCL INFO NET/Plugin: lib=/",
+    "NCCL INFO NET/IB : Using [0]/IB {[0]",
+    "NCCL WARN Call to ibv_modify_qp failed with error 22 ",
+    "NCCL WARN Got completion from error status=1",
+    "NCCL INFO Channel 00/0 : 0[0] -> 8[0] via NET/",
+    "create_qp QP ",
+    "libfabric: efa: Unr",
+    "software emulation   ",
+    "\x1b[",
+    "\x1b]0;",
+    "\x9b0",
+    "{",
+    '{"a":',
+    "a.b-",
+    " ",
+    "\r",
+    "Traceback (most recent call last)",
+    "# nThread 1 busbw Test size count ",
+]
+MARKS = sorted({f"{'' if row.anywhere else 'NCCL WARN '}{row.mark}" for row in ROWS.values()})
+
+
+def seconds_of_judging(token: str, line_length: int, size: int, path: Path) -> float:
+    """Return the processor time that the verdict takes on a log of this token: other work does not count."""
+    lines = [token * (line_length // len(token)) + str(n) for n in range(size // line_length)]
+    path.write_text("\n".join(["NCCL version 2.28.9", *lines]), encoding="utf-8", errors="replace")
+    start = time.process_time()
+    assert judge_log(path).sentence.isprintable()
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("line_length", [1 << 20, 2000])
+def test_a_megabyte_of_anything_is_judged_within_two_seconds(line_length: int, tmp_path: Path) -> None:
+    taken = {token: seconds_of_judging(token, line_length, 1 << 20, tmp_path / "log") for token in TOKENS}
+    assert {token: seconds for token, seconds in taken.items() if seconds > 2} == {}
+
+
+def test_no_wording_takes_long_where_its_beginning_is_repeated(tmp_path: Path) -> None:
+    assert max(seconds_of_judging(mark, 2000, 1 << 17, tmp_path / "log") for mark in MARKS) < 0.25
+
+
+def test_a_job_reads_its_log_with_python_alone(tmp_path: Path) -> None:
+    """On a node there is neither PyYAML nor anything else of this project's host."""
+    (tmp_path / "wordings.json").write_text(json.dumps(facts_file.read(NcclLogs).plain()))
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(paths.PROJECT)!r})
+from rdma_images.nccl_logs.live import LiveVerdict
+from rdma_images.nccl_logs.wordings import Wordings
+live = LiveVerdict(Wordings(json.load(open("wordings.json"))))
+for piece in open({str(paths.PROJECT / "tests/data/nccl-logs/net-socket.log")!r}):
+    live.feed(piece[:40]), live.feed(piece[40:])
+print(live.verdict.sentence)
+names = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"rdma_images"}}
+print(sorted(name for name in names if not name.startswith("_")))
+"""
+    words = [sys.executable, "-I", "-S", "-c", code]
+    completed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    sentence, foreign = completed.stdout.splitlines()
+    assert sentence == judge_log(paths.PROJECT / "tests/data/nccl-logs/net-socket.log").sentence
+    assert foreign == "[]"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rdma_images.nccl_logs.verdict import Verdict, judge_lines, load_wordings
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.nccl_logs.verdict import Verdict, judge_lines
 
 
 def verdict_on(**lines_by_host: tuple[str, ...]) -> Verdict:

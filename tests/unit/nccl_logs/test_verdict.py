@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.nccl_logs import log_blocks
-from rdma_images.nccl_logs.parser import LogParser
-from rdma_images.nccl_logs.verdict import Verdict, judge_lines, judge_summary, load_wordings, verdict
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.jobs.results import log_files
+from rdma_images.jobs.results.logs import judge_log
+from rdma_images.nccl_logs.reader import LogReader
+from rdma_images.nccl_logs.verdict import Verdict, judge_lines, judge_summary
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
@@ -36,6 +38,10 @@ def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
         ("plugin-real-no-efa-tcp-provider", "fallback", False, "libfabric over tcp, not EFA"),
         ("plugin-real-no-efa-provider-forced", "refused", False, "NCCL did not start"),
         ("net-forced-unknown", "refused", False, "NCCL_NET names a network that is not there"),
+        ("nccl-2.31.2-tcp-provider", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("nccl-2.32.3-tcp-provider", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("nccl-2.32.3-socket", "fallback", False, "no network plugin was found by the name libnccl-net.so"),
+        ("nccl-2.32.3-one-rank", "one node", True, "no channel uses a network"),
         ("gpu-two-nodes", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
         ("gpu-two-nodes-plugin-1.20.0", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
         ("gpu-two-nodes-nccl-tests", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
@@ -45,36 +51,20 @@ def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
     ],
 )
 def test_real_logs(name: str, network: str, good: bool, expected: str) -> None:
-    result = verdict(LOGS / f"{name}.log")
-    assert (result.network, result.good, result.nccl) == (network, good, "2.28.9")
+    result = judge_log(LOGS / f"{name}.log")
+    nccl = name.split("-")[1] if name.startswith("nccl-") else "2.28.9"
+    assert (result.network, result.good, result.nccl) == (network, good, nccl)
     assert expected in result.sentence
     assert "\n" not in result.sentence
 
 
-@pytest.mark.parametrize(
-    ("name", "nccl", "network", "expected"),
-    [
-        ("nccl-2.31.2-tcp-provider", "2.31.2", "fallback", "libfabric over tcp, not EFA (8 NET/Libfabric)"),
-        ("nccl-2.32.3-tcp-provider", "2.32.3", "fallback", "libfabric over tcp, not EFA (8 NET/Libfabric)"),
-        ("nccl-2.32.3-socket", "2.32.3", "fallback", "no network plugin was found by the name libnccl-net.so"),
-        ("nccl-2.32.3-one-rank", "2.32.3", "one node", "no channel uses a network"),
-    ],
-)
-def test_logs_of_the_newest_nccl_that_ends_well_have_no_failure(
-    name: str, nccl: str, network: str, expected: str
-) -> None:
-    result = verdict(LOGS / f"{name}.log")
-    assert (result.network, result.nccl, result.failure) == (network, nccl, None)
-    assert expected in result.sentence
-
-
 def test_a_healthy_node_announces_sockets_and_is_not_a_fallback() -> None:
     assert "Using network Socket" in (LOGS / "p2p-default.log").read_text()
-    assert verdict(LOGS / "p2p-default.log").network == "one node"
+    assert judge_log(LOGS / "p2p-default.log").network == "one node"
 
 
 def test_a_tuner_that_is_missing_is_a_note_and_no_cause() -> None:
-    result = verdict(LOGS / "tuner-missing.log")
+    result = judge_log(LOGS / "tuner-missing.log")
     assert result.notes == ("the tuner libnccl-ofi-tuner.so was asked for and not found",)
     assert "tuner" not in result.sentence
 
@@ -333,13 +323,6 @@ def test_ports_of_two_kinds_of_networks_that_do_not_connect(devices: str, reason
     assert "names no usable GID" not in result.sentence
 
 
-@pytest.mark.parametrize("check", ["node-check n0 error neighbour:", "all-reduce n0 error all-reduce:"])
-def test_the_check_before_the_command_is_no_part_that_its_words_name(check: str) -> None:
-    result = judge_lines([f"rdma-images-{check} n1 is not reached: NCCL and Gloo need it"], load_wordings())
-    assert "in the check before the command" in result.sentence
-    assert "in Gloo" not in result.sentence
-
-
 def test_a_connection_that_is_tried_again_stops_nothing() -> None:
     retry = (
         "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR, "
@@ -466,200 +449,18 @@ def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device
     assert "2.29.7 or later" in judge_lines([*log_lines(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
         result = judge_lines([*log_lines(*lines, nccl=nccl), CRASH], load_wordings())
-        assert (result.network, result.good) == ("refused", False)
-        assert result.sentence == (
-            f'the job ended before NCCL had a channel: it ended with a segmentation fault, inferred from "{CRASH}"'
-        )
-
-
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        (
-            ("Framework: psec", "Component: munge", "", "  pmix_psec_base_open failed"),
-            "Open MPI or PMIx has no component munge",
-        ),
-        (
-            (
-                "slurmstepd: error: pyxis:     /usr/bin/enroot: line 44: HOME: unbound variable",
-                "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://example.org",
-                "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1",
-            ),
-            "enroot: Command not found: nvidia-container-cli",
-        ),
-        (
-            (
-                "[rank10]:[E130 18:11:34.707542570 ProcessGroupGloo.cpp:143] Gloo connectFullMesh failed with "
-                "[../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
-            ),
-            "Gloo's ranks did not connect to each other (no error)",
-        ),
-        (
-            ("RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:84] Unable to find address for: eth9",),
-            "no interface eth9",
-        ),
-        (("Transport retry count exceeded on mlx5_0:1/RoCE",), "a transfer of UCX on mlx5_0:1/RoCE had no answer"),
-        (("Transport retry count exceeded (synd 0x15 vend 0x81) opcode RDMA_READ",), "a transfer of UCX had no answer"),
-        (("ValueError: host not found: Name or service not known",), "does not resolve the name of the first one"),
-        (
-            (
-                "ssh: Could not resolve hostname nccl-tests-worker-0.nccl-tests.default.svc: Name or service not known",
-                "ORTE was unable to reliably start one or more daemons.",
-            ),
-            "does not resolve nccl-tests-worker-0.nccl-tests.default.svc: ",
-        ),
-        (
-            (
-                "[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to "
-                "192.0.0.1:1234",
-            ),
-            "nothing answers at 192.0.0.1, port 1234",
-        ),
-        (
-            (
-                "[E socket.cpp:793] [c10d] The client socket has timed out after 60s while trying to connect to "
-                "(node-1, 2222).",
-            ),
-            "nothing answers at node-1, port 2222",
-        ),
-        (
-            ("slurmstepd: error: execve(): torchrun: No such file or directory",),
-            "Slurm could not start torchrun on a node: No such file or directory",
-        ),
-        (
-            (
-                "slurmstepd: error: container_p_join: open failed /scratch/119383/.active: No such file or directory",
-                "slurmstepd: error: container_g_join failed: 119383",
-            ),
-            "Slurm could not make the job's own folders",
-        ),
-        (("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented",), "has no seccomp filter"),
-        (
-            ("Host key verification failed.", "ORTE was unable to reliably start one or more daemons."),
-            "the host's key is not known",
-        ),
-        (
-            (
-                "/src/host/transport/transport.cpp:nvshmemi_transport_init:287: Unable to initialize any transports. "
-                "returning error.",
-            ),
-            "NVSHMEM has no way between the ranks",
-        ),
-        (("/bin/bash: line 1: /usr/sbin/sshd: No such file or directory",), "the image has no sshd"),
-        (
-            (
-                "ssh: connect to host worker-1 port 22: Connection refused",
-                "PRTE has lost communication with a remote daemon.",
-            ),
-            "mpirun does not reach worker-1 over ssh, port 22 (Connection refused)",
-        ),
-        (
-            (
-                "spank-epilog: error: pyxis:     mkdir: cannot create directory '/opt/dlami/nvme/tmp/enroot/data': "
-                "Permission denied",
-            ),
-            "enroot may not make /opt/dlami/nvme/tmp/enroot/data on a node (Permission denied)",
-        ),
-        (
-            ("error: pyxis: couldn't mkdir /run/pyxis/100005: No such file or directory",),
-            "pyxis could not make /run/pyxis/100005",
-        ),
-        (("ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",), "a privileged container alone"),
-        (("nvshmem setup connections failed",), "NVSHMEM could not connect the ranks' adapters"),
-        (
-            (
-                "RuntimeError: cuda runtime error (35) : CUDA driver version is insufficient for CUDA runtime version "
-                "at /pytorch/torch/csrc/cuda/Module.cpp:34",
-            ),
-            "driver is older than the image's CUDA",
-        ),
-        (("Test CUDA failure common.cu:941 'system not yet initialized'",), "fabric manager"),
-        (
-            (
-                "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation "
-                "cannot be performed in the present state'.",
-            ),
-            "NCCL_NVLS_ENABLE=0",
-        ),
-        (
-            (
-                "python3: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.33' not found (required by "
-                "/cricket/cpu/cricket-client.so)",
-            ),
-            "/cricket/cpu/cricket-client.so needs GLIBC_2.33",
-        ),
-        (
-            ("OSError: /lib/libc.so.6: version `GLIBC_2.33' not found (required by /site-packages/libpyg.so)",),
-            "/site-packages/libpyg.so needs GLIBC_2.33",
-        ),
-    ],
-)
-def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: str) -> None:
-    result = judge_lines(lines, load_wordings())
-    assert (result.network, result.exit_code) == ("refused", 1)
-    assert reason in result.sentence
-    running = judge_lines([*log_lines(EFA, LIBFABRIC), *lines], load_wordings())
-    assert (running.network, running.good) == ("efa", True)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Component: munge",
-        "ssh: Could not resolve hostname worker-0: Name or service not known",
-        "ssh: connect to host worker-1 port 22: Connection refused",
-        "WARN: init failed for transport: IBGDA",
-    ],
-)
-def test_what_a_job_gets_over_is_no_fault_by_itself(line: str) -> None:
-    assert judge_lines([line], load_wordings()).network == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("lines", "quoted"),
-    [
-        (
-            (
-                "[rank0]: ValueError: batch size is 0",
-                f"{HEAD[:-5]}WARN Could not find a path for pattern 1, falling back to simple order",
-                f"{HEAD[:-5]}WARN The moon is full",
-            ),
-            ("ValueError: batch size is 0", 'first warning, quoted and not judged: "The moon is full"'),
-        ),
-        (
-            ("slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",),
-            ("slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",),
-        ),
-        (("RuntimeError: something that no row knows",), ("RuntimeError: something that no row knows",)),
-    ],
-)
-def test_an_unknown_verdict_quotes_the_line_that_says_most(lines: tuple[str, ...], quoted: tuple[str, ...]) -> None:
-    result = judge_lines(lines, load_wordings())
-    assert result.network == "unknown"
-    assert all(quote in result.sentence for quote in quoted)
-
-
-@pytest.mark.parametrize(
-    "lines", [("error: 0.12",), ("epoch 1, error: 3e-5",), ("srun: error: n1: task 0: Exited with exit code 1",)]
-)
-def test_nothing_is_quoted_that_says_no_reason(lines: tuple[str, ...]) -> None:
-    assert lines[0] not in judge_lines(lines, load_wordings()).sentence
-
-
-def test_a_network_that_is_known_needs_no_quote() -> None:
-    result = judge_lines([*log_lines(EFA, LIBFABRIC), "RuntimeError: out of data"], load_wordings())
-    assert (result.good, "out of data" in result.sentence) == (True, False)
+        assert (result.network, "eRDMA" in result.sentence) == ("unknown", False)
 
 
 def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "log"
     for data in (b"", b"\xff binary \x00", b"epoch 1\n"):
         path.write_bytes(data)
-        result = verdict(path)
+        result = judge_log(path)
         assert (result.network, result.exit_code) == ("unknown", 3)
         assert "NCCL_DEBUG=INFO" in result.sentence
     path.write_text("".join(f"{HEAD}{line}\n" for line in ("Bootstrap : Using eth0", "NET/IB : No device found.")))
-    assert "ends before NCCL had one" in verdict(path).sentence
+    assert "ends before NCCL had one" in judge_log(path).sentence
 
 
 @pytest.mark.parametrize(
@@ -709,13 +510,13 @@ def test_what_libfabric_refuses_the_plugin_is_named(line: str, name: str) -> Non
 
 
 def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = verdict(LOGS / "net-socket.log")
-    monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.READ_BYTES", 7)
-    assert verdict(LOGS / "net-socket.log") == expected
-    log_parser = LogParser(load_wordings())
-    for block in [*log_blocks.blocks(LOGS / "net-socket.log")] * 2:
-        log_parser.feed(block)
-    result = judge_summary(log_parser.summary(), load_wordings())
+    expected = judge_log(LOGS / "net-socket.log")
+    monkeypatch.setattr("rdma_images.jobs.results.log_files.READ_BYTES", 7)
+    assert judge_log(LOGS / "net-socket.log") == expected
+    reader = LogReader(load_wordings())
+    for _, text in [*log_files.pieces(LOGS / "net-socket.log")] * 2:
+        reader.read(text)
+    result = judge_summary(reader.summary(), load_wordings())
     assert (result.network, result.causes) == (expected.network, expected.causes)
     assert result.channels == {name: 2 * count for name, count in expected.channels.items()}
 
@@ -724,7 +525,7 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
 def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, line_end: str) -> None:
     path = tmp_path / "log"
     path.write_bytes(line_end.join(log_lines(EFA, LIBFABRIC)).encode())
-    assert verdict(path).network == "efa"
+    assert judge_log(path).network == "efa"
 
 
 @pytest.mark.parametrize(("log", "code"), [("p2p-default.log", 0), ("net-socket.log", 1), ("README.md", 3)])
@@ -760,12 +561,9 @@ def test_the_exit_code_says_whether_it_is_known(log: str, code: int) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("name", ["NCCL ", ""])
-def test_logs_of_nccl_before_2_7(lines: tuple[str, ...], network: str, channels: str, name: str) -> None:
-    """Before 2.7 NCCL wrote of rings, before 2.3 without its name; horovod 476, 1122 and 1651 have such lines."""
-    first = "" if name else "n:1:1 [0] INFO NET/Socket : 1 interfaces found\n"
-    text = first + "\n".join(f"n:1:1 [0] {name}INFO {line}" for line in lines)
-    result = judge_lines(text.splitlines(), load_wordings())
+def test_logs_of_nccl_before_2_7(lines: tuple[str, ...], network: str, channels: str) -> None:
+    """Before 2.7 NCCL wrote of rings; horovod 476, 1122 and 1651 have such lines."""
+    result = judge_lines([HEAD + line for line in lines], load_wordings())
     assert (result.network, channels in result.channels) == (network, True)
 
 
@@ -814,42 +612,106 @@ def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:
 
 def test_a_warning_that_no_row_knows_is_quoted_beside_a_cause_that_ends_no_job() -> None:
     result = verdict_on("NET/IB : No device found.", "node:1:1 [0] NCCL WARN The moon is full")
-    assert 'quoted and not judged: "The moon is full"' in result.sentence
+    assert 'not looked into further: NCCL\'s first warning "The moon is full"' in result.sentence
     explained = verdict_on("NET/IB : No device found.", WARN + "Failed to open libibverbs.so[.1]")
-    assert "not judged" not in explained.sentence
+    assert "not looked into" not in explained.sentence
 
 
-EFA_CHANNEL = (
-    "node:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa",
-    "node:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA",
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "train.py", line 12, in <module>',
+    "    main()",
+    "ValueError: batch size is 0",
 )
+
+
+def test_the_end_of_the_first_traceback_is_quoted_and_not_judged() -> None:
+    end = '; quoted, and not looked into further: the first traceback\'s last line "ValueError: batch size is 0"'
+    result = judge_lines([*log_lines(EFA, LIBFABRIC), *TRACEBACK, *TRACEBACK[:3], "KeyError: 3"], load_wordings())
+    assert (result.network, result.exit_code) == ("efa", 0)
+    assert result.sentence.endswith(end)
+    assert judge_lines(TRACEBACK, load_wordings()).sentence.startswith("no line of NCCL's is in the log")
+    assert judge_lines(TRACEBACK, load_wordings()).exit_code == 3
+
+
+@pytest.mark.parametrize("prefix", ["[rank{}]: ", "2026-11-22T06:00:0{}.1Z ", "{}: ", "node-{}: [default{}]:"])
+def test_of_ranks_that_write_at_once_the_first_ones_traceback_is_quoted(prefix: str) -> None:
+    is_time = prefix.startswith("20")
+    lines = [
+        (prefix if is_time or rank == 1 else "other: ").format(rank, rank) + line
+        for line in TRACEBACK
+        for rank in ((1,) if is_time else (1, 2))
+    ]
+    assert 'last line "ValueError: batch size is 0"' in judge_lines(lines, load_wordings()).sentence
+
+
+def test_nccls_first_warning_is_quoted_unless_nccl_goes_on_after_it() -> None:
+    warn = f"{HEAD[:-5]}WARN "
+    goes_on = f"{warn}Could not find a path for pattern 1, falling back to simple order"
+    result = judge_lines([goes_on, f"{warn}The moon is full", f"{warn}The sun is up"], load_wordings())
+    assert result.network == "unknown"
+    assert result.sentence.endswith('NCCL\'s first warning "The moon is full"')
+
+
+def test_ranks_without_a_line_are_counted() -> None:
+    def rank(number: int) -> str:
+        return OF_TWO_NODES.replace("rank 1 ", f"rank {number} ", 1)
+
+    one = verdict_on(EFA, rank(0), LIBFABRIC)
+    assert (one.exit_code, one.ranks_logged, one.ranks) == (0, 1, 16)
+    assert one.sentence.endswith("; 1 of 16 ranks has lines in the log")
+    assert "; 2 of 16 ranks have lines" in verdict_on(EFA, rank(0), rank(9), LIBFABRIC).sentence
+    assert "ranks" not in verdict_on(EFA, *map(rank, range(16)), LIBFABRIC).sentence
+
+
+NO_RC = "EFA has SRD and no RC"
+UCX = "UCX copies in software over"
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "network", "reason"),
     [
-        "srun: error: n1: task 3: Exited with exit code 1",
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
-        "failed (exitcode: 1) local_rank: 3 (pid: 1234) of binary: /usr/bin/python",
-        "[rank3]: torch.distributed.DistBackendError: NCCL error in: x.cpp:3384, internal error, NCCL version 2.28.9",
-        "terminate called after throwing an instance of 'c10::DistBackendError'",
-        "n1: Test NCCL failure common.cu:958 'internal error'",
+        (
+            "E0509 10:00:07.1 711 rdma_endpoint.cpp:76] Failed to create QP: Operation not supported [95]",
+            "refused",
+            NO_RC,
+        ),
+        ("failed to create extended queue pair (QP): Operation not supported", "refused", NO_RC),
+        ("failed to create queue pair (QP): Operation not supported (os error 95)", "refused", NO_RC),
+        (WARN + "Call to ibv_create_qp failed with error Operation not supported", "refused", NO_RC),
+        (
+            "libfabric:311:1776700000:efa:ep_data:efa_rma_post_write():214<warn> EFA direct requires FI_MR_LOCAL but "
+            "application does not provide a valid desc",
+            "refused",
+            "refused a transfer over efa-direct",
+        ),
+        (
+            "W20250825 util_rdma.h:547] NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument",
+            "refused",
+            "2.26",
+        ),
+        (WARN + "NET/IB: read failed in ncclIbRoceGetVersionNum: Invalid argument", "refused", "take NCCL 2.26"),
+        ("|       0..inf | software emulation                | srd/rdmap135s0:1 |", "fallback", f"{UCX} srd"),
+        (
+            "[1760500000.223] [pod-a:7:0] ucp_worker.c:1888 UCX  INFO    ucp_context_0 inter-node cfg#3 "
+            "rma_am(tcp/eth0)  amo_am(tcp/eth0)  am(tcp/eth0)",
+            "fallback",
+            f"{UCX} tcp",
+        ),
+        ("libfabric:1:2:efa:cq:efa_cq():3<warn> err: Unresponsive remote: x", "refused", "does not answer"),
+        (WARN + "Call to ibv_reg_mr_iova2 failed with error Bad address", "refused", "load nvidia_peermem"),
+        (WARN + "Error: network AWS not found.", "refused", "NCCL_NET=AWS names a network"),
+        (
+            "rdma-preflight node-1 error devices: the kernel has no efa device",
+            "refused",
+            "the preflight of node-1 ended the job: devices: the kernel has no efa device",
+        ),
     ],
 )
-def test_no_log_is_good_after_a_line_that_ends_a_job(line: str) -> None:
-    ended = judge_lines([*EFA_CHANNEL, line], load_wordings())
-    assert (ended.network, ended.exit_code) == ("efa", 1)
-    assert "the job ended" in ended.sentence
-    warned = judge_lines([*EFA_CHANNEL, "WARNING: could not find x for y, retrying", line], load_wordings())
-    assert warned.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ("task 0 exited with exit code 0", "the process exited with status 0", "SystemExit: 0"),
-        ("subprocess.CalledProcessError: which ninja", *(f"step {n} loss 0.3" for n in range(5))),
-    ],
-)
-def test_a_job_that_ended_well_or_went_on_is_good(lines: tuple[str, ...]) -> None:
-    assert judge_lines([*EFA_CHANNEL, *lines], load_wordings()).exit_code == 0
+def test_why_another_program_than_nccl_does_not_use_the_fabric(line: str, network: str, reason: str) -> None:
+    result = judge_lines([line], load_wordings())
+    assert (result.network, result.exit_code) == (network, 1)
+    assert reason in result.sentence
+    assert "memlock" not in result.sentence
+    beside = judge_lines([*log_lines(EFA, LIBFABRIC), line], load_wordings())
+    assert (beside.network, beside.exit_code) == ("efa", 1)

@@ -205,7 +205,7 @@ def test_the_suites_digest_covers_all_that_decides() -> None:
     aliases = dict(re.findall(r"\b([A-Z]\w+) as ([A-Z]\w+)", code))
     files |= {alias: files[name] for name, alias in aliases.items() if name in files}
     read = {files[name] for name in re.findall(r"\bfacts_\w+\.read\((?:\w+\.)?([A-Z]\w+)\)", code)}
-    assert {"aws-ofi-nccl.yaml", "failures.yaml", "packages.yaml"} <= read
+    assert {"aws-ofi-nccl.yaml", "nccl-logs.yaml", "packages.yaml"} <= read
     assert read <= {path.name for path in covered}
 
 

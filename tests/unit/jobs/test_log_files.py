@@ -9,7 +9,9 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.nccl_logs.verdict import judge_lines, load_wordings, verdict
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.jobs.results.logs import judge_log
+from rdma_images.nccl_logs.verdict import judge_lines
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 
@@ -22,7 +24,7 @@ def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
 def test_a_log_in_utf_16_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text((LOGS / "net-socket.log").read_text(), encoding="utf-16")
-    assert verdict(path) == verdict(LOGS / "net-socket.log")
+    assert judge_log(path) == judge_log(LOGS / "net-socket.log")
 
 
 def test_a_log_through_a_pipe_is_read() -> None:
@@ -31,19 +33,19 @@ def test_a_log_through_a_pipe_is_read() -> None:
         subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as writer,
     ):
         assert writer.stdout
-        assert verdict(Path(f"/dev/fd/{writer.stdout.fileno()}")) == verdict(LOGS / "net-socket.log")
+        assert judge_log(Path(f"/dev/fd/{writer.stdout.fileno()}")) == judge_log(LOGS / "net-socket.log")
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with pytest.raises(RdmaImagesError, match="No such file"):
-        verdict(path)
+    with pytest.raises(RdmaImagesError, match="no such log"):
+        judge_log(path)
     for no_log in (tmp_path, Path("/dev/zero")):
         with pytest.raises(RdmaImagesError, match="neither a file nor a pipe"):
-            verdict(no_log)
+            judge_log(no_log)
     path.write_bytes(gzip.compress(b"NCCL INFO"))
     with pytest.raises(RdmaImagesError, match="compressed"):
-        verdict(path)
+        judge_log(path)
 
 
 LONG = 50_000_000  # bytes
@@ -53,8 +55,8 @@ LONG = 50_000_000  # bytes
 READ = """
 import resource, sys
 from pathlib import Path
-from rdma_images.nccl_logs.verdict import verdict
-verdict(Path(sys.argv[1]))
+from rdma_images.jobs.results.logs import judge_log
+judge_log(Path(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:"))
 print(used.ru_utime + used.ru_stime, peak)

@@ -1,0 +1,113 @@
+"""Read what a job printed: a file or a pipe of any size, in pieces of whole lines, also while it is written."""
+
+import codecs
+import os
+import select
+import stat
+import time
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from rdma_images.core import files
+from rdma_images.core.files import FileError
+from rdma_images.nccl_logs.live import LineBuffer
+
+READ_BYTES = 1 << 20  # bytes read at once
+MAX_READ_BYTES = 32 << 20  # bytes of a growing file read in one look
+POLL_SECONDS = 0.3  # seconds between two looks at a file that grows
+
+
+def pieces(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the log in pieces of whole lines, each with its first line's number.
+
+    A very long line comes in pieces, too. Raises FileError for what cannot be read as text.
+    """
+    check_log(path)
+    with files.as_file_error(path), path.open("rb") as file:
+        buffer, number = LineBuffer(), 1
+        for piece in _decode(file, path):
+            complete = buffer.complete_lines(piece)
+            yield number, complete
+            number += complete.count("\n")
+        yield number, buffer.pending_line()
+
+
+def check_log(path: Path) -> None:
+    """Raise FileError where `path` is neither a file nor a pipe."""
+    with files.as_file_error(path):
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            raise FileError(f"{path}: no such log\ngive a log, a folder with logs, or - for standard input") from None
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+        raise FileError(f"{path}: neither a file nor a pipe\ngive the log of a job")
+
+
+def _decode(file: BufferedReader, path: Path) -> Iterator[str]:
+    """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
+    chunk = file.read1(READ_BYTES)
+    if chunk.startswith(b"\x1f\x8b"):
+        raise FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
+    wide = chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8")(errors="replace")
+    while chunk:
+        yield decoder.decode(chunk)
+        chunk = file.read1(READ_BYTES)
+    yield decoder.decode(b"", final=True)
+
+
+class GrowingFile:
+    """A log that is still written, read from where the last look ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._buffer = LineBuffer()
+
+    def new_lines(self) -> str:
+        """Return the lines that were completed since the last look; none where the file is gone."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                content = file.read(MAX_READ_BYTES)
+        except OSError:
+            return ""
+        self._offset += len(content)
+        return self._buffer.complete_lines(self._decoder.decode(content))
+
+
+class GrowingFolder:
+    """The logs below a folder, also those that appear later."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._logs: dict[Path, GrowingFile] = {}
+
+    def new_lines(self) -> str:
+        """Return the lines that were completed in any file since the last look."""
+        for path in sorted(self._folder.rglob("*")):
+            if path not in self._logs and path.is_file():
+                self._logs[path] = GrowingFile(path)
+        return "".join(log.new_lines() for log in self._logs.values())
+
+
+def follow(path: Path, deadline: float) -> Iterator[str]:
+    """Yield what is written to a log, as soon as it is there, and "" where nothing came for a moment.
+
+    A regular file is followed beyond its end. Ends with a pipe's end, or at `deadline` (time.monotonic). Raises
+    FileError for what is no log.
+    """
+    check_log(path)
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with files.as_file_error(path), path.open("rb", buffering=0) as log:
+        is_file = stat.S_ISREG(os.fstat(log.fileno()).st_mode)
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([log], [], [], POLL_SECONDS)
+            chunk = os.read(log.fileno(), READ_BYTES) if ready else b""
+            if ready and not chunk:
+                if not is_file:
+                    return
+                time.sleep(POLL_SECONDS)
+            yield decoder.decode(chunk)
