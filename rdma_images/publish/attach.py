@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rdma_images.core import locking
-from rdma_images.publish.repair import digest_under
 from rdma_images.registry import client, registry_errors
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Manifest, Repository, sha256_digest
 
@@ -67,7 +66,7 @@ def attach(
 
     `is_trusted` decides whether an attachment that says the same in other bytes replaces ours.
     """
-    listed = _attachments_to_extend(repository, subject.digest)
+    listed = attachments(repository, subject.digest)
     return tuple(_attach(artifact, subject, repository, listed, is_trusted) for artifact in artifacts)
 
 
@@ -108,15 +107,6 @@ def newest_first(repository: Repository, digest: str) -> list[Descriptor]:
     return sorted(attachments(repository, digest), key=lambda entry: entry.annotations.get(CREATED, ""))[::-1]
 
 
-def _attachments_to_extend(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    """Return `attachments`; a list that a dead push left incomplete is begun again."""
-    referrers = repository.referrers(digest)
-    if referrers is not None:
-        return referrers
-    listed = digest_under(fallback_tag(digest), repository)
-    return _under_tag(repository, listed) if listed else ()
-
-
 def _under_tag(repository: Repository, reference: str) -> tuple[Descriptor, ...]:
     try:
         return repository.manifest(reference).members()
@@ -155,7 +145,7 @@ def _list_under_tag(repository: Repository, digest: str, manifest: Manifest, art
     )
     with locking.hold("attach", f"attaching to {repository.ref}@{digest}"):
         for _ in range(5):
-            listed = _attachments_to_extend(repository, digest)
+            listed = attachments(repository, digest)
             if entry.digest in {descriptor.digest for descriptor in listed}:
                 return
             repository.put_manifest(fallback_tag(digest), client.index((*listed, entry)))

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.registry import registries
-from rdma_images.registry.client import Manifest, Repository
+from rdma_images.registry.client import Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.reference import HOST, ImageReference
-from rdma_images.registry.registries import AcceptedCompression, Registry
+from rdma_images.registry.registries import Registry
 
 LAYERS = "wheel-layers"  # their repository, beside those of the targets
 
@@ -19,7 +19,6 @@ class Destination:
 
     name: str
     kind: RegistryKind
-    compression: AcceptedCompression
     immutable: bool
     connection: Connection = field(repr=False)
 
@@ -34,7 +33,6 @@ def open_destination(name: str, registry: Registry) -> Destination:
     return Destination(
         name=name,
         kind=kind,
-        compression=registry.compression,
         immutable=registry.immutable,
         connection=Connection(kind.host, kind.login, kind.tls),
     )
@@ -44,15 +42,6 @@ def open_repository(reference: ImageReference, registry: Registry) -> Repository
     """Return the repository of a reference in a registry."""
     kind = open_kind(registry)
     return Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
-
-
-def unsupported_types(manifest: Manifest, compression: AcceptedCompression) -> tuple[str, ...]:
-    """Return the media types of layers that the registry's users cannot pull."""
-    if compression == "any":
-        return ()
-    return tuple(
-        sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith(compression)})
-    )
 
 
 def layers_repository(name_or_address: str) -> Repository:

@@ -1,7 +1,6 @@
 """Publish images: the gate first, then each image everywhere, at the end short tags."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,12 +16,10 @@ from rdma_images.publish.evidence.decisions import require
 from rdma_images.publish.evidence.policy import Policy
 from rdma_images.publish.evidence.scan_result import SCAN
 from rdma_images.publish.publication import Publication, PublishedCopy
-from rdma_images.publish.send import Publisher, is_published, move_tags, send
+from rdma_images.publish.send import Publisher, move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
 from rdma_images.report.report_files import REPORT
-
-_MAX_PARALLEL_CHECKS = 4  # images that are looked at side by side; pushes go one at a time
 
 
 @dataclass(frozen=True)
@@ -124,36 +121,22 @@ def publish(
         for approved in images:
             gate.check_rehearsal_host(approved.build, getattr(registry, "host", None) or registry.kind)
     results: list[PublishResult] = []
-    with publisher.display:
-        for name, registry in registries.items():
-            try:
-                destination = open_destination(name, registry)
-                publisher.retry(destination.connection.check)
-            except RdmaImagesError as error:
-                results += [PublishResult(approved.image.id, name, error=str(error)) for approved in images]
-                continue
-            results += _publish_to(images, destination, publisher)
+    for name, registry in registries.items():
+        try:
+            destination = open_destination(name, registry)
+            publisher.retry(destination.connection.check)
+        except RdmaImagesError as error:
+            results += [PublishResult(approved.image.id, name, error=str(error)) for approved in images]
+            continue
+        results += _publish_to(images, destination, publisher)
     return tuple(results)
 
 
 def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
     """Publish images to one registry; a target's short tags move once all have arrived."""
-    with ThreadPoolExecutor(_MAX_PARALLEL_CHECKS) as pool:
-        # A conversion reads a whole image: one at a time, like a push.
-        candidates = () if publisher.to_stargz else images
-        present_images = [
-            approved
-            for approved, is_present in zip(
-                candidates, pool.map(partial(_is_published, destination), candidates), strict=True
-            )
-            if is_present
-        ]
-        early_results = {
-            result.image_id: result for result in pool.map(partial(_send, destination, publisher), present_images)
-        }
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
-    results = [early_results.get(approved.image.id) or _send(destination, publisher, approved) for approved in images]
+    results = [_send(destination, publisher, approved) for approved in images]
     incomplete_targets = {
         approved.image.target for approved, result in zip(images, results, strict=True) if result.copy is None
     }
@@ -170,14 +153,6 @@ def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publi
             publication.write(_publication(approved, copy))
         final_results.append(result)
     return final_results
-
-
-def _is_published(destination: Destination, approved: ApprovedImage) -> bool:
-    """Return `send.is_published`, or False where it fails: sending reports the reason."""
-    try:
-        return is_published(approved, destination)
-    except RdmaImagesError:
-        return False
 
 
 def _send(destination: Destination, publisher: Publisher, approved: ApprovedImage) -> PublishResult:

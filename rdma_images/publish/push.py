@@ -11,10 +11,8 @@ import docker
 import requests
 import urllib3.exceptions
 
-from rdma_images.core.errors import first_line
 from rdma_images.engine import Engine
 from rdma_images.publish.push_events import PushProgress
-from rdma_images.publish.repair import send_again
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository, config_diff_ids
 
@@ -77,7 +75,7 @@ def push(
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=policy.stall)
-    attempts = _PushAttempts(engine, client.api, digest, repository, tag, policy.stall, on_progress, write_line)
+    attempts = _PushAttempts(client.api, repository, tag, policy.stall, on_progress)
     try:
         _tag(client, digest, repository.ref, tag)
         try:
@@ -100,33 +98,22 @@ def push(
 class _PushAttempts:
     """The attempts at one push, and what each learned for the next. `stall` is in seconds."""
 
-    engine: Engine
     api: docker.APIClient
-    digest: str
     repository: Repository
     tag: str
     stall: int
     on_progress: ProgressCallback
-    write_line: Callable[[str], None]
     pushes: list[PushProgress] = field(default_factory=list)
-    repaired: set[str] = field(default_factory=set)
     refused: int = 0
 
     def attempt(self) -> None:
-        """Push once; a part at which the registry fails is sent again, and pushed again."""
+        """Push once. Raises ExpiredError for the first credentials that are refused: fresh ones may be taken."""
         # New for each attempt: a layer that was cut off starts from zero again.
         self.pushes.append(PushProgress())
         try:
             _attempt(
                 self.api, self.repository, self.tag, self.pushes[-1], self.on_progress, self.stall, self.refused > 0
             )
-        except registry_errors.InternalError as error:
-            if not error.about or error.about in self.repaired:
-                raise
-            self.write_line(f"{first_line(error)}; sending {error.about} again")
-            send_again(self.engine, self.digest, self.repository, error.about)
-            self.repaired.add(error.about)
-            self.attempt()
         except registry_errors.UnauthorizedError as error:
             self.refused += 1
             # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
@@ -277,9 +264,7 @@ def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[st
         name = layer.digest.removeprefix("sha256:")[:12]
         progress = last_push.layers.get(name)
         state = progress.state if progress else "present"
-        if state not in sums or (
-            state == "present" and (name in sent_before or f"blobs/{layer.digest}" in attempts.repaired)
-        ):
+        if state not in sums or (state == "present" and name in sent_before):
             state = "pushed"
         if state == "present" and layer.digest in mounted:
             state = "mounted"

@@ -10,8 +10,6 @@ LayerState = Literal["waiting", "pushing", "pushed", "mounted", "present"]
 
 _DONE: dict[str, LayerState] = {"Pushed": "pushed", "Layer already exists": "present"}
 _DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
-# docker asks for a thing before it sends it (containerd's pusher).
-_FAILED_REQUEST = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")
 _STATUS = re.compile(r"(?:status(?: code)?(?: from \S+ request to \S+)?:?|: ) ?(\d{3})\b")
 
 
@@ -127,9 +125,8 @@ def push_error(host: str, subject: str, text: str) -> registry_errors.PublishErr
         if status == 500:
             # A registry out of disk says no more than that (docker-registry 2.8).
             reason = "the registry itself fails, as with a full disk"
-            failed = _FAILED_REQUEST.search(text)
-            return registry_errors.InternalError(
-                f"{host}: {subject} was not pushed: {reason} ({masked})\nlook into its log", failed[1] if failed else ""
+            return registry_errors.BusyError(
+                f"{host}: {subject} was not pushed: {reason} ({masked})\nlook into its log"
             )
         if error_type := _STATUSES.get(status):
             return error_type(f"{host}: {subject} was not pushed ({masked})\n{_FIXES[error_type]}")

@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rdma_images.core.paths import COMMAND, state_folder
+from rdma_images.core.paths import state_folder
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine
-from rdma_images.publish import engine_blobs, gate, keys, push, stargz
+from rdma_images.publish import gate, keys, push, stargz
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
-from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
+from rdma_images.publish.destination import LAYERS, Destination
 from rdma_images.publish.publication import PUBLICATION, PublishedCopy, StargzImage
-from rdma_images.publish.push_display import ProgressDisplay
-from rdma_images.publish.repair import digest_under
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import advance_tags, unique_tag
 from rdma_images.registry import registry_errors
@@ -36,7 +35,7 @@ class Publisher:
     """
 
     engine: Callable[[], Engine]
-    display: ProgressDisplay
+    display: LineProgress
     signer: keys.Signer | None = None
     push_policy: push.PushPolicy = field(default_factory=push.PushPolicy)
     to_stargz: bool = False
@@ -65,24 +64,17 @@ class Arrival:
     created: tuple[str, ...] = ()  # what was created in the registry for it
 
 
-def is_published(approved: ApprovedImage, destination: Destination) -> bool:
-    """Return whether the image is under its tag already: then only attachments may be missing."""
-    repository = destination.repository(approved.image.target)
-    _, current = _target_tag(approved, destination, repository)
-    return current == approved.build.digest
-
-
 def _target_tag(approved: ApprovedImage, destination: Destination, repository: Repository) -> tuple[str, str | None]:
     """Return the tag for the image, and the digest to which it points already.
 
     Where tags are immutable and an earlier build of the same versions has the full one, this build gets a unique tag.
     """
     full_tag, digest = approved.tags.full, approved.build.digest
-    current = digest_under(full_tag, repository)
+    current = repository.head(full_tag)
     if current in (None, digest) or not destination.immutable:
         return full_tag, current
     tag = unique_tag(full_tag, digest)
-    return tag, digest_under(tag, repository)
+    return tag, repository.head(tag)
 
 
 def send(approved: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
@@ -138,11 +130,8 @@ def _find_or_push(
         )
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
-        if publisher.to_stargz:
-            stargz.require_zstd(manifest)
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
-    _check_compression(digest, destination, publisher)
     created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short)).created
     for line in created:
         publisher.display.write_line(f"{destination.name}: made {line}")
@@ -153,26 +142,6 @@ def _find_or_push(
         engine, digest, repository, tag, publisher.push_policy, display.update, display.write_line, mounted
     )
     return Arrival(result.manifest, result.traffic, pushed=True, tag=tag, created=created)
-
-
-def _check_compression(digest: str, destination: Destination, publisher: Publisher) -> None:
-    """Refuse, before any byte is sent, layers that nobody could pull or convert.
-
-    Raises ConflictError for the one, RefusedError for the other.
-    """
-    if destination.compression == "any" and not publisher.to_stargz:
-        return
-    reader = "--stargz" if publisher.to_stargz else destination.compression
-    publisher.display.write_line(f"{destination.name}: reading the layers' types, for {reader}")
-    manifest = engine_blobs.manifest(publisher.engine(), digest)
-    if publisher.to_stargz:
-        stargz.require_zstd(manifest)
-    if types := unsupported_types(manifest, destination.compression):
-        raise registry_errors.ConflictError(
-            f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "
-            f"{digest} has {', '.join(types)}\n"
-            f"build it with `{COMMAND} build --compression {destination.compression}`, or change registries.yaml"
-        )
 
 
 def _attach(
@@ -201,8 +170,9 @@ def _find_or_convert(
     What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
     later version may convert to other bytes.
     """
+    stargz.require_zstd(arrival.manifest)
     tag = stargz.stargz_tag(arrival.tag)
-    current = publisher.retry(partial(digest_under, tag, repository))
+    current = publisher.retry(partial(repository.head, tag))
     if current and publisher.retry(partial(_is_converted, approved, current, destination, repository, publisher)):
         return StargzImage(f"{repository.ref}@{current}", tag, "present")
     publisher.display.write_line(f"{destination.name}: converting {approved.build.digest} for the stargz-snapshotter")

@@ -20,7 +20,6 @@ from rdma_images.core.progress import Progress
 from rdma_images.core.versions import sort_key
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
-from rdma_images.publish.repair import digest_under
 from rdma_images.publish.report_versions import platform, versions
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
@@ -163,7 +162,7 @@ def advance_tags(names: Iterable[str], digest: str, repository: Repository, prog
 
 
 def _advance_tag(name: str, digest: str, repository: Repository, progress: Progress) -> bool:
-    current = digest_under(name, repository)
+    current = repository.head(name)
     if current == digest:
         return True
     if current is not None:

@@ -293,11 +293,8 @@ class Repository:
     def put_blob(self, raw: bytes) -> str:
         """Store a small blob and return its digest; nothing is sent when the registry has it."""
         digest = sha256_digest(raw)
-        with suppress(
-            registry_errors.InternalError
-        ):  # where the registry cannot say it, sending repairs what can be repaired
-            if self.has_blob(digest, len(raw)):
-                return digest
+        if self.has_blob(digest, len(raw)):
+            return digest
         self.upload(self.begin_upload(digest), digest, raw)
         return digest
 

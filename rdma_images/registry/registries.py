@@ -18,7 +18,6 @@ from rdma_images.registry.reference import HOST
 EXAMPLE = DATA / "registries.example.yaml"
 
 SecretReference = Annotated[str, AfterValidator(check_reference)]
-AcceptedCompression = Literal["any", "gzip", "zstd"]
 
 # The distribution specification's repository name, one or more components.
 NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
@@ -69,10 +68,6 @@ Access = Annotated[
 
 class _Common(yaml_file.Strict):
     prefix: str = Field(default="", description='Before every repository: "training" gives training/efa-pytorch.')
-    compression: AcceptedCompression = Field(
-        default="any",
-        description="What the registry's users can pull: containerd before 1.5 and enroot before 4.0 have no zstd.",
-    )
     immutable: bool = Field(
         default=False, description="A full tag stays with its digest; a rebuild gets a tag of its own."
     )
@@ -109,13 +104,6 @@ class Ecr(_Common):
     kms_key: str | None = None
 
 
-class EcrPublic(_Common):
-    """Amazon ECR Public, public.ecr.aws/<alias>."""
-
-    kind: Literal["ecr-public"]
-    profile: str | None = None
-
-
 class AcrAliyun(_Common):
     """Alibaba Cloud Container Registry, Enterprise (with `instance`) or Personal (with `credentials`)."""
 
@@ -144,7 +132,7 @@ class AcrAliyun(_Common):
         return self
 
 
-Registry = Annotated[Oci | Ecr | EcrPublic | AcrAliyun, Field(discriminator="kind")]
+Registry = Annotated[Oci | Ecr | AcrAliyun, Field(discriminator="kind")]
 
 
 class Registries(yaml_file.Strict):
@@ -174,8 +162,6 @@ class Registries(yaml_file.Strict):
 def _has_host(registry: Registry, host: str) -> bool:
     if isinstance(registry, Ecr) and host.startswith(f"{registry.account}.dkr.ecr.{registry.region}."):
         return True
-    if isinstance(registry, EcrPublic):
-        return host == "public.ecr.aws"
     if isinstance(registry, AcrAliyun) and registry.host is None:
         return host == f"registry.{registry.region}.aliyuncs.com"
     return registry.host == host

@@ -42,18 +42,6 @@ class BusyError(PublishError):
     temporary = True
 
 
-class InternalError(BusyError):
-    """HTTP 500: the registry fails, altogether or at one thing that it holds.
-
-    `about` is that thing, as the distribution specification addresses it within a repository ("blobs/sha256:…",
-    "manifests/<tag>"); nothing where the answer does not tell.
-    """
-
-    def __init__(self, message: str, subject: str = "") -> None:
-        super().__init__(message)
-        self.about = subject
-
-
 class UnauthorizedError(PublishError):
     """The registry does not take the credentials, or wants some."""
 
@@ -127,7 +115,7 @@ def status_error(host: str, subject: str, status: int, body: str) -> PublishErro
         case 404:
             return MissingError(f"{host} has no {subject}{suffix}\ncheck how it is written, and that it was published")
         case 500:
-            return InternalError(f"{host} fails at {subject}: HTTP 500{suffix}\nlook into the registry's log")
+            return BusyError(f"{host} fails at {subject}: HTTP 500{suffix}\nlook into the registry's log")
         case 429 | 502 | 503 | 504:
             return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{suffix}\ntry again later")
         case _ if has_words(body.lower(), "immutable"):

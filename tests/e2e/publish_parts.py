@@ -1,6 +1,7 @@
 """Debian's docker-registry, small images, and the results of their earlier steps."""
 
 import functools
+import io
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import socket
 import socketserver
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -15,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import bcrypt
 import pytest
@@ -103,7 +104,7 @@ class Registry:
         answer = requests.get(f"http://{self.host}/v2/{repository}/tags/list", auth=(USER, PASSWORD), timeout=5)
         return {tag for tag in answer.json().get("tags") or () if not tag.startswith("sha256-")}
 
-    def entry(self, immutable: bool = False, compression: Literal["any", "gzip", "zstd"] = "any") -> Oci:
+    def entry(self, immutable: bool = False) -> Oci:
         """Return its entry in registries.yaml, with the credentials in the environment."""
         return Oci(
             kind="oci",
@@ -111,7 +112,6 @@ class Registry:
             prefix="training",
             credentials=Credentials(username="env:TEST_REGISTRY_USER", password="env:TEST_REGISTRY_PASSWORD"),
             immutable=immutable,
-            compression=compression,
         )
 
 
@@ -341,3 +341,11 @@ def build_target(engine: Engine, folder: Path, target: str, cache: str, write: b
         text=True,
     )
     return done.stderr
+
+
+def saved_blobs(engine: Engine, image: str) -> dict[str, bytes]:
+    """Return the blobs of a small image in the engine, by digest."""
+    saved = subprocess.run(["docker", "save", image], env=engine.environ(), stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(saved)) as archive:
+        files = {member.name: archive.extractfile(member) for member in archive if member.name.startswith("blobs/")}
+        return {f"sha256:{name.rpartition('/')[2]}": file.read() for name, file in files.items() if file}

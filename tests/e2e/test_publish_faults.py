@@ -386,3 +386,23 @@ def test_a_wrong_password_is_reported_at_once(
         assert "wrong" not in outcome.error
     finally:
         registry.kill()
+
+
+def test_a_layer_that_the_registry_lost_the_bytes_of_is_reported(
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
+) -> None:
+    """As after a power failure; docker skips the layer, for the registry claims to have it."""
+    registry = Registry(program, tmp_path / "registry").start()
+    try:
+        assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
+        registry.kill()
+        shutil.rmtree(registry.storage / "docker/registry/v2/repositories" / REPOSITORY / "_manifests")
+        largest = max(registry.storage.rglob("data"), key=lambda path: path.stat().st_size)
+        largest.write_bytes(b"")
+        registry.start()
+        outcome = run(engine, item, registry, Trap(1 << 40, never))
+        assert f"sha256:{largest.parent.name}" in outcome.error
+        assert "damaged" in outcome.error
+        assert registry.tags(REPOSITORY) == {item.tags.full}
+    finally:
+        registry.kill()

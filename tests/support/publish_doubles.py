@@ -65,7 +65,6 @@ class Store:
 
     `auth` is "none", "basic" or "bearer"; `referrers` says whether it has that API.
 
-    `failing` says of a digest or tag how many more questions about it are answered with 500; writing it repairs it.
     A blob is in every repository, but those in `only_in` are in the one named there, until they are mounted.
     """
 
@@ -76,7 +75,6 @@ class Store:
         self.requests: list[tuple[str, str]] = []
         self.password, self.token = "secret", "token-1"
         self.tokens: list[dict[str, list[str]]] = []
-        self.failing: dict[str, int] = {}
         self.only_in: dict[str, str] = {}
         self.mounts = True
 
@@ -130,11 +128,7 @@ class Store:
                 return request.answer(202, b"", {"Location": f"{url.path}1?_state=abc"})
             digest = parse_qs(url.query)["digest"][0]
             self.blobs[digest] = body
-            self.failing.pop(digest, None)
             return request.answer(201)
-        if request.command != "PUT" and self.failing.get(reference, 0):
-            self.failing[reference] -= 1
-            return request.answer(500, {"errors": [{"code": "UNKNOWN", "message": "unknown error"}]})
         if kind == "blobs":
             elsewhere = reference in self.only_in and not url.path.startswith(f"/v2/{self.only_in[reference]}/")
             blob = None if elsewhere else self.blobs.get(reference)
@@ -153,7 +147,6 @@ class Store:
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         for name in {reference, digest}:
             self.manifests[name] = (request.headers["Content-Type"], body)
-            self.failing.pop(name, None)
         subject = json.loads(body).get("subject")
         return request.answer(201, b"", {"OCI-Subject": subject["digest"]} if subject and self.has_referrers else {})
 

@@ -52,7 +52,6 @@ __all__ = ["PreparedRepository", "RegistryKind", "open_kind"]
 _KINDS = {
     "oci": ("oci", "OciKind", None),
     "ecr": ("ecr", "EcrKind", "ecr"),
-    "ecr-public": ("ecr", "EcrPublicKind", "ecr"),
     "acr-aliyun": ("acr_aliyun", "AcrAliyunKind", "acr"),
 }
 

@@ -1,4 +1,4 @@
-"""Amazon ECR and ECR Public: repositories must exist before a push; tokens last 12 hours."""
+"""Amazon ECR: repositories must exist before a push; tokens last 12 hours."""
 
 import base64
 import json
@@ -15,11 +15,10 @@ from rdma_images.publish import tags
 from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.registries import Ecr, EcrPublic
+from rdma_images.registry.registries import Ecr
 
 _EXCLUDING = "IMMUTABLE_WITH_EXCLUSION"
 _MAX_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
-_PUBLIC = "ECR Public"
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 _REJECTED = ("UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException")
 
@@ -151,56 +150,6 @@ def _lifecycle(days: int) -> str:
         "action": {"type": "expire"},
     }
     return json.dumps({"rules": [rule]})
-
-
-class EcrPublicKind:
-    """The public registry of the account that the credentials belong to."""
-
-    host = "public.ecr.aws"
-    tls: bool | None = None
-
-    def __init__(self, registry: EcrPublic) -> None:
-        self._registry = registry
-
-    @cached_property
-    def _client(self) -> Any:
-        with aws_errors(_PUBLIC, "a session"):
-            session = boto3.Session(profile_name=self._registry.profile, region_name="us-east-1")
-            return session.client("ecr-public")
-
-    @cached_property
-    def _alias(self) -> str:
-        with aws_errors(_PUBLIC, "DescribeRegistries"):
-            registries = self._client.describe_registries()["registries"]
-        if not registries:
-            raise registry_errors.MissingError(
-                "this AWS account has no public registry yet\ncreate one in ECR's console"
-            )
-        return str(registries[0]["registryUri"]).rpartition("/")[2]
-
-    def login(self) -> Login | None:
-        """Return a fresh token; here authorizationData is one object, not a list of them."""
-        with aws_errors(_PUBLIC, "GetAuthorizationToken"):
-            return decode_login(self._client.get_authorization_token()["authorizationData"])
-
-    def repository(self, target: str) -> str:
-        """Return alias/prefix/target."""
-        return join_path(self._alias, self._registry.prefix, target)
-
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create a missing repository, named without the alias; return what was created."""
-        repository_name = name.partition("/")[2]
-        with aws_errors(_PUBLIC, f"CreateRepository {repository_name}"):
-            try:
-                self._client.describe_repositories(repositoryNames=[repository_name])
-                return PreparedRepository(name)
-            except self._client.exceptions.RepositoryNotFoundException:
-                pass
-            try:
-                self._client.create_repository(repositoryName=repository_name)
-            except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
-                return PreparedRepository(name)
-        return PreparedRepository(name, (f"public repository {repository_name}",))
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rdma_images.publish.attach import FORM, Artifact, attach, attachments, fallback_tag, read_content
-from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
 from tests.support.publish_doubles import Store, served
@@ -36,20 +35,6 @@ def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers: 
         assert sorted(attachment.artifact_type for attachment in listed) == sorted([BILL.type, PROOF.type])
         assert {read_content(repository, attachment.digest) for attachment in listed} == {BILL.content, PROOF.content}
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
-
-
-def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    store = Store(referrers=False)
-    with served(store.handler()) as host:
-        repository = Repository(Connection(host, lambda: None), "r")
-        repository.put_manifest(IMAGE.digest, IMAGE)
-        attach([BILL], IMAGE.descriptor, repository)
-        store.failing[fallback_tag(IMAGE.digest)] = 9
-        with pytest.raises(registry_errors.InternalError, match="look into the registry's log"):
-            attachments(repository, IMAGE.digest)
-        attach([BILL, PROOF], IMAGE.descriptor, repository)
-        assert len(attachments(repository, IMAGE.digest)) == 2
 
 
 def test_what_others_attached_stays() -> None:

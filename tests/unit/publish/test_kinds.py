@@ -18,7 +18,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.registries import AcrAliyun, Credentials, Ecr, EcrPublic, Oci
+from rdma_images.registry.registries import AcrAliyun, Credentials, Ecr, Oci
 from tests.support.publish_doubles import Alibaba, served
 
 if TYPE_CHECKING:
@@ -142,29 +142,6 @@ class TestEcr:
             )
             with pytest.raises(registry_errors.DeniedError, match="denies CreateRepository training/x"):
                 kind.prepare("training/x")
-
-
-def test_ecr_public_by_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = open_kind(EcrPublic(kind="ecr-public", prefix="training"))
-    client = boto3.client("ecr-public", "us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-    monkeypatch.setattr(kind, "_client", client)
-    arn = "arn:aws:ecr-public::123456789012:registry/123456789012"
-    registry = {
-        "registryId": "123456789012",
-        "registryArn": arn,
-        "registryUri": "public.ecr.aws/a1b2",
-        "verified": False,
-        "aliases": [],
-    }
-    token = base64.b64encode(b"AWS:pw").decode()
-    with Stubber(client) as stub:
-        stub.add_response("describe_registries", {"registries": [registry]})
-        stub.add_response("get_authorization_token", {"authorizationData": {"authorizationToken": token}})
-        stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
-        stub.add_response("create_repository", {}, {"repositoryName": "training/x"})
-        assert kind.repository("x") == "a1b2/training/x"
-        assert registry_login(kind).password == "pw"
-        assert kind.prepare("a1b2/training/x").created == ("public repository training/x",)
 
 
 class TestAlibaba:

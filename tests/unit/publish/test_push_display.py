@@ -1,9 +1,6 @@
-"""Bars on a terminal, lines now and then elsewhere."""
+"""What is shown of a publication and of a verification."""
 
-import io
 import json
-
-from rich.console import Console
 
 from rdma_images.publish import publication_table
 from rdma_images.publish.attach import Attachment
@@ -11,7 +8,7 @@ from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.push import LayerTraffic
-from rdma_images.publish.push_display import LineProgress, ProgressBars
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.verify import Verification
 
@@ -31,22 +28,6 @@ def test_lines_come_every_ten_seconds() -> None:
         now[0] = float(second)
         lines.update(push)
     assert messages == ["  0 of 1 layers, 10.0 MB of 100 MB sent"] * 2
-
-
-def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
-    screen = io.StringIO()
-    with ProgressBars(Console(file=screen, force_terminal=True, width=100)) as bars:
-        push = pushing(50_000_000)
-        bars.update(push)
-        bars.update(push)
-        bars._progress.refresh()
-        assert "9d1c09127175" in screen.getvalue()
-        assert "50.0/100.0 MB" in screen.getvalue()
-        push.update({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
-        bars.update(push)
-        assert not bars._progress.tasks
-        bars.write_line("a [line] as it is")
-    assert "a [line] as it is" in screen.getvalue()
 
 
 def test_a_publication_is_reported_in_lines_that_can_be_copied() -> None:

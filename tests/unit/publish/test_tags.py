@@ -239,28 +239,6 @@ def test_a_rebuild_of_the_same_sources_is_no_step_back(repository: Repository) -
     assert repository.head("latest") == second.digest
 
 
-def test_a_tag_at_which_the_registry_fails_is_written_again(
-    repository: Repository, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    image = put(repository, OLD)
-    advance_tags(["latest"], image.digest, repository, print)
-    store.failing["latest"] = 9
-    assert advance_tags(["latest"], image.digest, repository, print) == ("latest",)
-    assert repository.head("latest") == image.digest
-
-
-def test_a_short_trouble_takes_no_tag_back(
-    repository: Repository, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    old, new = put(repository, OLD), put(repository, NEW)
-    advance_tags(["latest"], new.digest, repository, print)
-    store.failing["latest"] = 2
-    assert advance_tags(["latest"], old.digest, repository, print) == ()
-    assert repository.head("latest") == new.digest
-
-
 @pytest.mark.parametrize("created", [None, "", "yesterday", 3])
 def test_what_does_not_say_when_it_was_made_gives_way(created: int | str | None, repository: Repository) -> None:
     advance_tags(["latest"], put(repository, created).digest, repository, print)

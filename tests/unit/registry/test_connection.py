@@ -39,14 +39,6 @@ def test_a_blob_that_is_there_is_not_sent_again() -> None:
         assert [method for method, _ in store.requests[before:]] == ["HEAD"]
 
 
-def test_a_blob_at_which_the_registry_fails_is_sent() -> None:
-    store = Store()
-    with served(store.handler()) as host:
-        remote = repository(host)
-        store.failing[sha256_digest(b"content")] = 9
-        assert remote.blob(remote.put_blob(b"content")) == b"content"
-
-
 def test_a_blob_that_the_registry_holds_in_part_is_reported() -> None:
     store = Store()
     store.blobs[sha256_digest(b"content")] = b""

@@ -23,7 +23,7 @@ def refused(text: str) -> str:
 
 def test_the_example_is_valid_and_shows_every_kind() -> None:
     loaded = registries.load(EXAMPLE).registries
-    assert {entry.kind for entry in loaded.values()} == {"ecr", "ecr-public", "acr-aliyun", "oci"}
+    assert {entry.kind for entry in loaded.values()} == {"ecr", "acr-aliyun", "oci"}
 
 
 def test_without_a_file_the_fix_is_reported(tmp_path: Path) -> None:
