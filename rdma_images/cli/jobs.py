@@ -1,4 +1,4 @@
-"""The tasks for jobs and their clusters: job and job.check, .preflight, .run, .attach and .launchers; cluster."""
+"""The tasks for jobs and their clusters: job and job.check, .preflight, .run and .launchers; cluster."""
 
 import sys
 from json import dumps
@@ -119,7 +119,7 @@ def job(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
     loaded_project = with_measured_base(project.load(), [request.target], onto)
-    written, folder = create.write_job(replace(request, node_check=not no_check), loaded_project, out)
+    written, folder = create.write_job(replace(request, preflight=not no_check), loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
 
 
@@ -250,15 +250,18 @@ def job_preflight(_: Context, fabric: str = "", gpus: int = 0) -> None:
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2",
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
     "job.run build/jobs/training --follow 0",
+    "job.run build/jobs/training --attach --sign cosign.key",
     name="run",
     positional=["folder"],
     help={
-        "folder": f"The folder that {COMMAND} job wrote.",
+        "folder": f"The folder that {COMMAND} job wrote; with --attach also that of a run that has ended.",
         "compare": "tcp: run the same job over TCP afterwards, to compare.",
         "timeout": "How long the job may take, waiting included: 90s, 30m, 2h or 1d; by default 1h and its own time.",
         "follow": "Show what a node prints while the job runs: 0 for the first, where rank 0 is.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
         "wait": "Wait for the job's own end, even after a line that no job survives: it may restart.",
+        "attach": "Attach the result to the image that ran, as an in-toto statement; verify reads it back.",
+        "sign": "With --attach: a key file, a key service's reference, or keyless.",
         "json": OUTPUT_HELP["json"],
     },
 )
@@ -270,6 +273,8 @@ def job_run(
     follow: int = -1,
     keep: bool = False,
     wait: bool = False,
+    attach: bool = False,
+    sign: str = "",
     json: bool = False,
 ) -> None:
     """Run a job and say what its logs show.
@@ -282,6 +287,11 @@ def job_run(
     from rdma_images.jobs.run import job_run, record
     from rdma_images.jobs.write import folder as job_folder
 
+    if record.is_run(Path(folder)):
+        if not attach:
+            raise RefusedError(f"{folder} is a run that has ended\nname the job's folder, or add --attach --sign KEY")
+        _attach(Path(folder), sign)
+        return
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
     limit = (
@@ -300,29 +310,16 @@ def job_run(
         show(f"the job failed: {entry.why}", file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):
         raise Exit(code=code)
+    if attach:
+        _attach(run_path, sign)
 
 
-@verb(
-    "job.attach build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T080000Z --sign cosign.key",
-    name="attach",
-    positional=["run"],
-    help={
-        "run": f"The folder of a run that {COMMAND} job.run left, or the job's for its last run.",
-        "image": "host/repository@sha256:…; without it the one that the job ran.",
-        "sign": "A key file, a key service's reference, or keyless.",
-    },
-)
-def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
-    """Attach the result of a job to the image that it ran.
-
-    It is an in-toto statement on the image's digest, which verify reads back.
-    """
+def _attach(run_path: Path, sign: str) -> None:
+    """Attach the result of a run to the image that it ran, signed, and say so."""
     from rdma_images.cli.publishing import publisher
     from rdma_images.jobs.results import evidence, run_folder
-    from rdma_images.jobs.run import record
 
-    run_path = record.last_run(Path(run))
     job = run_folder.read_job(run_path)
-    image = image or (job.image if job else "")
+    image = job.image if job else ""
     attached = evidence.publish(run_folder.load(run_path), image, publisher(sign))
     show(f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}")

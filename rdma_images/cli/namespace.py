@@ -44,7 +44,7 @@ def namespace() -> Collection:
         jobs.cluster,
     )
     tasks.add_task(starting.init if paths.INSTALLED else maintaining.run_tests)
-    job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_preflight, jobs.job_run, jobs.job_attach)
+    job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_preflight, jobs.job_run)
     tasks.add_collection(Collection("job", *job_tasks, *results.tasks))
     tasks.add_collection(Collection("facts", maintaining.update))
     tasks.add_collection(Collection("matrix", maintaining.bump, maintaining.schema))

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric
@@ -12,8 +12,6 @@ from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 
 Starter = Literal["mpirun", "torchrun"]
-
-
 Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]
 
 
@@ -66,17 +64,17 @@ class LauncherVariable(Row):
     network: Literal["host", "pod"] | None = None
     interfaces: Literal["one", "several"] | None = None
     instances: str | None = None  # a regular expression
-    restarts: bool = False  # only in a job whose failed ranks start again
+    restarts: bool = False  # only in a job whose torchrun starts failed ranks again
 
-    def is_needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: int) -> bool:
-        """Return whether a job on such nodes, with these restarts, sets it."""
+    def is_needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: bool) -> bool:
+        """Return whether a job on such nodes sets it. `restarts`: torchrun starts failed ranks again."""
         interface_count = "several" if interfaces > 1 else "one"
         return (
             self.fabric in (None, fabric)
             and self.network in (None, network)
             and self.interfaces in (None, interface_count)
             and (self.instances is None or re.fullmatch(self.instances, instance) is not None)
-            and (restarts > 0 or not self.restarts)
+            and (restarts or not self.restarts)
         )
 
 
@@ -141,6 +139,7 @@ class Launcher(Row):
     kind: Kind = "other"
     run: RunMethod | None = None  # None where only the README knows
     starts: tuple[Starter, ...]
+    restarts: Literal["launcher", "torchrun"] = "launcher"  # who starts a failed attempt again
     fabrics: tuple[Fabric, ...]
     nodes: NodeCount = NodeCount()
     version: str = ""  # of the launcher that the templates are right for
@@ -150,13 +149,14 @@ class Launcher(Row):
     fields: dict[str, JobFieldRow] = Field(default_factory=dict)  # of jobs.yaml, those that it has
     without: dict[str, str] = Field(default_factory=dict)  # of those that it has not: why, or what to do
 
-
-class RankStarter(Row):
-    """A program that starts ranks itself."""
-
-    programs: tuple[str, ...]  # how its command lines begin, without folders
-    modules: tuple[str, ...] = ()  # after `python -m`
-    note: str = ""  # what changes for a script without it
+    @model_validator(mode="before")
+    @classmethod
+    def _add_pod_fields(cls, written: Any) -> Any:
+        """Put the fields of `pod-fields`, which launchers share, among the launcher's own."""
+        if not isinstance(written, dict) or "pod-fields" not in written:
+            return written
+        rest = {key: value for key, value in written.items() if key != "pod-fields"}
+        return {**rest, "fields": {**written["pod-fields"], **written.get("fields", {})}}
 
 
 class ClusterMaker(Row):
@@ -179,7 +179,6 @@ class Launchers(FactsFile):
     forms: dict[str, FieldForm]
     fabric_folders: FabricFolders
     launchers: dict[str, Launcher]
-    rank_starters: dict[str, RankStarter]
     clusters: dict[str, ClusterMaker]
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:

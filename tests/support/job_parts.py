@@ -132,12 +132,13 @@ def pods(written_job: Job) -> list[Any]:
 def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
     """Return a job with every field, its code in `folder`, `hidden` in a hidden file."""
     fields = load_project().facts.launchers.launchers[launcher].fields
+    data = "/opt/ml/input/data" if launcher == "sagemaker" else ""
     mounts = {
         "host-path": "/fsx/my:/local",
         "claim": "claim:data:/claim" if launcher == "arena" else "claim:data:/claim:ro",
-        "lustre": "lustre:fs-0123456789.fsx.us-west-2.amazonaws.com@tcp:/abcd/sub:/lustre",
+        "lustre": f"lustre:fs-0123456789.fsx.us-west-2.amazonaws.com@tcp:/abcd/sub:{data}/lustre",
         "nfs": "nfs:fs-0a.efs.us-west-2.amazonaws.com:/share:/nfs",
-        "s3": "s3://bucket/pre/fix:/bucket:ro",
+        "s3": f"s3://bucket/pre/fix:{data}/bucket:ro",
     }
     secrets = {"env": "env:TOKEN", "secret": "secret:wandb/api-key", "secretsmanager": "secretsmanager:team/wandb"}
     plan = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/mine"

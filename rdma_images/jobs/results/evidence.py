@@ -119,7 +119,7 @@ def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
     newest_by_job = tuple({_key(result): result for result in reversed(results)}.values())[::-1]
     if not newest_by_job:
         signed = f" signed by {trust}" if trust else ""
-        raise RefusedError(f"{ref} has no job results{signed}\n{COMMAND} job.attach adds those of a run")
+        raise RefusedError(f"{ref} has no job results{signed}\n{COMMAND} job.run RUN --attach adds those of a run")
     return newest_by_job
 
 

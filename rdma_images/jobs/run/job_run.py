@@ -74,7 +74,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
         folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
         submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_method, job_folder, run_path)}
         if tcp_files:
-            folder.write(run_path / run_folder.TCP, tcp_files)
+            folder.write(run_path / run_folder.TCP, {**tcp_files, **folder.container_files(job, job_folder)})
             submissions["tcp"] = _submission(
                 folder.load(run_path / run_folder.TCP), run_method, run_path / run_folder.TCP, run_path / run_folder.TCP
             )

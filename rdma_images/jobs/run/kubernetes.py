@@ -8,10 +8,12 @@ from typing import Any
 
 import yaml
 
+from rdma_images.core import files
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
 from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
 from rdma_images.jobs.run.streams import Streams
+from rdma_images.jobs.write.render import KUSTOMIZATION
 
 LABEL = "rdma-images.run"
 MISSED_LOOKS = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
@@ -48,8 +50,6 @@ class Kubernetes:
                     if phase == "succeeded"
                     else JobState("failed", "; ".join([plain(reason), *_failure_reasons(pods)]))
                 )
-        if ray_state := _ray_ending(job.get("status", {})):
-            return ray_state
         if not self._submission.job.work.restarts and (lost_pods := self._describe_lost_pods(pods)):
             return JobState("failed", lost_pods)
         if waiting := [pod for pod in pods if not _is_running(pod)]:
@@ -125,9 +125,11 @@ class Kubernetes:
         return parsed
 
     def _objects(self) -> list[Object]:
-        """Return the manifest's objects, with the tag."""
-        with self._submission.file.open(encoding="utf-8") as file:
-            objects = [manifest for manifest in yaml.safe_load_all(file) if manifest]
+        """Return the job's objects, with the tag; kustomization.yaml says of which files, where there is one."""
+        folder = self._submission.files.absolute()
+        has_several = (folder / KUSTOMIZATION).exists()
+        text = output(["kubectl", "kustomize", folder]) if has_several else files.read_text(self._submission.file)
+        objects = [manifest for manifest in yaml.safe_load_all(text) if manifest]
         for manifest in objects:
             manifest["metadata"].setdefault("labels", {})[LABEL] = self._submission.tag
         return objects
@@ -195,17 +197,6 @@ class Arena(Kubernetes):
     @property
     def _name(self) -> str:
         return self._submission.name
-
-
-def _ray_ending(status: Object) -> JobState | None:
-    """Return how a RayJob ended; None for other jobs, and while it goes on."""
-    phase = status.get("jobDeploymentStatus")
-    if phase == "Complete" and status.get("jobStatus") == "SUCCEEDED":
-        return JobState("succeeded")
-    if phase in ("Complete", "Failed", "ValidationFailed"):
-        words = (status.get("reason", ""), status.get("jobStatus", ""), status.get("message", ""))
-        return JobState("failed", plain(": ".join(filter(None, words))))
-    return None
 
 
 def _resource(manifest: Object) -> str:

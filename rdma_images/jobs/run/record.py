@@ -47,9 +47,9 @@ def load(folder: Path) -> list[SubmissionRecord]:
     return list(record.submissions) if record else []
 
 
-def last_run(folder: Path) -> Path:
-    """Return the folder of a run: `folder` itself, or the last run of the job in it."""
-    return next(reversed(runs(folder)), folder)
+def is_run(folder: Path) -> bool:
+    """Return whether `folder` is that of a run, and not of a job."""
+    return files.exists(folder / RUN_FILE.name)
 
 
 def runs(folder: Path) -> list[Path]:

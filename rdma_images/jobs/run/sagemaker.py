@@ -1,16 +1,13 @@
 """Run jobs on SageMaker with boto3, or `aws` where boto3 is not installed. A job's name is of one run."""
 
 import json
-import shutil
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
 from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
-from rdma_images.jobs.write import work
+from rdma_images.jobs.write.job import JobFolder
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
 WAITING = (
@@ -32,9 +29,9 @@ class SageMaker:
         self._submission = submission
 
     def submit(self) -> None:
-        """Upload the code, and send request.json under this run's name."""
-        if self._submission.job.work.code:
-            self._upload(Path(self._submission.job.work.code.folder))
+        """Upload what the containers see, and send request.json under this run's name."""
+        for folder in self._submission.job.folders:
+            self._upload(folder)
         request = json.loads(self._submission.file.read_text(encoding="utf-8"))
         self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._submission.name})
 
@@ -49,13 +46,12 @@ class SageMaker:
         return JobState("waiting" if detail in WAITING else "running", reason)
 
     def collect(self) -> None:
-        """Write the hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""
+        """Write the hosts' streams in CloudWatch."""
         request = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._submission.name}/"}
         for stream in self._call("logs", "describe-log-streams", request).get("logStreams", ()):
             name = stream["logStreamName"]
             lines = "".join(f"{line}\n" for line in self._lines(name))
             (self._submission.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
-        self._save_output()
 
     def delete(self) -> None:
         """Stop the job; SageMaker keeps its record and nothing of it runs on."""
@@ -82,37 +78,17 @@ class SageMaker:
                 return
             token = page["nextForwardToken"]
 
-    def _save_output(self) -> None:
-        """Write the logs in output.tar.gz, where the job came far enough to leave one."""
+    def _upload(self, folder: JobFolder) -> None:
+        """Copy a folder of the job to where request.json says that it is."""
         bucket, _, prefix = self._submission.job.parameters["output"].removeprefix("s3://").partition("/")
-        key = "/".join(filter(None, (prefix.strip("/"), self._submission.name, "output/output.tar.gz")))
-        listing = self._call("s3api", "list-objects-v2", {"Bucket": bucket, "Prefix": key})
-        if not listing.get("Contents"):
-            return
-        packed = self._submission.logs / "output.tar.gz"
-        if client := self._client("s3"):
-            client.download_file(bucket, key, str(packed))
-        else:
-            output(["aws", "s3", "cp", f"s3://{bucket}/{key}", packed, "--region", self._region], limit=600)
-        with tarfile.open(packed) as tar:
-            for member in tar:
-                if member.name.endswith(".log") and (content := tar.extractfile(member)):
-                    with (self._submission.logs / member.name.rpartition("/")[2]).open("wb") as log:
-                        shutil.copyfileobj(content, log)
-        packed.unlink()
-
-    def _upload(self, folder: Path) -> None:
-        """Copy the code, without hidden files, to where request.json says that it is."""
-        bucket, _, prefix = self._submission.job.parameters["output"].removeprefix("s3://").partition("/")
-        key = "/".join(filter(None, (prefix.strip("/"), self._submission.job.name, "code")))
+        key = "/".join(filter(None, (prefix.strip("/"), self._submission.job.name, folder.name)))
+        source = self._submission.files.absolute() / folder.name
         if not (client := self._client("s3")):
-            exclusions = ("--exclude", ".*", "--exclude", "*/.*", "--exclude", "*__pycache__/*")
             target = f"s3://{bucket}/{key}/"
-            output(["aws", "s3", "sync", folder, target, "--delete", *exclusions, "--region", self._region], limit=600)
+            output(["aws", "s3", "sync", source, target, "--delete", "--region", self._region], limit=600)
             return
-        for path in work.code_entries(folder):
-            if (folder / path).is_file():
-                client.upload_file(str(folder / path), bucket, f"{key}/{path}")
+        for path in folder.files:
+            client.upload_file(str(source / path), bucket, f"{key}/{path}")
 
     @property
     def _region(self) -> str:
@@ -125,7 +101,7 @@ class SageMaker:
         except ModuleNotFoundError:
             return None
         factory: Any = boto3.client  # one of hundreds of types, by the name
-        return factory("s3" if service == "s3api" else service, region_name=self._region)
+        return factory(service, region_name=self._region)
 
     def _call(self, service: str, operation: str, request: ApiResponse) -> ApiResponse:
         """Call the API once. Raises CommandError with its words where that fails."""

@@ -13,22 +13,28 @@ TAIL = 4096  # bytes of the output that are looked at for its last line
 
 
 class Script:
-    """A program that ends when the job has ended; it runs in the folder of logs."""
+    """A program that ends when the job has ended."""
 
     def __init__(
-        self, submission: Submission, command: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]
+        self,
+        submission: Submission,
+        command: Sequence[str | Path],
+        remove: Sequence[Sequence[str | Path]],
+        folder: Path | None = None,
     ) -> None:
-        """Take the command that starts the job, and the commands that remove what it leaves."""
+        """Take the command that starts the job, and the commands that remove what it leaves.
+
+        The program runs in `folder`; without one in the folder of logs.
+        """
         self._submission, self._command, self._remove = submission, command, remove
+        self._folder = folder or submission.logs
         self._log = submission.logs / "output.log"
         self._process: subprocess.Popen[str] | None = None
 
     def submit(self) -> None:
         """Start the program, with the name of the run in its environment."""
         environment = {"RDMA_IMAGES_RUN": self._submission.name}
-        self._process = start(
-            self._command, self._submission.logs, self._log, errors=subprocess.STDOUT, environment=environment
-        )
+        self._process = start(self._command, self._folder, self._log, errors=subprocess.STDOUT, environment=environment)
 
     def state(self) -> JobState:
         """Return running until the program has ended, with the last line that it printed."""
@@ -67,13 +73,14 @@ def docker(submission: Submission) -> Script:
 
 
 def skypilot(submission: Submission) -> Script:
-    """Return `sky launch`, which follows the job and ends with it.
+    """Return `sky launch`, which follows the job and ends with it, in the folder that has the code.
 
     Cluster or managed job are this run's alone.
     """
-    name, file = submission.name, submission.file
+    name, file, folder = submission.name, submission.file, submission.files.absolute()
     secrets = [word for variable in submission.job.work.secrets for word in ("--secret", variable)]
     if submission.job.work.is_recovered:
         managed = ["sky", "jobs", "launch", "--yes", "-n", name, *secrets, str(file)]
-        return Script(submission, managed, [["sky", "jobs", "cancel", "--yes", "-n", name]])
-    return Script(submission, ["sky", "launch", "--yes", "-c", name, *secrets, file], [["sky", "down", "--yes", name]])
+        return Script(submission, managed, [["sky", "jobs", "cancel", "--yes", "-n", name]], folder)
+    launch: list[str | Path] = ["sky", "launch", "--yes", "-c", name, *secrets, file]
+    return Script(submission, launch, [["sky", "down", "--yes", name]], folder)

@@ -1,8 +1,8 @@
 """Run jobs on Slurm: sbatch, squeue, scontrol, scancel. The job's comment is the run's tag."""
 
 import re
-import shutil
 import time
+from pathlib import Path
 
 from rdma_images.jobs.run.command import output
 from rdma_images.jobs.run.runner import CommandError, JobState, Submission
@@ -29,14 +29,15 @@ class Slurm:
         self._id = ""
 
     def submit(self) -> None:
-        """Submit the script, which runs in the folder of logs and leaves those of the ranks there."""
-        command = [
+        """Submit the script from the job's folder; it runs in the folder of logs, where its output goes."""
+        command: list[str | Path] = [
             "sbatch",
             "--parsable",
             f"--comment={self._submission.tag}",
             f"--chdir={self._submission.logs.absolute()}",
         ]
-        self._id = output([*command, self._submission.file]).strip().partition(";")[0]
+        words = [*command, self._submission.file]
+        self._id = output(words, folder=self._submission.files).strip().partition(";")[0]
 
     def state(self) -> JobState:
         """Return Slurm's state of the job with its reason, and nodes that cannot be used."""
@@ -60,11 +61,7 @@ class Slurm:
         return JobState("failed", "; ".join(filter(None, (sentence, _unusable_nodes()))))
 
     def collect(self) -> None:
-        """Move the ranks' logs from the job's folder below up into the folder of logs."""
-        for folder in self._submission.logs.glob(f"*-{self._id}"):
-            for log in folder.iterdir():
-                log.rename(self._submission.logs / log.name)
-            shutil.rmtree(folder)
+        """Do nothing: the script's output is in the folder of logs."""
 
     def delete(self) -> None:
         """Cancel what has this run's tag, and wait until the queue has nothing of it."""

@@ -13,6 +13,7 @@ from rdma_images.facts.launchers import parse_parameters
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, folder, render
 from rdma_images.jobs.write.job import JobValue
+from rdma_images.jobs.write.work import NAME
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 
@@ -77,6 +78,8 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
             f"--zone {request.zone} is not in --region {request.region}\n"
             "a zone is its region and one letter, such as us-west-2a in us-west-2"
         )
+    if request.name and not NAME.fullmatch(request.name):
+        raise RefusedError(f"--name {request.name}: not a cluster's name\nwrite lower-case letters, digits and hyphens")
     values = parse_parameters(maker.parameters, request.parameters, f"launcher {request.launcher}")
     template = node.first_card == "ena" or values.get("interfaces") == "efa-only" or "launch-template" in values
     for problem in _parameter_problems(request, values, node, template):

@@ -1,12 +1,11 @@
 """From a request to a job: every count, variable and parameter decided, with its reason and source."""
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
@@ -16,18 +15,17 @@ from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_para
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, job_image, overrides
-from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
-from rdma_images.jobs.write.work import LOGS, NAME, Work, check_links
+from rdma_images.jobs.write.job import Counts, Job, JobFolder, JobRequest, JobValue
+from rdma_images.jobs.write.work import NAME, Code, Work, read_code
 from rdma_images.plan import runtime
 
-DOS_SHELL_SCRIPT = re.compile(rb"#![^\n]*sh\b[^\n]*\r\n")  # by its first line
-NO_TEXT = re.compile("[\0\ud800-\udfff]")  # the second are bytes of an option that are not UTF-8
-NO_LINE = re.compile(f"[\r\x85\u2028\u2029\ufeff]|{yaml_file.UNPRINTABLE.pattern}")  # of a block in YAML
 # Words of a command that only a shell reads: between commands, redirections, and commands of its own.
 SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
 SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "eval")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
-COPIES_CODE = ("kubernetes", "sagemaker")  # kinds of launchers whose copy of the code has no symbolic links
+CODE_FOLDER, PREFLIGHT_FOLDER = "code", "preflight"  # in a job's folder, and the ends of their paths on SageMaker
+SAGEMAKER_DATA = "/opt/ml/input/data"
+PREFLIGHT = "/opt/rdma-images/preflight"  # in the image, and where a job's own is mounted
 TCP = "-tcp"  # after the name of a job
 MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
 
@@ -46,14 +44,12 @@ class _Parts:
 def compose(request: JobRequest, project: Project) -> Job:
     """Return the job of a request; write nothing. Raises RefusedError."""
     facts = project.facts
-    request = _with_only_launch(request, facts)
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_forms(request.work, parts.launcher, facts)
-    _refuse_characters(request, parts.launcher)
     _refuse_shell_words(request.command)
-    _refuse_combinations(request)
-    check_links(request.work, parts.launcher.kind in COPIES_CODE)
+    _refuse_combinations(request, parts)
+    folders = tuple(_folders(request, parts))
     rows = _parameters(parts, facts)
     parameter_values = parse_parameters(
         rows, _launcher_parameters(request, parts.launcher), f"launcher {request.launcher}"
@@ -64,6 +60,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         *_folder_variables(request.work, parts),
     ]
     job = _job(request, parts, ref, parameter_values, variables, facts)
+    job = replace(job, folders=folders, preflight=_preflight(request))
     versions = {name: component.version for name, component in parts.image.components.items()}
     values = [
         JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
@@ -75,7 +72,6 @@ def compose(request: JobRequest, project: Project) -> Job:
             parts.image.environment,
             parts.node,
             _network_kind(parts),
-            request.work.launch or parts.starter,
             versions,
             facts,
         ),
@@ -126,9 +122,9 @@ def _job(
         docker=_docker_options(parts.image, node_counts.gpus, parts.node),
         parameters=parameter_values,
         tcp=request.tcp,
-        node_check=request.node_check,
         values=(),
-        work=request.work,
+        work=replace(request.work, code=Code(CODE_FOLDER, request.work.code.to) if request.work.code else None),
+        rank_restarts=_rank_restarts(request, parts),
         user=user.name if user else "",
         home=user.home if user else "/root",
     )
@@ -154,7 +150,7 @@ def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
 
 
 def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
-    """Yield the user's variables, secrets by their sources, mounts and code."""
+    """Yield the user's variables, secrets by their sources, mounts, code, restarts and time."""
     for name, value in work.env.items():
         yield JobValue(name, value, "as given", "env")
     for name, source in work.secrets.items():
@@ -162,18 +158,40 @@ def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
     for mount in work.mounts:
         yield JobValue(mount.to, mount.source, _field_support(parts, f"mount.{mount.kind}"), "mounts")
     if work.code:
-        is_around = Path(work.code.folder) in paths.PROJECT.resolve().parents
-        note = "; this project's whole folder is in it" if is_around else ""
-        yield JobValue("code", work.code.folder, f"{_field_support(parts, 'code')}{note}", "code")
+        yield JobValue("code", work.code.to, _field_support(parts, "code"), "code")
+    if work.restarts:
+        yield JobValue("restarts", str(work.restarts), _field_support(parts, "restarts"), "restarts")
+    if work.time:
+        yield JobValue("time", f"{work.time} s", _field_support(parts, "time"), "time")
 
 
-def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
-    """Return the request with its launcher's launch, where that has Ray alone."""
-    launcher = facts.launchers.launchers.get(request.launcher)
-    launches = [name for name in (launcher.fields if launcher else ()) if name.startswith("launch.")]
-    if request.work.launch or launches != ["launch.ray"]:
-        return request
-    return replace(request, work=replace(request.work, launch="ray"))
+def _rank_restarts(request: JobRequest, parts: _Parts) -> int:
+    """Return how often torchrun or accelerate starts ranks again; 0 where the launcher starts the job again."""
+    return request.work.restarts if parts.launcher.restarts == "torchrun" else 0
+
+
+def _folders(request: JobRequest, parts: _Parts) -> Iterator[JobFolder]:
+    """Yield the folders that the containers see: the user's code.
+
+    Raises RefusedError for code that cannot be copied, and for a command whose script is not in it.
+    """
+    is_sagemaker = parts.launcher.kind == "sagemaker"
+    if code := request.work.code:
+        files = tuple(read_code(code, parts.launcher.kind == "kubernetes"))
+        script = next((word for word in request.command if word.endswith(".py")), "")
+        if script and not script.startswith(("/", "-")) and posixpath.normpath(script) not in files:
+            raise RefusedError(f"the command runs {script}, which is not in {code.folder}\n{suggestion(script, files)}")
+        yield JobFolder(CODE_FOLDER, f"{SAGEMAKER_DATA}/{CODE_FOLDER}" if is_sagemaker else code.to, files)
+
+
+def _preflight(request: JobRequest) -> str:
+    """Return the program that checks a node before the command, as words of sh; "" for none.
+
+    Images of targets have it. A job over TCP does without: it runs where the fabric is missing.
+    """
+    if request.tcp or not request.preflight or not request.target:
+        return ""
+    return "rdma-preflight"
 
 
 def _network_kind(parts: _Parts) -> str:
@@ -212,29 +230,6 @@ def _refuse_forms(work: Work, launcher: Launcher, facts: Facts) -> None:
                 )
 
 
-def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
-    """Raise RefusedError for characters that no file of the job can carry."""
-    command = "".join(request.command)
-    for name, text in {"the command": command, **request.work.env}.items():
-        if match := NO_TEXT.search(text):
-            raise RefusedError(
-                f"{name} cannot be written into the job's files: {match[0]!r} is a NUL or no UTF-8\n"
-                "remove it, or read the value from a file where the job runs"
-            )
-    code = request.work.code
-    for path in [Path(code.folder, word) for word in request.command if not word.startswith("/")] if code else ():
-        if DOS_SHELL_SCRIPT.match(_first_line(path)):
-            raise RefusedError(
-                f"{path}: its lines end as on Windows, with a carriage return that a shell takes for a part of them\n"
-                f"convert it: sed -i 's/\\r$//' {shlex.quote(str(path))}"
-            )
-    if launcher.kind in WITH_RESOURCES and (match := NO_LINE.search(command)):
-        raise RefusedError(
-            f"the command cannot be written into the manifest: YAML takes {match[0]!r} for a line break\n"
-            "move it into a script of the image, and let the command start that"
-        )
-
-
 def _refuse_shell_words(command: Sequence[str]) -> None:
     """Raise RefusedError for a command that only a shell can run."""
     words = [word for word in command if SHELL_OPERATOR.fullmatch(word)]
@@ -247,39 +242,20 @@ def _refuse_shell_words(command: Sequence[str]) -> None:
         )
 
 
-def _refuse_combinations(request: JobRequest) -> None:
+def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:
     """Raise RefusedError for fields that exclude each other."""
     work = request.work
-    if work.least_nodes and work.launch not in (None, "torchrun"):
+    starts_ranks_again = parts.starter == "torchrun" and work.launch in (None, "torchrun", "accelerate")
+    if _rank_restarts(request, parts) and not starts_ranks_again:
         raise RefusedError(
-            f"least-nodes {work.least_nodes}: only torchrun can go on with fewer nodes, and launch is {work.launch}\n"
-            "remove least-nodes, or launch with torchrun"
-        )
-    if work.least_nodes > request.nodes:
-        raise RefusedError(
-            f"least-nodes {work.least_nodes}: the job has {request.nodes} nodes\n"
-            "give the fewest with which the training goes on, and with nodes the most"
+            f"restarts {work.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
+            f"and the launch is {work.launch or parts.starter}\nleave restarts out, or add --launch torchrun"
         )
     if both := sorted(work.env.keys() & work.secrets.keys()):
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
     folders = [mount.to for mount in work.mounts] + ([work.code.to] if work.code else [])
     if repeated := next((folder for folder in folders if folders.count(folder) > 1), None):
         raise RefusedError(f"two folders are mounted at {repeated}, which no container can have\nmove one of them")
-
-
-def _first_line(path: Path) -> bytes:
-    """Return the first line of a file, of at most 256 bytes.
-
-    Returns:
-        b"" where there is no such file, or it is unreadable.
-    """
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as file:
-            return file.readline(256)
-    except OSError:  # a word that is too long for a name, too
-        return b""
 
 
 def _launcher_parameters(request: JobRequest, launcher: Launcher) -> dict[str, str]:
@@ -339,7 +315,11 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
             f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
             f"add --launch, as in --launch {example}"
         )
-    is_over_ssh = request.work.launch == "mpirun" and "mpirun" in launcher.starts and launcher.kind != "slurm"
+    if request.work.launch == "mpirun" and launcher.kind != "slurm":
+        raise RefusedError(
+            f"--image {request.image} belongs to no target, and ssh hands on no variables that are not known\n"
+            "choose another --launch or --launcher slurm, or make the image a target: `onto` in matrix.yaml"
+        )
     return Image(
         id=f"image-{request.image.rpartition(':')[2][:12]}",
         target="",
@@ -349,7 +329,7 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
         axes={},
         components={},
         settings=tuple(runtime.settings(node.fabric, project.facts)),
-        environment=job_image.reported_environment(request.image) if is_over_ssh else {},
+        environment={},
     )
 
 
@@ -396,9 +376,13 @@ def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], fa
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.is_needed(
-            parts.node.fabric, _network_kind(parts), parts.node.interfaces, parts.instance, request.work.restarts
+            parts.node.fabric,
+            _network_kind(parts),
+            parts.node.interfaces,
+            parts.instance,
+            _rank_restarts(request, parts) > 0,
         ):
-            value = row.value.format(cidr=chosen.get("cidr"), logs=LOGS)
+            value = row.value.format(cidr=chosen.get("cidr"))
             interface = chosen.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield JobValue(
                 row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)

@@ -1,6 +1,5 @@
 """Write the job of a request into its folder."""
 
-from functools import partial
 from pathlib import Path
 
 from rdma_images.inputs.project import Project
@@ -10,11 +9,11 @@ from rdma_images.jobs.write.work import read_code
 
 
 def render_job_files(job: Job, project: Project) -> dict[str, str]:
-    """Return the files of a job by name, job.json among them."""
+    """Return the files of a job by name, job.json among them, without the folders that its containers see."""
     launcher = project.facts.launchers.launchers[job.launcher]
     written = render.literal_in_pods(job) if launcher.kind == "kubernetes" else job
     context = {"job": written, "launcher": launcher, "resource": counts.resource_name(job.fabric)}
-    texts = render.render_templates(job.launcher, {**context, "code_files": partial(read_code, job.work.code)})
+    texts = render.render_templates(job.launcher, context)
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 
 
@@ -30,5 +29,6 @@ def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job
     """
     job = compose_any(request, project)
     path = folder.job_folder(job.name, out)
-    folder.write(path, render_job_files(job, project))
+    code = {f"{compose.CODE_FOLDER}/{name}": content for name, content in read_code(request.work.code).items()}
+    folder.write(path, {**render_job_files(job, project), **code})
     return job, path

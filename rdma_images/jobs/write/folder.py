@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from rdma_images.core import paths
+from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs.write.job import Job
@@ -26,24 +26,25 @@ def job_folder(name: str, out: str) -> Path:
     return folder
 
 
-def write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Replace `folder` by a new one with these files; scripts are executable.
+def write(folder: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Replace `folder` by a new one with these files, by their paths below it; scripts are executable.
 
     Files that the earlier job did not write, such as its runs, move to the new folder. Raises RefusedError where one of
     them has the name of a file to write.
     """
     foreign = _other_files(folder)
-    if replaced := sorted(foreign & texts.keys()):
+    if replaced := sorted(foreign & {Path(name).parts[0] for name in contents}):
         raise RefusedError(f"{folder / replaced[0]} is not of the job in this folder, and would be replaced\nrename it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     new_folder, old_folder = temporary / "made", temporary / "before"
     try:
         new_folder.mkdir()
-        for name, text in texts.items():
-            path = new_folder / name
-            path.write_text(text, encoding="utf-8")
-            path.chmod(0o755 if text.startswith("#!") else 0o644)
+        for name, written in contents.items():
+            path, content = new_folder / name, written.encode() if isinstance(written, str) else written
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o755 if content.startswith(b"#!") else 0o644)
         if folder.exists():
             folder.rename(old_folder)
         new_folder.rename(folder)
@@ -70,6 +71,12 @@ def written_files(folder: Path) -> set[str]:
         return {JOB_FILE}
 
 
+def container_files(job: Job, path: Path) -> dict[str, bytes]:
+    """Return the files in the folder of a job that its containers see, by their paths below it."""
+    names = [f"{folder.name}/{name}" for folder in job.folders for name in folder.files]
+    return {name: files.read_bytes(path / name) for name in names}
+
+
 def load(path: Path) -> Job:
     """Return the job of a job.json, or of its folder. Raises RefusedError for none."""
     job_file = path if path.is_file() else path / JOB_FILE
@@ -89,7 +96,7 @@ def job_text(job: Job, texts: Mapping[str, str]) -> str:
         **{key: value for key, value in asdict(job).items() if key != "values"},
         "digest": job.digest,
         "ranks": job.ranks,
-        "files": sorted(texts),
+        "files": sorted([*texts, *(folder.name for folder in job.folders)]),
         "values": [asdict(value) for value in job.values],
     }
     return json.dumps(body, indent=2) + "\n"

@@ -36,7 +36,7 @@ class JobRequest:
     parameters: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)  # --set
     work: Work = field(default_factory=Work)
-    node_check: bool = True  # each node is checked before the command
+    preflight: bool = True  # each node is checked before the command
     roles: Mapping[str, RoleRequest] = field(default_factory=dict)  # of a server in parts
 
     def fields(self) -> Iterator[str]:
@@ -54,6 +54,15 @@ class Counts:
     interfaces: int  # EFA, or eRDMA's resource
     hugepages: int  # MiB in pages of 2 MiB
     memory: int  # MiB, without the huge pages
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """A folder beside the job's files that every container of the job sees."""
+
+    name: str  # "code" or "preflight"
+    to: str  # in the container
+    files: tuple[str, ...]  # their paths below it
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,9 @@ class Job:
     tcp: bool
     values: tuple[JobValue, ...]
     work: Work = field(default_factory=Work)
-    node_check: bool = True
+    preflight: str = ""  # the program that checks a node, as words of sh; empty for none
+    rank_restarts: int = 0  # how often torchrun or accelerate starts ranks again; 0 where the launcher does
+    folders: tuple[JobFolder, ...] = ()
     user: str = ""  # that the image's processes run as; empty for root
     home: str = "/root"  # that user's
     roles: tuple["Job", ...] = ()  # of a server in parts: a job each
@@ -124,6 +135,6 @@ class Job:
         return {**self.baked, **self.environment}
 
     @property
-    def variable_names(self) -> tuple[str, ...]:
-        """Return the names of all variables of a rank, including those of secrets."""
-        return tuple({**self.variables, **self.work.secrets})
+    def exported_variables(self) -> tuple[str, ...]:
+        """Return mpirun's options for all variables of a rank, including those of secrets."""
+        return tuple(word for name in {**self.variables, **self.work.secrets} for word in ("-x", name))

@@ -1,8 +1,8 @@
 """The image that a job runs, by digest, and the starters in it."""
 
-import posixpath
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 from rdma_images.components import nccl_tests
 from rdma_images.components.nccl_tests import NcclTestsDetails
@@ -12,14 +12,15 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import Starter
-from rdma_images.jobs.check import image_reports
-from rdma_images.jobs.write import rank_starters
 from rdma_images.jobs.write.work import Launch
 from rdma_images.publish import publication
 
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 
 
+# Programs and modules that start ranks themselves.
+RANK_STARTERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun", "composer")
+RANK_STARTER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 # The component of an image that starts ranks.
 STARTER_COMPONENTS: Mapping[Starter, str] = {"mpirun": nccl_tests.NAME, "torchrun": "pytorch"}
 
@@ -78,7 +79,7 @@ def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
     """Return what can start ranks in the image: torchrun with PyTorch, or mpirun.
 
     `launch` is the user's choice. torchrun stands for every program that is started once on each node. An image without
-    a target has unknown contents: what is chosen is assumed, and `reported_environment` looks for mpirun's parts.
+    a target has unknown contents: what is chosen is assumed.
     """
     names: list[Starter] = []
     if (
@@ -98,36 +99,6 @@ def mpirun(image: Image) -> str:
         return "mpirun"  # the first on the PATH that the job hands on
     details = _nccl_tests(image)
     return "mpirun" if details.mpi_packages else f"{details.mpi}/bin/mpirun"
-
-
-def reported_environment(reference: str) -> dict[str, str]:
-    """Return the variables of an image without a target, which ssh does not hand on.
-
-    Raises RefusedError where no report shows that the image has Open MPI and ssh, and runs as root.
-    """
-    report = image_reports.report(reference)
-    libraries = image_reports.libraries(reference)
-    if report is None or report.inspection is None or libraries is None:
-        raise RefusedError(
-            f"{reference}: nothing here says whether mpirun can start ranks in it, nor which variables it sets\n"
-            f"{COMMAND} validate --image {reference}, then this again; or choose another --launch"
-        )
-    config = report.inspection.subject
-    names = {posixpath.basename(path) for path in libraries}
-    needed_programs = {"mpirun": {"mpirun"}, "Open MPI's orted or prted": {"orted", "prted"}}
-    needed_programs.update({"ssh": {"ssh"}, "sshd": {"sshd"}})
-    missing = [name for name, programs in needed_programs.items() if not programs & names]
-    if missing or not any(f"{folder}/mpirun" in libraries for folder in config.environment.get("PATH", "").split(":")):
-        raise RefusedError(
-            f"{reference} has no {', no '.join(missing or ['mpirun on its PATH'])}, by its report\n"
-            "install Open MPI, openssh-client and openssh-server in it, or choose another --launch"
-        )
-    if config.user not in ("", "0", "root"):
-        raise RefusedError(
-            f"{reference} runs as {config.user}, and mpirun's sshd is started by root in an image without a target\n"
-            "choose another --launch, or make the image a target of matrix.yaml with its user"
-        )
-    return dict(config.environment)
 
 
 def _nccl_tests(image: Image) -> NcclTestsDetails:
@@ -150,7 +121,7 @@ def rank_command(
     if arguments and not arguments[0].strip():
         raise RefusedError("the command begins with an empty word\nwrite the program first, as in -- train.py")
     if launch not in ("plain", "ray"):
-        rank_starters.refuse(arguments, facts.launchers.rank_starters)
+        _refuse_rank_starter(arguments)
     if starter == "torchrun":
         return _once_a_node(image, launch, arguments)
     if not image.components:
@@ -168,6 +139,17 @@ def rank_command(
             "a program of another package needs its whole path"
         )
     return (f"{folder}/{program}", *options)
+
+
+def _refuse_rank_starter(command: tuple[str, ...]) -> None:
+    """Raise RefusedError for a command that starts ranks itself: each rank would start as many again."""
+    name = command[0].rpartition("/")[2] if command else ""
+    module = next((after for word, after in pairwise(command) if word == "-m"), "")
+    if name in RANK_STARTERS or (name.startswith("python") and module in RANK_STARTER_MODULES):
+        raise RefusedError(
+            f"{name}: the launcher starts the ranks itself\n"
+            "after -- give only what each rank runs, as in -- train.py; or choose --launch plain"
+        )
 
 
 def _once_a_node(image: Image, launch: Launch | None, arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.durations import parse_duration
@@ -20,11 +20,13 @@ from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 FILE = "jobs.yaml"
 # Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
 MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
+# Controls, line breaks of YAML 1.1, and bytes of an option that are not UTF-8.
+CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 OPTIONS = {"mounts": "mount", "secrets": "secret"}  # of fields that are not called like the option for one value
 # Of a job here, and of the user's part of a job.
 SAME_FIELDS = (
     *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
-    *("tolerations", "topology", "launch", "least_nodes", "restarts", "spot", "allow"),
+    *("tolerations", "topology", "launch", "restarts", "spot", "allow"),
 )
 Parsed = TypeVar("Parsed")
 
@@ -75,7 +77,41 @@ Name = Annotated[str, AfterValidator(_check_word)]
 Toleration = Annotated[str, AfterValidator(_check_toleration)]
 
 
-class RoleEntry(yaml_file.Strict):
+class Printable(yaml_file.Strict):
+    """Base of what is written into job files: no text of it has a control character."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_control_characters(cls, written: Any) -> Any:
+        """Return a field without the line break that ends a block of YAML."""
+        stripped = written.removesuffix("\n") if isinstance(written, str) else written
+        for text in _texts(stripped):
+            check_characters(text)
+        return stripped
+
+
+def check_characters(text: str) -> None:
+    """Raise ValueError, without the text, for a character that a script or a manifest cannot hold as it is."""
+    if match := CONTROL_CHARACTER.search(text):
+        raise ValueError(
+            f"the character U+{ord(match[0]):04X} is in it, which would begin a line or end a word of a job file: "
+            "remove it, or read the text from a file of `code`"
+        )
+
+
+def _texts(written: Any) -> Iterator[str]:
+    """Yield the texts in a value of YAML, keys too."""
+    if isinstance(written, str):
+        yield written
+    elif isinstance(written, Mapping):
+        for key, value in written.items():
+            yield from (*_texts(key), *_texts(value))
+    elif isinstance(written, list | tuple):
+        for value in written:
+            yield from _texts(value)
+
+
+class RoleEntry(Printable):
     """A part of a server, as prefill, decode or a router."""
 
     command: Command = Field(description="What each node of the part runs, as a list or a line of shell words.")
@@ -97,7 +133,7 @@ def _check_role_names(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]
     return roles
 
 
-class JobEntry(yaml_file.Strict):
+class JobEntry(Printable):
     """A job. What its launcher cannot do is refused by name; `job.launchers --fields` shows who can do what."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
@@ -108,9 +144,6 @@ class JobEntry(yaml_file.Strict):
     gpus: Annotated[int, Field(ge=1)] | None = Field(default=None, description="GPUs of each node; without it all.")
     command: Command = Field(default=(), description="What each rank runs, as a list or a line of shell words.")
     launch: Launch | None = Field(default=None, description="What starts the ranks of a node; torchrun by default.")
-    least_nodes: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Elastic: the training goes on with as few nodes as this."
-    )
     restarts: Annotated[int, Field(ge=0, le=MAX_RESTARTS)] = Field(
         default=0, description="How often a failed or preempted attempt is started again, from its checkpoint."
     )
@@ -216,6 +249,11 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
     Raises:
         RefusedError: The job has no launcher or no instance type, or its folder of code is not there.
     """
+    try:
+        for text in (name, *command):
+            check_characters(text)
+    except ValueError as error:
+        raise RefusedError(f"the command or the name: {error}") from None
     for option in ("launcher", "instance"):
         if not getattr(entry, option):
             raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
@@ -240,8 +278,6 @@ def _job_work(entry: JobEntry) -> Work:
     if entry.code:
         name, target = work.parse_code(entry.code)
         folder = (paths.PROJECT / name).resolve()
-        if re.search("[:,\n]", str(folder)):
-            raise RefusedError(f"code {name}: {folder} has a colon, comma or line break, which ends a mount\nrename it")
         if folder.is_file():
             raise RefusedError(
                 f"code {name}: {folder} is a file\nwrite code: {Path(name).parent}, and {folder.name} in the command"

@@ -1,6 +1,5 @@
 """Variables and mounts of a user that disable a job's fabric, or replace what its launcher sets."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.write.job import JobValue
-from rdma_images.jobs.write.work import LOGS, Launch, Work
+from rdma_images.jobs.write.work import Work
 from rdma_images.nccl_logs.verdict import logs_channels
 from rdma_images.plan import runtime
 from rdma_images.validate.probes import leftovers
@@ -25,23 +24,6 @@ LOG_VARIABLES: Mapping[str, Callable[[str], bool]] = {
 SEARCH_PATHS = {
     "PATH": ("the launcher finds its programs in the image's", "execvp(3)"),
     "LD_LIBRARY_PATH": ("another NCCL, plugin or libfabric than the image's may be loaded", "ld.so(8)"),
-}
-TORCHRUN = (
-    r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)",
-    "the launcher sets it for each rank",
-    "pytorch/pytorch, torch/distributed/run.py",
-)
-# By the program that starts the ranks of a node: variables that a job cannot set, why, and the source of that.
-LAUNCH_VARIABLES: Mapping[Launch, tuple[str, str, str]] = {
-    "torchrun": TORCHRUN,
-    "accelerate": TORCHRUN,
-    "deepspeed": TORCHRUN,
-    "plain": (r"NNODES|NODE_RANK|MASTER_(ADDR|PORT)", "the job sets it on each node", "facts/launchers.yaml"),
-    "mpirun": (
-        r"(LOCAL_|GROUP_|NODE_)?RANK",
-        "every process would be the same rank",
-        "pytorch/pytorch, torch/distributed/rendezvous.py",
-    ),
 }
 
 
@@ -60,7 +42,6 @@ def check(
     baked: Mapping[str, str],
     node: InstanceType,
     network: str,
-    launch: Launch,
     versions: Mapping[str, str],
     facts: Facts,
 ) -> tuple[JobValue, ...]:
@@ -71,7 +52,6 @@ def check(
         baked: The variables that the image sets.
         node: The instance type.
         network: "host" or "pod": what network the ranks have.
-        launch: What starts the ranks of a node.
         versions: The versions of the image's components, as far as they are known.
         facts: All facts.
 
@@ -80,7 +60,6 @@ def check(
     """
     overrides = [
         *_search_paths(work, baked),
-        *_launch_variables(work, launch),
         *_secrets(work),
         *_variables(work, baked, node, network, versions),
         *_mounts(work, facts),
@@ -104,14 +83,6 @@ def _search_paths(work: Work, baked: Mapping[str, str]) -> Iterator[Override]:
         if name in work.secrets or (name in work.env and work.env[name] != baked.get(name)):
             advice = f"for a program alone, begin the command with env {name}=…"
             yield Override(name, _setting(name, work), f"{why}; {advice}", source)
-
-
-def _launch_variables(work: Work, launch: Launch) -> Iterator[Override]:
-    if launch in LAUNCH_VARIABLES:
-        pattern, why, source = LAUNCH_VARIABLES[launch]
-        for name in [*work.env, *work.secrets]:
-            if re.fullmatch(pattern, name):
-                yield Override(name, _setting(name, work), why, source)
 
 
 def _secrets(work: Work) -> Iterator[Override]:
@@ -169,8 +140,5 @@ def _mounts(work: Work, facts: Facts) -> Iterator[Override]:
         if hidden := folders.hidden_by(mount.to):
             reason = f"it hides or changes {hidden}, which the fabric or the driver needs"
             yield Override(mount.to, f"mount {mount.source}:{mount.to}", reason, facts.launchers.cite(folders))
-        elif f"{LOGS}/".startswith(f"{mount.to}/"):
-            reason = f"NCCL's logs of other runs or nodes would be in {LOGS}, and the verdict on them all"
-            yield Override(mount.to, f"mount {mount.source}:{mount.to}", reason, "facts/launchers.yaml")
     if work.code and (hidden := folders.hidden_by(work.code.to)):
         yield Override(work.code.to, f"code {work.code.to}", f"it hides {hidden}", facts.launchers.cite(folders))

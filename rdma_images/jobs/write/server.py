@@ -47,7 +47,7 @@ def _role(server: str, name: str, part: RoleRequest, request: JobRequest, projec
         work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
     )
     job = replace(compose_job(role_request, project), server=server)
-    return replace(job, counts=NO_COUNTS, node_check=False) if part.gpus == 0 else job
+    return replace(job, counts=NO_COUNTS, preflight="") if part.gpus == 0 else job
 
 
 def _variable(role: Job) -> str:

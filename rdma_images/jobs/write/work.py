@@ -1,11 +1,9 @@
 """The user's part of a job: mounts, code, variables, secrets, where it may run, and what happens when it fails."""
 
-import base64
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +22,6 @@ SOURCES: Mapping[MountKind, re.Pattern[str]] = {
     "s3": re.compile(r"s3://(?P<bucket>[a-z0-9.-]+)(/(?P<prefix>[^:\s]*))?"),
 }
 CODE = "/workspace/code"  # where code is in the container, if its user does not say
-LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 FORMS = (
     "/FOLDER, claim:NAME, nfs:SERVER:/PATH, s3://BUCKET/PREFIX or "
     "lustre:fs-ID.fsx.REGION.amazonaws.com@tcp:/NAME, then :/PATH in the container, then :ro where it is only read"
@@ -39,14 +36,15 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
 # Fields that a launcher has or has not, whatever their value.
 NAMED_FIELDS = (
     *("code", "env", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
-    *("tolerations", "topology", "checkpoints", "outputs", "least_nodes", "restarts", "time", "spot"),
+    *("tolerations", "topology", "checkpoints", "outputs", "restarts", "time", "spot"),
 )
 TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 
-# `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
-MAX_BYTES = 200_000
 EXCLUDED_NAMES = ("__pycache__",)
-MAX_ENTRIES = 100_000  # files and folders of the code, which are all looked at
+MAX_ENTRIES = 10_000  # files and folders of the code, which are all looked at
+MAX_BYTES = 50_000_000  # of the code, which is copied into the job's folder
+# Of ConfigMaps: `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
+MAX_CONFIG_MAP_BYTES = 200_000
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,6 @@ class Work:
     checkpoints: str = ""  # a folder in the container
     outputs: str = ""
     launch: Launch | None = None  # None for what the image has
-    least_nodes: int = 0  # elastic; 0 for all
     restarts: int = 0
     time: int = 0  # seconds; 0 for the launcher's own limit
     spot: bool = False
@@ -157,75 +154,32 @@ def check_secret(name: str, source: str) -> str:
     return source
 
 
-@dataclass(frozen=True)
-class CodeFile:
-    """A file of the code: its path below the folder, and its text, or its bytes in base64."""
+def read_code(code: Code | None, is_config_map: bool = False) -> dict[str, bytes]:
+    """Return the files of a folder of code by their paths below it, sorted, without hidden ones.
 
-    path: str
-    text: str
-    binary: bool
-
-
-@cache
-def read_code(code: Code | None) -> list[CodeFile]:
-    """Return the files of a folder of code, sorted, without hidden ones.
+    A symbolic link to a file is read as that file.
 
     Raises:
-        RefusedError: There is none, or more than a ConfigMap takes.
+        RefusedError: There is no file, more than a job's folder or, with `is_config_map`, a ConfigMap takes, or a
+            symbolic link that leads to no file.
     """
     if code is None:
-        return []
-    root = Path(code.folder)
-    paths = sorted(root / entry for entry in code_entries(root) if (root / entry).is_file())
+        return {}
+    root, limit = Path(code.folder), MAX_CONFIG_MAP_BYTES if is_config_map else MAX_BYTES
+    paths = sorted(_code_paths(root))
     if not paths:
         raise RefusedError(f"code {root}: there is no file in it\nname the folder with the training script")
-    size = sum(path.stat().st_size for path in paths)
-    if size > MAX_BYTES:
+    size = sum((root / path).stat().st_size for path in paths)
+    if size > limit:
         raise RefusedError(
-            f"code {root}: {size} bytes, and a ConfigMap takes {MAX_BYTES}\n"
-            "put it into the image (`files` of its target), or on a claim: --mount claim:NAME:/PATH"
+            f"code {root}: {size} bytes, and {'a ConfigMap' if is_config_map else 'a folder of a job'} takes {limit}\n"
+            "put it into the image (`files` of its target), or mount it: --mount SOURCE:/PATH"
         )
-    return [_file(path, path.relative_to(root)) for path in paths]
+    return {str(path): (root / path).read_bytes() for path in paths}
 
 
-def check_links(work: Work, is_copied: bool) -> None:
-    """Refuse symbolic links of the code that lead to nothing in the container.
-
-    Args:
-        work: The user's part of the job.
-        is_copied: Whether the launcher copies the code's files; otherwise a link is one in the container, too, where
-            an absolute one leads to a mount or into the image.
-
-    Raises:
-        RefusedError: A link leads out of the folder, or to a folder where files are copied.
-    """
-    if work.code is None:
-        return
-    root, top = Path(work.code.folder), work.code.to
-    folders = [top] if is_copied else [top, *(mount.to for mount in work.mounts)]
-    for link in code_entries(root):
-        if not (root / link).is_symlink():
-            continue
-        target = (root / link).readlink()
-        path = os.path.normpath(Path(top) / link.parent / target)
-        is_below = any(f"{path}/".startswith(f"{folder}/") for folder in folders)
-        if is_copied:
-            is_readable = is_below and not target.is_absolute() and not (root / link).is_dir()
-        else:
-            is_readable = is_below or target.is_absolute()
-        if not is_readable:
-            raise RefusedError(
-                f"code {root}: {link} is a symbolic link to {target}, which the container does not get\n"
-                "put a copy in its place, or let the command read it from a mount"
-            )
-
-
-def code_entries(root: Path) -> Iterator[Path]:
-    """Yield the files and links in a folder of code by their paths, but hidden ones.
-
-    Raises:
-        RefusedError: The folder has more than anybody's code.
-    """
+def _code_paths(root: Path) -> Iterator[Path]:
+    """Yield the files in a folder of code by their paths, but hidden ones. Raises RefusedError."""
     entries = 0
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not _is_excluded(name))
@@ -235,20 +189,19 @@ def code_entries(root: Path) -> Iterator[Path]:
                 f"code {root}: it has more than {MAX_ENTRIES} files and folders\n"
                 "name the folder with the training script, and mount what else it reads"
             )
-        for name in sorted([*folders, *names]):
+        for name in [*folders, *names]:
             path = Path(folder, name)
-            if not _is_excluded(name) and (path.is_symlink() or path.is_file()):
+            if path.is_symlink() and not path.is_file() and not _is_excluded(name):
+                raise RefusedError(
+                    f"code {root}: {path.relative_to(root)} is a symbolic link to no file\n"
+                    "put a copy in its place, or let the command read it from a mount"
+                )
+            if not name.isprintable() or set(name) & set(":,="):
+                raise RefusedError(f"code {root}: no job file can name {str(path.relative_to(root))!r}\nrename it")
+            if path.is_file() and not _is_excluded(name):
                 yield path.relative_to(root)
 
 
 def _is_excluded(name: str) -> bool:
     """Return whether a file or folder of the code is hidden or made by Python."""
     return name.startswith(".") or name in EXCLUDED_NAMES
-
-
-def _file(path: Path, name: Path) -> CodeFile:
-    content = path.read_bytes()
-    try:
-        return CodeFile(str(name), content.decode("utf-8"), False)
-    except UnicodeDecodeError:
-        return CodeFile(str(name), base64.b64encode(content).decode(), True)

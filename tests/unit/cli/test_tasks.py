@@ -123,7 +123,6 @@ def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[st
         (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
         (["validate", "--host", "two"], "validating two\n'two' names no host that can be measured\n"),
         (["validate", "--host", "folder:///env"], "--host folder:///env: is no host\nwrite --folder /env"),
-        (["job.attach", "/no/run"], "/no/run: no result here\n"),
     ],
 )
 def test_what_is_typed_wrongly_is_answered_with_what_was_meant(invoke: Invoke, words: list[str], sentence: str) -> None:

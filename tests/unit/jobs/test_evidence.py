@@ -157,5 +157,5 @@ def test_what_is_no_evidence_is_not_attached(image: str) -> None:
         evidence.publish(replace(GOOD, exit_code=1, sentence="TCP"), image, publisher())
     with pytest.raises(RefusedError, match="name the image that it ran"):
         evidence.publish(replace(GOOD, digest="sha256:" + "0" * 64), image, publisher())
-    with pytest.raises(RefusedError, match=r"has no job results\n.*job.attach"):
+    with pytest.raises(RefusedError, match=r"has no job results\n.*--attach"):
         evidence.fetch(image)

@@ -1,4 +1,4 @@
-"""Commands and variables with quotes, line breaks, `$` and other scripts, through the files of each launcher."""
+"""Commands and variables with quotes, `$` and other scripts, through the files of each launcher."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import yaml
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.write.job import Job
-from rdma_images.jobs.write.work import Code, Work
+from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
 
@@ -21,8 +21,6 @@ ODD = (
         "--data=/my data/ünï",
         "a'b",
         'c"d',
-        "two\nlines",
-        "line\n  indented\n\nend\n",
         "$HOME",
         "$(date)",
         "$$",
@@ -40,7 +38,6 @@ ODD = (
         " before",
         "after ",
         "%h",
-        "a\ttab",
         "a: b",
         "!x",
         "- x",
@@ -48,20 +45,15 @@ ODD = (
 )
 VARIABLES = {
     "QUOTES": 'it\'s "x" $HOME $(date) `y` \\ # ü😀',
-    "LINES": "line1\n  line2\n",
     "BEFORE": " x",
     "SWITCH": "yes",
     "MAPPING": "a: b",
     "NONE": "",
-    "BREAKS": "a\u2028b\x7fc\rd",
 }
 PRINTS_ARGUMENTS = """#!/usr/bin/env python3
 import json, os, sys
-try:
-    with open("CALLS", "x") as file:
-        json.dump([sys.argv[1:], dict(os.environ)], file)
-except FileExistsError:  # of later calls, as mpirun's for the logs
-    pass
+with open("CALLS", "w") as file:
+    json.dump([sys.argv[1:], dict(os.environ)], file)
 """
 # docker and srun take their options off, ssh what it needs for a host, and each starts the rest here.
 DOCKER = """#!/bin/bash
@@ -135,9 +127,9 @@ STARTS: Mapping[str, Any] = {"skypilot": skypilot_start, "sagemaker": sagemaker_
 
 
 def cases() -> Iterator[tuple[str, str, int]]:
-    """Yield launcher, starter and nodes, wherever they go together; Ray keeps its command in a file."""
+    """Yield launcher, starter and nodes, wherever they go together."""
     for launcher, fabric, starter in jobs.combinations():
-        if fabric == "efa" and launcher != "rayjob" and (launcher, starter) != ("docker", "mpirun"):
+        if fabric == "efa" and (launcher, starter) != ("docker", "mpirun"):
             yield from ((launcher, starter, nodes) for nodes in ((1, 2) if launcher == "docker" else (2,)))
 
 
@@ -147,14 +139,13 @@ def test_ranks_get_each_word_and_variable_as_it_was_given(
 ) -> None:
     command = ("train.py" if starter == "torchrun" else "/opt/train", *ODD)
     changes: dict[str, Any] = {"parameters": {}} if nodes == 1 else {}
-    changes.update({"nodes": nodes, "node_check": False, "command": command, "work": Work(env=VARIABLES)})
+    changes.update({"nodes": nodes, "preflight": False, "command": command, "work": Work(env=VARIABLES)})
     job = jobs.job(launcher, "efa", starter, **changes)
     for name, text in PROGRAMS.items():
         (tmp_path / name).write_text(text.replace("CALLS", str(tmp_path / "calls")))
         (tmp_path / name).chmod(0o755)
     words, variables = STARTS.get(launcher, pod_start)(job, tmp_path)
-    replaced = {"/tmp/nccl": str(tmp_path / "nccl"), "sleep 3": "sleep 0", "install -D": "true"}
-    replaced[job.mpirun or "mpirun"] = "mpirun"
+    replaced = {"install -D": "true", job.mpirun or "mpirun": "mpirun"}
     for old, new in replaced.items():
         words = [word.replace(old, new) for word in words]
     environment = {**variables, **NODE, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": "/home/x"}
@@ -165,48 +156,10 @@ def test_ranks_get_each_word_and_variable_as_it_was_given(
     assert {name: rank_environment.get(name) for name in VARIABLES} == VARIABLES
 
 
-@pytest.mark.parametrize("launcher", ["pytorchjob", "skypilot"])
-@pytest.mark.parametrize("character", ["\r", "\x0c", "\x85", "\u2028"])
-def test_a_command_that_yaml_would_change_is_refused(launcher: str, character: str) -> None:
-    with pytest.raises(RefusedError, match="move it into a script of the image"):
-        jobs.job(launcher, "efa", "torchrun", command=("train.py", f"a{character}b"))
-
-
-def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(RefusedError, match="the command cannot be written into the job's files"):
-        jobs.job("slurm", "efa", "torchrun", command=("train.py", os.fsdecode(b"\xff")))
-    with pytest.raises(RefusedError, match="A cannot be written into the job's files"):
-        jobs.job("slurm", "efa", "torchrun", work=Work(env={"A": os.fsdecode(b"\xff")}))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "is_refused"),
-    [
-        ("start.sh", "#!/bin/sh\r\nset -eu\r\necho started\r\n", True),
-        ("start.sh", "#!/bin/sh\nset -eu\necho started\n", False),
-        ("train.py", "#!/usr/bin/env python3\r\nprint('started')\r\n", False),  # python reads such lines
-    ],
-)
-def test_a_script_with_line_ends_of_windows(tmp_path: Path, name: str, text: str, is_refused: bool) -> None:
-    (tmp_path / name).write_bytes(text.encode())
-    program = ["sh"] if name.endswith(".sh") else ["python3"]
-    done = subprocess.run([*program, name], cwd=tmp_path, capture_output=True, text=True)
-    assert ("started" in done.stdout.splitlines()) != is_refused
-    changes: dict[str, Any] = {
-        "command": (*program, name, "x" * 5000),
-        "work": Work(code=Code(str(tmp_path), "/workspace/code")),
-    }
-    if is_refused:
-        with pytest.raises(RefusedError, match=r"start.sh: its lines end as on Windows"):
-            jobs.job("slurm", "efa", "torchrun", **changes)
-    else:
-        jobs.job("slurm", "efa", "torchrun", **changes)
-
-
-@pytest.mark.parametrize("value", ['"', "\\", "\n"])
+@pytest.mark.parametrize("value", ['"', "\\"])
 def test_arena_takes_no_variable_that_ends_its_quotation_marks(value: str) -> None:
     job = jobs.job("arena", "erdma", "torchrun", work=Work(env={"A": f"x{value}"}))
-    with pytest.raises(RefusedError, match="A has such a mark, a backslash or a line break"):
+    with pytest.raises(RefusedError, match="A has such a mark or a backslash"):
         jobs.files(job)
 
 

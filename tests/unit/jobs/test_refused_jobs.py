@@ -16,15 +16,14 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
 from rdma_images.inputs import project
-from rdma_images.inspection.report import Report
 from rdma_images.jobs.write import create, render
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.work import Work, parse_mount
 from rdma_images.publish import publication
 from rdma_images.publish.push import LayerTraffic
-from rdma_images.report import report_files as reports
-from tests.support import case_parts
 from tests.support import job_parts as jobs
 
+OCI = {"runtime": "oci", "bundle": "/b"}
+MOUNT = Work(mounts=(parse_mount("/a:/b"),))
 OTHER = "host.example/team/image@sha256:" + "0f" * 32
 
 
@@ -87,7 +86,15 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         ("empty word", "slurm", "efa", "torchrun", {"command": ("", "x")}),
         ("exclude=n", "slurm", "efa", "torchrun", {"parameters": {"exclude": "n[3"}}),
         ("28 days", "sagemaker", "efa", "torchrun", {"work": Work(time=29 * 86400)}),
-        ("30 times at most", "sagemaker", "efa", "torchrun", {"work": Work(restarts=31)}),
+        ("puts data in /opt/ml", "sagemaker", "efa", "torchrun", {"work": Work(mounts=(parse_mount("s3://b:/d:ro"),))}),
+        ("leaves restarts to", "docker", "efa", "mpirun", {"work": Work(restarts=1)}),
+        (
+            "cannot add folders",
+            "slurm",
+            "efa",
+            "torchrun",
+            {"parameters": OCI, "work": MOUNT},
+        ),
         ("cannot set SLURM_NNODES", "slurm", "efa", "torchrun", {"work": Work(env={"SLURM_NNODES": "3"})}),
         ("hosts=-a,b", "docker", "efa", "torchrun", {"parameters": {"hosts": "-a,b"}}),
         ("names a machine twice", "docker", "efa", "torchrun", {"parameters": {"hosts": "one,one"}}),
@@ -101,7 +108,7 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         ("256 characters", "sagemaker", "efa", "torchrun", {"command": ("a.py", "x" * 300)}),
         ("up to 100 arguments", "sagemaker", "efa", "torchrun", {"command": ("a.py", *"x" * 100)}),
         ("names of the 3 machines", "docker", "efa", "torchrun", {"nodes": 3}),
-        ("one process of a node", "slurm", "efa", "mpirun", {"parameters": {"runtime": "oci", "bundle": "/b"}}),
+        ("one process of a node", "slurm", "efa", "mpirun", {"parameters": OCI}),
         ("bundle=", "slurm", "efa", "torchrun", {"parameters": {"runtime": "oci"}}),
         ("accelerator=", "skypilot", "efa", "torchrun", {"instance": "g7e.48xlarge"}),
     ],
@@ -156,63 +163,18 @@ def test_an_arm_node_wants_an_arm_image() -> None:
         refused("--set platform=linux/arm64", instance="test.arm")
         arm = {"platform": "linux/arm64", "base": "ubuntu24.04", "aws-ofi-nccl": "1.21.1"}
         job = jobs.job("trainjob", "efa", "torchrun", instance="test.arm", changes=arm)
-        assert "kubernetes.io/arch: arm64" in jobs.files(job)["trainjob.yaml"]
+        assert "kubernetes.io/arch: arm64" in jobs.files(job)["runtime.yaml"]
     finally:
         del types["test.arm"]
-
-
-MPI_PATHS = ("/usr/bin/mpirun", "/usr/bin/orted", "/usr/bin/ssh", "/usr/sbin/sshd")
-
-
-def foreign_report(paths_: Sequence[str], user: str = "") -> None:
-    """Write the report of an image that is no target's, with these programs in it."""
-    inspection = case_parts.recorded()
-    assert inspection.measured.tree
-    library = next(iter(inspection.measured.tree.files.libraries.values()))
-    files = inspection.measured.tree.files.model_copy(update={"libraries": dict.fromkeys(paths_, library)})
-    tree = inspection.measured.tree.model_copy(update={"files": files})
-    environment = {"PATH": "/usr/sbin:/usr/bin", "LD_LIBRARY_PATH": "/opt/lib"}
-    subject = inspection.subject.model_copy(update={"user": user, "environment": environment})
-    measured = inspection.measured.model_copy(update={"tree": tree})
-    inspection = inspection.model_copy(update={"subject": subject, "measured": measured})
-    report = Report("x", f"sha256:{'5e' * 32}", "", "", (), "", 1.0, (), inspection)
-    reports.write(report, paths.image_folder("foreign"))
 
 
 FOREIGN: dict[str, Any] = {"target": "", "work": Work(launch="mpirun"), "command": ("/opt/train", "--steps", "3")}
 
 
-@pytest.mark.parametrize(
-    ("programs", "user", "sentence"),
-    [
-        (None, "", "nothing here says whether mpirun can start ranks in it"),
-        (MPI_PATHS[1:], "", "has no mpirun, by its report"),
-        (MPI_PATHS[:1], "", "has no Open MPI's orted or prted, no ssh, no sshd, by its report"),
-        (("/opt/mpi/bin/mpirun", *MPI_PATHS[1:]), "", "has no mpirun on its PATH, by its report"),
-        (MPI_PATHS, "1000", "runs as 1000, and mpirun's sshd is started by root"),
-    ],
-)
-@pytest.mark.usefixtures("images")
-def test_mpirun_of_an_image_without_a_target_is_looked_up(
-    programs: Sequence[str] | None, user: str, sentence: str
-) -> None:
-    if programs is not None:
-        foreign_report(programs, user)
-    with pytest.raises(RefusedError) as caught:
-        jobs.job("mpijob", "efa", "mpirun", **FOREIGN)
-    assert sentence in str(caught.value)
-    assert "--launch" in str(caught.value).splitlines()[-1]
-
-
 @pytest.mark.parametrize("launcher", ["mpijob", "trainjob", "skypilot", "docker"])
-@pytest.mark.usefixtures("images")
-def test_mpirun_starts_an_image_without_a_target(launcher: str) -> None:
-    foreign_report(MPI_PATHS)
-    job = jobs.job(launcher, "efa", "mpirun", **FOREIGN)
-    text = "\n".join(jobs.files(job).values())
-    assert "mpirun --allow-run-as-root" in text
-    assert "-x LD_LIBRARY_PATH" in text
-    assert "/opt/train --steps 3" in text
+def test_mpirun_over_ssh_wants_a_target(launcher: str) -> None:
+    with pytest.raises(RefusedError, match="belongs to no target, and ssh hands on no variables"):
+        jobs.job(launcher, "efa", "mpirun", **FOREIGN)
 
 
 @pytest.mark.usefixtures("images")
@@ -317,7 +279,8 @@ def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_pa
     (run / "0.log").write_text("a log")
     (out / "notes.txt").write_text("mine")
     create.write_job(jobs.job_request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
-    assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "trainjob.yaml", "runs", "notes.txt"}
+    files = {"README.md", "job.json", "kustomization.yaml", "runtime.yaml", "trainjob.yaml"}
+    assert {path.name for path in out.iterdir()} == {*files, "runs", "notes.txt"}
     assert ((run / "0.log").read_text(), (out / "notes.txt").read_text()) == ("a log", "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -23,40 +23,20 @@ trap end EXIT
 
 master=$(ssh -G "${hosts[0]}" | sed -n 's/^hostname //p')
 start='set -eu
-# The node first: devices, limits, GIDs, neighbours; then an all-reduce over all GPUs. `invoke job --no-check` leaves it out.
-(PATH=$PATH:/opt/venv/bin:/usr/local/bin:/opt/conda/bin
-if command -v python3 >/dev/null; then
-  python3 -E -c "import sys;sys.path[:]=filter(None,sys.path);exec(__import__('"'"'zlib'"'"').decompress(__import__('"'"'base64'"'"').b64decode('"'"'PROGRAM'"'"')))" \
-    --fabric=efa --adapters=32 --gpus=8 --nodes=2 --rank="$1" --master="$2" --port=29500 &&
-  python3 -c "import sys;sys.path[:]=filter(None,sys.path);exec(__import__('"'"'zlib'"'"').decompress(__import__('"'"'base64'"'"').b64decode('"'"'PROGRAM'"'"')))" \
-    --fabric=efa --adapters=32 --gpus=8 \
-    --nodes=2 --rank="$1" --master="$2"
-else
-  echo "$(hostname): no python3, so the node was not checked" >&2
-fi) || exit 1
-mkdir -p /tmp/nccl
-read -r shell rest < /proc/self/stat  # before it can end, and its child belong to another
-sh -c '"'"'read -r process rest < /proc/self/stat
-while kill -0 "$1" && sleep 1; do
-  for log in /tmp/nccl/*.log; do
-    [ -e "$log" ] && mkdir "$log.read" && tail -n +1 -f --pid="$process" "$log" | sed -u "" &
-  done
-done'"'"' follow "$shell" 2>/dev/null &
-follower=$!
-torchrun --nnodes=2 --nproc-per-node=8 --node-rank="$1" \
+exec rdma-preflight --require efa --adapters 32 --gpus 8 --print-log \
+  --nodes 2 --node "$1" --first "$2" -- \
+  torchrun --nnodes=2 --nproc-per-node=8 --node-rank="$1" \
   --master-addr="$2" --master-port=29500 --max-restarts=0 \
-  train.py --data '"'"'it'"'"'"'"'"'"'"'"'s a test'"'"' && status=0 || status=$?
-sleep 3  # for the last lines of NCCL'"'"'s logs
-kill "$follower" && wait "$follower" || true
-exit "$status"
+  train.py --data '"'"'it'"'"'"'"'"'"'"'"'s a test'"'"'
 '
 running=()
 for rank in "${!hosts[@]}"; do
-  remote "${hosts[$rank]}" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --shm-size=64g --network=host \
+  remote "${hosts[$rank]}" docker run --name="$name" \
+  --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --shm-size=64g --network=host \
   --env=NCCL_DEBUG=INFO \
-  --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
   --env='NCCL_SOCKET_IFNAME=^lo,docker,veth,eni,pod-id-link' \
-  123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e sh -c "$start" start "$rank" "$master" > "efa-pytorch-p5-48xlarge-2-$rank.log" 2>&1 &
+  123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e \
+  sh -c "$start" start "$rank" "$master" > "efa-pytorch-p5-48xlarge-2-$rank.log" 2>&1 &
   running+=($!)
 done
 status=0

@@ -6,5 +6,6 @@ from pathlib import Path
 
 import boto3
 
-request = json.loads((Path(__file__).parent / "request.json").read_text(encoding="utf-8"))
-print(boto3.client("sagemaker", region_name="us-west-2").create_training_job(**request)["TrainingJobArn"])
+folder, region = Path(__file__).parent, "us-west-2"
+request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+print(boto3.client("sagemaker", region_name=region).create_training_job(**request)["TrainingJobArn"])

@@ -1,0 +1,120 @@
+"""The folder of any job: short lines, short files, good shell, and nothing of this machine."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from rdma_images.core import paths
+from rdma_images.jobs.write import create
+from rdma_images.jobs.write.job import JobRequest
+from rdma_images.jobs.write.work import Launch, Work
+from tests.support import job_parts as jobs
+
+MAX_COLUMNS, MAX_LINES = 200, 150
+INSTANCES = {
+    "efa": ("p5.48xlarge", "p4d.24xlarge", "g5.48xlarge"),
+    "erdma": ("ecs.ebmgn8v.48xlarge", "ecs.gn8is-4x.16xlarge"),
+}
+EVERY = list(jobs.combinations())
+SHELLCHECK = shutil.which("shellcheck")
+
+
+def training(launcher: str, folder: Path) -> Work:
+    """Return a training with code, and of mounts, secrets, queue and restarts what the launcher has."""
+    part = jobs.everything(launcher, folder)
+    return replace(part, mounts=part.mounts[:2], node_selector={}, tolerations=(), topology="", pull_secrets=())
+
+
+def requests(launcher: str, fabric: str, starter: str, folder: Path) -> dict[str, JobRequest]:
+    """Return a measurement, the same over TCP, a training, and a server where the launcher has them."""
+    row = jobs.load_project().facts.launchers.launchers[launcher]
+    part = training(launcher, folder)
+    if starter == "mpirun" and row.restarts == "torchrun":
+        part = replace(part, restarts=0)
+    changes: dict[str, dict[str, Any]] = {"measurement": {}, "tcp": {"tcp": True}}
+    changes["training"] = {"work": part, "nodes": 1 if launcher == "docker" else 2}
+    launches: tuple[Launch, ...] = get_args(Launch)
+    for launch in launches:
+        if f"launch.{launch}" in row.fields and (launch == "mpirun") == (starter == "mpirun"):
+            changes[f"launch {launch}"] = {"work": Work(launch=launch)}
+    if "roles" in row.fields:
+        changes["server"] = {"nodes": 1, "command": (), "name": "llm", "roles": jobs.ROLES, "work": part}
+    return {
+        f"{kind} on {name}": jobs.job_request(launcher, fabric, starter, instance=name, **change)
+        for kind, change in changes.items()
+        for name in _types(launcher, fabric)
+    }
+
+
+def _types(launcher: str, fabric: str) -> list[str]:
+    form = jobs.load_project().facts.launchers.launchers[launcher].instances
+    return [name for name in INSTANCES[fabric] if form is None or re.fullmatch(form, name)]
+
+
+def written(request: JobRequest, folder: Path) -> dict[str, str]:
+    """Return the files of a job that are not the user's own, by their paths."""
+    _, path = create.write_job(request, jobs.load_project(), str(folder))
+    files = [file for file in path.rglob("*") if file.is_file() and "code" not in file.relative_to(path).parts]
+    return {str(file.relative_to(path)): file.read_text() for file in files}
+
+
+def scripts(files: dict[str, str]) -> list[str]:
+    """Return every script of a job: files, commands of pods, and what SkyPilot and SageMaker run, with their shells."""
+    found = [text for name, text in files.items() if name.endswith((".sh", ".sbatch"))]
+    for name, text in files.items():
+        for document in jobs.documents(text) if name.endswith(".yaml") else ():
+            commands = [pod["spec"]["containers"][0].get("command") for pod in jobs.templates(document)]
+            found += [f"#!/bin/sh\n{command[2]}" for command in commands if command]
+            found += [f"#!/bin/bash\n{document['run']}"] if "run" in document else []
+        if name == "request.json":
+            lines = yaml.safe_load(text)["AlgorithmSpecification"]["ContainerArguments"]
+            found.append("#!/bin/bash\n" + "\n".join(lines) + "\n")
+    return found
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_a_colleague_would_merge_the_folder(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
+    code = tmp_path / "src"
+    code.mkdir()
+    for number, (kind, request) in enumerate(requests(launcher, fabric, starter, code).items()):
+        files = written(request, tmp_path / str(number))
+        listed = re.findall(r"^- `([^`]+)`: .", files["README.md"].partition("## Before")[0], re.MULTILINE)
+        assert {*listed, "README.md", "code"} >= {Path(name).parts[0] for name in files}, kind
+        for name, text in files.items():
+            where = f"{kind}: {name}"
+            assert str(tmp_path) not in text, where
+            assert str(paths.PROJECT) not in text, where
+            assert "path: /sys" not in text, where
+            assert "host-sys" not in text, where
+            assert "b64decode" not in text, where
+            if name != "job.json":  # a record for programs
+                assert max(map(len, text.splitlines())) <= MAX_COLUMNS, where
+                assert len(text.splitlines()) <= MAX_LINES, where
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_every_script_is_good_shell(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
+    code = tmp_path / "src"
+    code.mkdir()
+    found: dict[str, str] = {}
+    for number, (kind, request) in enumerate(requests(launcher, fabric, starter, code).items()):
+        for script in scripts(written(request, tmp_path / str(number))):
+            found.setdefault(script, kind)
+    assert found
+    for number, (script, kind) in enumerate(found.items()):
+        path = tmp_path / f"{number}.sh"
+        path.write_text(script)
+        shell = "bash" if "bash" in script.partition("\n")[0] else "dash"
+        done = subprocess.run([shell, "-n", path], capture_output=True, text=True)
+        assert done.returncode == 0, f"{kind}: {done.stderr}"
+    if SHELLCHECK:
+        # OMPI_… is the operator's.
+        options = ["--format=gcc", "--severity=warning", "--exclude=SC2154"]
+        done = subprocess.run([SHELLCHECK, *options, *tmp_path.glob("*.sh")], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
