@@ -342,7 +342,7 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     row, template = before.rpartition("```yaml\n")[2].split("```")[0], after.split("```")[0]
     folder = tmp_path / "facts"
     folder.mkdir()
-    for path in paths.FACTS.iterdir():
+    for path in paths.FACTS.glob("*.yaml"):
         content = path.read_text(encoding="utf-8")
         if path.name == "launchers.yaml":
             content = content.replace("\nlaunchers:\n", f"\nlaunchers:\n{row}", 1)
