@@ -12,8 +12,9 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
+from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import debian_lock, download_store, preflight, sources
+from rdma_images.inputs import download_store, preflight
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
@@ -115,7 +116,6 @@ def image_targets(
                     revision,
                     stood_in,
                     spec.lock,
-                    sources.locked_archive(spec.sources),
                 ),
                 created=revision.time,
             )
@@ -127,7 +127,7 @@ def write_bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool
     """Write build/bake.json for `specs` without downloads, and return its path."""
 
     def base_tar(base: str, platform: str) -> Path:
-        base_record = debian_lock.last_bootstrapped(base, platform)
+        base_record = bootstrap.last_bootstrapped(base, platform)
         return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
 
     def download_folder(source: Source) -> Path:

@@ -12,8 +12,9 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import Progress
 from rdma_images.core.source import Supply
 from rdma_images.engine import Engine, docker_command, platforms
+from rdma_images.engine.debian import bootstrap
 from rdma_images.engine.layout import layout
-from rdma_images.inputs import debian_index, debian_lock, preflight
+from rdma_images.inputs import debian_index, preflight
 from rdma_images.inputs.fetch import fetch
 from rdma_images.inputs.project import Project
 
@@ -60,7 +61,7 @@ def download(supplies: Mapping[str, Sequence[Supply]], project: Project, progres
     downloads = fetch([supply for supplied in supplies.values() for supply in supplied], project.mirrors, progress)
 
     def bootstrapped(base: str, platform: str) -> Path:
-        return debian_lock.bootstrapped(base, platform, project.mirrors, progress)
+        return bootstrap.base(base, progress, platform)
 
     return Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
 

@@ -174,8 +174,7 @@ def _check_size(bundle: Path) -> None:
 def _sources_list(supply: Supply) -> str:
     """Return an archive as lines of sources.list(5), one for each suite."""
     extra = supply.source.extra
-    options = f"signed-by={extra['signed-by']}" + (" check-valid-until=no" if "snapshot" in extra else "")
-    lines = (f"deb [{options}] {supply.address} {suite}" for suite in extra["suites"].split())
+    lines = (f"deb [signed-by={extra['signed-by']}] {supply.address} {suite}" for suite in extra["suites"].split())
     return "".join(f"{line} {extra['components']}\n" for line in lines)
 
 

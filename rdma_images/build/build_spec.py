@@ -1,7 +1,7 @@
 """An image to build, with everything that decides its bytes."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,7 +16,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import debian_lock, lock, preflight, relock, sources, wheel_licenses
+from rdma_images.inputs import lock, preflight, relock, sources, wheel_licenses
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
@@ -40,7 +40,7 @@ class BuildSpec:
     @property
     def inputs(self) -> str:
         """Return the digest of all inputs; an image of equal ones is not built again."""
-        bases = {bootstrap.key(*base_key): debian_lock.last_bootstrapped(*base_key) for base_key in self.bases}
+        bases = {bootstrap.key(*base_key): bootstrap.last_bootstrapped(*base_key) for base_key in self.bases}
         return input_digest(
             {"others": self.other_inputs, "bases": {name: base.tar for name, base in bases.items() if base}}
         )
@@ -77,8 +77,7 @@ def build_spec(
     pinned = sources.pinned(image, project.facts)
     load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, project.mirrors)
     toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
-    archive = sources.locked_archive(pinned)
-    dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools(), archive.pin if archive else "")
+    dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools())
     input_values: dict[str, object] = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
@@ -101,15 +100,14 @@ def build_spec(
         for bootstrapped in pinned
         if "bootstrap" in bootstrapped.extra
     )
-    files = _file_digests(image, (base for base, _ in bases))
+    files = _file_digests(image)
     return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, files)
 
 
-def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
+def _file_digests(image: Image) -> dict[str, str]:
     """Return the SHA-256 of matrix.yaml and of the image's existing locks."""
     requests = (lock.lock_request(image), lock.toolkit_request(image))
-    locks = [*map(lock.lock_path, requests), *map(debian_lock.path, bases)]
-    names = [f"locks/{path.parent.name}/{path.name}" for path in locks]
+    names = [f"locks/python/{lock.lock_path(request).name}" for request in requests]
     files = {"matrix.yaml": paths.MATRIX} | {name: paths.find_data(name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.is_file()}
 

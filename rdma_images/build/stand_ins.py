@@ -9,7 +9,6 @@ from rdma_images.core import paths
 from rdma_images.core.image import Image
 from rdma_images.core.source import Source
 from rdma_images.facts import Facts
-from rdma_images.inputs import sources
 from rdma_images.render.bake import HelperTarget, bake_name
 
 SHARED = "shared"  # the folder with what several stand-ins use
@@ -72,8 +71,6 @@ def build_arguments(image: Image, facts: Facts) -> dict[str, str]:
     for component in components.ALL:
         if component.name in image.components:
             arguments |= component.stand_in_arguments(image, facts)
-    locked = sources.locked_archive(sources.pinned(image, facts))
-    arguments["ARCHIVE"] = locked.pin if locked else ""
     return dict(sorted(arguments.items()))
 
 

@@ -161,13 +161,11 @@ def sources(
     "lock --target efa-pytorch",
     "lock --all --upgrade",
     "lock --target efa-pytorch --layers",
-    "lock --target efa-pytorch --debian",
     help=CHOICE
     | REHEARSE
     | {
         "upgrade": "Resolve again, to the newest versions.",
         "layers": "Also the digests of the wheels' layers; those that no build has made here are made.",
-        "debian": "Also the state of Debian's archive, with the packages of images that were validated here.",
         "compression": "With --layers, their compression: zstd (default) or gzip.",
     },
     iterable=MANY,
@@ -180,7 +178,6 @@ def lock(
     rehearse: bool = False,
     upgrade: bool = False,
     layers: bool = False,
-    debian: bool = False,
     compression: str = "zstd",
 ) -> None:
     """Pin every download by its digest, in locks/.
@@ -195,8 +192,6 @@ def lock(
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
-    if debian:
-        outcomes += relock.relock_debian(_debian_packages(images), loaded_project.mirrors, upgrade, progress)
     if not rehearse:
         relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
@@ -204,22 +199,6 @@ def lock(
         show(relock.relock_table([layers_lock.lock(images, loaded_project.mirrors, parsed_compression, progress)]))
     if any(locked.outcome == "failed" for locked in outcomes):
         raise Exit(code=1)
-
-
-def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
-    """Return the Debian packages of validated images, by the name of their base."""
-    from rdma_images.engine.debian import bootstrap
-    from rdma_images.report.report_files import REPORT
-
-    packages: dict[str, builtins.set[str]] = {}
-    for image in images:
-        base = image.axes["base"]
-        if image.onto or base not in bootstrap.SUITES:
-            continue
-        report = REPORT.read_if_valid(image.id)
-        measured = report.inspection.measured.packages if report and report.inspection else None
-        packages.setdefault(base, builtins.set()).update(measured.dpkg if measured else ())
-    return packages
 
 
 @verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)

@@ -22,7 +22,6 @@ FABRIC_TITLES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}  # also of 
 TOOL = "rdma-images"  # the distribution that this is
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels
 PACKAGE_ORIGIN = "package-origin"  # of labels that say where a Python package of no public index is from
-SNAPSHOT = "debian-snapshot"  # the label with the moment of the locked archive that packages are from
 
 UNWRITTEN = {"written": False}  # metadata of a field of details that is for the templates alone
 

@@ -153,8 +153,6 @@ def resolve_entry(address: str, source: Source) -> str:
     That name is the file's for a download, and the repository with its tag for a base. For archives and indexes an
     entry is always the whole address.
     """
-    if "snapshot" in source.extra:
-        return f"{address.rstrip('/')}/{source.extra['snapshot']}"
     if source.kind in ("apt", "index") or not address.endswith("/"):
         return address.rstrip("/") if source.kind in ("apt", "index") else address
     if source.kind == "base":

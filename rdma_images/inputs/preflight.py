@@ -18,7 +18,7 @@ from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import debian_lock, download_store
+from rdma_images.inputs import download_store
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.sources import COMPONENTS, pinned
 from rdma_images.registry.reference import with_registry
@@ -234,8 +234,6 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
 
     if source.kind == "base":
         return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), mirror_settings)
-    if "snapshot" in source.extra:
-        return lambda: debian_lock.query_archive(source, address, mirror_settings)
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")
@@ -247,7 +245,7 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
 
 def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
     """Return the answer for a base that is bootstrapped on this host."""
-    base = debian_lock.last_bootstrapped(name, image_platform)
+    base = bootstrap.last_bootstrapped(name, image_platform)
     return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 

@@ -1,6 +1,6 @@
 """`invoke lock`: write the digests that builds compare, of all that can be reached."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import debian_lock, fetch, lock, pins, preflight, reachable, sources, target_options
+from rdma_images.inputs import fetch, lock, pins, preflight, reachable, sources, target_options
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
@@ -79,27 +79,6 @@ def remove_superseded(images: Iterable[Image], project: Project, progress: Progr
         everything = target_options.chosen_plan(project, None, True, None).images
         for file in [file for image in images for file in lock.remove_superseded(image, everything)]:
             progress(f"removed {paths.display_path(file)}: no target of matrix.yaml asks for its packages any more")
-
-
-def relock_debian(
-    installed: Mapping[str, Collection[str]],
-    mirror_settings: Mirrors,
-    upgrade: bool = False,
-    progress: Progress = silent,
-) -> tuple[LockOutcome, ...]:
-    """Lock Debian's archive for bases; `installed` has package names by base."""
-    outcomes = []
-    for base, names in installed.items():
-        earlier_lock = debian_lock.read_lock(base)
-        try:
-            locked = debian_lock.lock(base, names, mirror_settings, upgrade, progress)
-        except RdmaImagesError as error:
-            outcomes.append(LockOutcome(base, "failed", str(error)))
-            continue
-        outcome: Literal["new", "kept", "changed"] = "changed" if earlier_lock else "new"
-        detail = f"{locked.snapshot}, {len(locked.packages)} packages"
-        outcomes.append(LockOutcome(base, "kept" if locked == earlier_lock else outcome, detail))
-    return tuple(outcomes)
 
 
 def relock_table(outcomes: Iterable[LockOutcome]) -> Table:

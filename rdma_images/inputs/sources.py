@@ -1,6 +1,6 @@
 """All sources of an image that come over a network, by their own addresses."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rdma_images import components
@@ -13,7 +13,7 @@ from rdma_images.engine.debian import host_apt
 from rdma_images.engine.docker_command import local_name
 from rdma_images.facts import Facts
 from rdma_images.facts.bases import Base
-from rdma_images.inputs import debian_lock, package_index, pins
+from rdma_images.inputs import package_index, pins
 from rdma_images.inputs.mirrors import Mirrors, split_login
 from rdma_images.registry.reference import with_registry
 
@@ -25,7 +25,6 @@ BUILD_PLATFORM = "build"  # whatever the machine that builds is
 COMPONENTS = (
     "debian",
     "debian-security",
-    debian_lock.COMPONENT,
     "ubuntu",
     "package-index",
     *(name for component in components.ALL for name in component.source_names),
@@ -51,17 +50,11 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     pinned_sources = [
         source_of_base(image, facts),
         _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
-        *_archives("base", _effective_base(image), bases[_effective_base(image)]),
-        *_archives("builder", BUILDER, bases[BUILDER]),
+        *_archives("base", bases[_effective_base(image)]),
+        *_archives("builder", bases[BUILDER]),
     ]
     pinned_sources += _component_sources(image, facts)
     return tuple(pinned_sources)
-
-
-def locked_archive(image_sources: Iterable[Source]) -> Source | None:
-    """Return the locked archive of the image's packages; None where it is not locked."""
-    locked = (source for source in image_sources if "snapshot" in source.extra and source.extra["role"] == "base")
-    return next(locked, None)
 
 
 def source_of_base(image: Image, facts: Facts) -> Source:
@@ -87,13 +80,12 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
     upstream = with_registry(base.image)
     digest = pins.bases().get(upstream, UNPINNED)
     bootstrap = effective_base if base.kind == "bootstrap" or effective_base != name else ""
-    locked = debian_lock.read_lock(bootstrap) if bootstrap else None
     return Source(
         id=f"base-{name}",
         component="base",
         kind="base",
         upstream=upstream,
-        pin=f"sha256:{locked.archive}" if locked else ARCHIVE_SIGNATURE if bootstrap else digest,
+        pin=ARCHIVE_SIGNATURE if bootstrap else digest,
         context=role,
         extra={"digest": digest, "platform": platform}
         | ({"bootstrap": bootstrap} if bootstrap else {})
@@ -102,11 +94,9 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
     )
 
 
-def _archives(role: str, name: str, base: Base) -> Iterator[Source]:
+def _archives(role: str, base: Base) -> Iterator[Source]:
     """Yield the apt archives of a base; without address where only the base names it."""
-    if base.kind == "bootstrap" and (locked := debian_lock.read_lock(name)):
-        yield from debian_lock.sources(role, name, locked)
-    elif base.distribution == "debian":
+    if base.distribution == "debian":
         main, security = _debian()
         yield apt_source("debian", role, main, [base.codename, f"{base.codename}-updates"], "main", host_apt.KEYRING)
         if security or not main:

@@ -25,14 +25,13 @@ UV_PLATFORM = {
 PROGRAMS = "/opt/venv/bin"  # first on every PATH
 
 
-def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str = "") -> str:
+def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> str:
     """Return the Dockerfile of an image; the same image and locks give the same text.
 
     Args:
         lock: The image's wheels.
         toolkit: The wheels that compile for it.
         tools: The builder's own programs.
-        archive_state: The digest of the base's archive, where that is locked.
 
     Raises:
         RefusedError: The target's template or a stage of it is missing.
@@ -41,7 +40,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], a
     try:
         with templates.template_errors(f"target {image.target}"):
             target = template_environment().get_template(f"targets/{image.template}.j2")
-            body = target.render(stages=_Stages(image, lock, toolkit, tools, archive_state))
+            body = target.render(stages=_Stages(image, lock, toolkit, tools))
     except jinja2.TemplateNotFound as error:
         raise RefusedError(
             f"{paths.find_data(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
@@ -53,10 +52,9 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], a
 class _Stages:
     """The function `stages` of a target's template, with the values of all stages."""
 
-    def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str) -> None:
+    def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> None:
         self.parts = _optional_stages(image)
         self.context: dict[str, Any] = {
-            "archive_state": archive_state,
             "version": _image_versions(image),
             "details": _image_details(image),
             "has": image.components.__contains__,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.core import paths
-from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, SNAPSHOT, Image
-from rdma_images.core.source import Source
+from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
 from rdma_images.inputs import wheel_licenses
 from rdma_images.inputs.wheels import Lock
 
@@ -40,7 +39,6 @@ def labels(
     revision: Revision,
     rehearsed: Sequence[str],
     lock: Lock | None = None,
-    archive: Source | None = None,
 ) -> dict[str, str]:
     """Return the labels of an image.
 
@@ -50,7 +48,6 @@ def labels(
         revision: The state of its sources.
         rehearsed: The ids of the sources that stand-ins replaced; the label `rehearsal` names them.
         lock: Its wheels; a label for each that is not the public index's says where it is from.
-        archive: Debian's, where it is locked; a label names the moment of its snapshot.
     """
     parts = image.components.values()
     image_labels = {
@@ -67,8 +64,6 @@ def labels(
     for wheel in lock.wheels if lock else ():
         if wheel.origin or wheel.index:
             image_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin or f"index {wheel.index}"
-    if archive:
-        image_labels[SNAPSHOT] = archive.extra["snapshot"].rpartition("/")[2]
     if rehearsed:
         image_labels["rehearsal"] = ",".join(sorted(rehearsed))
     prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}

@@ -10,7 +10,7 @@ from rdma_images.core import paths
 from rdma_images.core.image import Build, ExistingImage, Image
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inspection.report import Report, encode_report
-from rdma_images.report.checks_table import archive_day, counts_text, verdict_style
+from rdma_images.report.checks_table import counts_text, verdict_style
 
 
 def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:
@@ -28,8 +28,6 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
         if report:
             page = paths.image_folder(build.image_id) / "report.html"
             output.append(f"  report  {paths.display_path(page)}\n")
-            if day := archive_day(report.inspection.subject.labels if report.inspection else {}):
-                output.append(f"  debian  packages {day}\n")
             if below := onto.get(build.image_id):
                 output.append(f"  onto    {_difference(report, below.base)}\n")
     output.rstrip()

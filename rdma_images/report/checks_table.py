@@ -1,14 +1,12 @@
 """Show a report on a terminal."""
 
 import re
-from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core.check import Check
-from rdma_images.core.image import LABEL_PREFIX, SNAPSHOT
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
@@ -124,16 +122,6 @@ def summary_line(report: Report, verbose: bool = False) -> str:
     hidden = {"noted", "skipped"} & set(report.counts)
     hint = "" if verbose or not hidden else "; --verbose shows every check"
     return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}{dropped}{hint}"
-
-
-def archive_day(labels: Mapping[str, str]) -> str:
-    """Return the moment of Debian's archives that an image's packages are from.
-
-    Returns:
-        "" where they are not locked.
-    """
-    moment = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ", labels.get(f"{LABEL_PREFIX}.{SNAPSHOT}", ""))
-    return "of the archive and its security updates as of {}-{}-{} {}:{} UTC".format(*moment.groups()) if moment else ""
 
 
 def _check_text(check: Check) -> Text:

@@ -87,7 +87,6 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ),
         ("digest", report.digest),
         ("platform", inspection.subject.platform if inspection else ""),
-        ("Debian packages", checks_table.archive_day(inspection.subject.labels) if inspection else ""),
         *(_measured(inspection) if inspection else ()),
         *(("does not work", text) for name, text in labels if name.startswith(f"{LABEL_PREFIX}.limit.")),
         ("suite", report.suite),

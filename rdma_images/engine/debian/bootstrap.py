@@ -84,14 +84,6 @@ class BootstrapRecord:
     tar: str  # the tar's file name
 
 
-@dataclass(frozen=True)
-class ArchiveSnapshot:
-    """Archives at one moment, and the digest that their release files must have."""
-
-    archives: host_apt.Debian
-    archive: str
-
-
 def is_possible(name: str, platform: str) -> bool:
     """Return whether this user can make the base from Debian's archive on this host."""
     return obstacle(name, platform) is None
@@ -154,12 +146,7 @@ def namespace_command() -> tuple[str, ...]:
     return ("unshare", "--user", "--map-root-user", "--map-auto", "--mount")
 
 
-def base(
-    name: str,
-    progress: Progress = silent,
-    platform: str = "",
-    snapshot: ArchiveSnapshot | None = None,
-) -> Path:
+def base(name: str, progress: Progress = silent, platform: str = "") -> Path:
     """Return the tar of the root file system `name` ("debian13"), made where missing.
 
     The tar has the essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no
@@ -167,27 +154,18 @@ def base(
 
     Raises:
         RefusedError: For an unknown name, and for a platform that cannot be emulated.
-        RdmaImagesError: The archive is unreachable, fails verification or is not in the state of `snapshot`.
+        RdmaImagesError: The archive is unreachable, or fails verification.
     """
     if name not in SUITES:
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{suggestion(name, SUITES)}")
     label = key(name, platform)
     with locking.hold(f"base-{label}", f"bootstrapping {label}", progress):
-        locked = snapshot.archive if snapshot else ""
-        if existing := last_bootstrapped(name, platform, locked):
+        if existing := last_bootstrapped(name, platform):
             return cache_folder() / existing.tar
         if reason := obstacle(name, platform):
             raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
-        apt = debian_packages.updated_apt(
-            SUITES[name].codename,
-            debian_packages.cache_path("apt", f"base-{label}"),
-            snapshot.archives if snapshot else None,
-        )
-        if snapshot and apt.state() != snapshot.archive:
-            raise RdmaImagesError(
-                f"{label}: the snapshot {snapshot.archives.main.uri} has another state than the locked one\n"
-                f"find out why; `{COMMAND} lock --debian --upgrade` locks today's"
-            )
+        folder = debian_packages.cache_path("apt", f"base-{label}")
+        apt = debian_packages.updated_apt(SUITES[name].codename, folder)
         tool = debian_packages.fetch(
             ["mmdebstrap"], TOOL_SUITE, debian_packages.cache_path("packages", "mmdebstrap"), progress
         )
@@ -197,7 +175,7 @@ def base(
             progress(f"bootstrapping {label} from Debian's archive, emulated: this takes minutes, once")
         else:
             progress(f"bootstrapping {label} from Debian's archive")
-        return _bootstrap(name, platform, apt, tool, progress, locked)
+        return _bootstrap(name, platform, apt, tool, progress)
 
 
 def cache_folder() -> Path:
@@ -205,22 +183,21 @@ def cache_folder() -> Path:
     return state_folder() / "bases"
 
 
-def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> BootstrapRecord | None:
+def last_bootstrapped(name: str, platform: str = "") -> BootstrapRecord | None:
     """Return the base that was bootstrapped last for a platform.
 
-    None where its tar is gone or its recipe has changed. `locked` is the digest of the release files from which it must
-    be made; empty for any.
+    None where its tar is gone or its recipe has changed.
     """
     try:
-        record = BootstrapRecord(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))
+        record = BootstrapRecord(**json.loads(_record(key(name, platform)).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return record if record.recipe == recipe_digest(name, platform) and (cache_folder() / record.tar).exists() else None
 
 
-def _record(label: str, locked: str) -> Path:
-    """Return the file that describes a base; one of a locked state is kept."""
-    return cache_folder() / f"{label}{f'-{locked[:12]}' if locked else ''}.json"
+def _record(label: str) -> Path:
+    """Return the file that describes a base."""
+    return cache_folder() / f"{label}.json"
 
 
 def key(name: str, platform: str) -> str:
@@ -233,7 +210,7 @@ def _architecture(platform: str) -> str:
     return platform.rpartition("/")[2]
 
 
-def _bootstrap(name: str, platform: str, apt: debian_packages.Apt, tool: Path, progress: Progress, locked: str) -> Path:
+def _bootstrap(name: str, platform: str, apt: debian_packages.Apt, tool: Path, progress: Progress) -> Path:
     """Make the tar in a work folder, then move it into place and write its record."""
     label = key(name, platform)
     work = cache_folder() / f".{label}.new"
@@ -250,7 +227,7 @@ def _bootstrap(name: str, platform: str, apt: debian_packages.Apt, tool: Path, p
         record = BootstrapRecord(
             label, apt.suite, archive, recipe, debian_packages.fetched_packages(tool)["mmdebstrap"], tar
         )
-        atomic.write(_record(label, locked), json.dumps(asdict(record), indent=1))
+        atomic.write(_record(label), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return cache_folder() / tar

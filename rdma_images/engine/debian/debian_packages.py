@@ -82,10 +82,10 @@ def missing_programs() -> list[str]:
     return [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
 
 
-def updated_apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Apt:
+def updated_apt(suite: str, folder: Path) -> Apt:
     """Return a private apt for `suite` in `folder`, its lists updated and verified.
 
-    It reads the host's archives, or the `archives` given. Raises RdmaImagesError where an archive is unreachable or
+    It reads the host's archives. Raises RdmaImagesError where an archive is unreachable or
     fails verification.
     """
     if missing := missing_programs():
@@ -94,7 +94,7 @@ def updated_apt(suite: str, folder: Path, archives: host_apt.Debian | None = Non
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)
-    private.sources.write_text((archives or host_apt.host_archives()).sources(suite), encoding="utf-8")
+    private.sources.write_text(host_apt.host_archives().sources(suite), encoding="utf-8")
     (private.folder / "status").touch()
     (private.folder / "apt.conf").write_text(_configuration(private.folder), encoding="utf-8")
     private.run("apt-get", "update", "--error-on=any", "-q")

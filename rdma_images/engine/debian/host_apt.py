@@ -3,7 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
@@ -29,7 +29,6 @@ class Debian:
     codename: str  # of the host's own suite, "bookworm"
     main: Archive
     security: Archive | None
-    is_snapshot: bool = field(default=False, kw_only=True)  # archives as they were, whose release files have expired
 
     def sources(self, suite: str) -> str:
         """Return the apt sources (deb822) of `suite`, with its updates, in these archives."""
@@ -37,10 +36,8 @@ class Debian:
         stanzas = [(self.main, suite if rolling else f"{suite} {suite}-updates")]
         if self.security and not rolling:
             stanzas.append((self.security, f"{suite}-security"))
-        expired = "Check-Valid-Until: no\n" if self.is_snapshot else ""
         return "\n".join(
-            f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\n{expired}"
-            f"Signed-By: {archive.signed_by}\n"
+            f"Types: deb\nURIs: {archive.uri}\nSuites: {suites}\nComponents: main\nSigned-By: {archive.signed_by}\n"
             for archive, suites in stanzas
         )
 

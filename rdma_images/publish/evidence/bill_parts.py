@@ -11,7 +11,7 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.inputs import debian_lock, lock, sources
+from rdma_images.inputs import lock, sources
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
@@ -54,8 +54,7 @@ def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, 
     distribution = _distribution(measured.system.os if measured.system else {})
     locked = {(wheel.name, wheel.version): wheel for wheel in _locked(image)}
     wheels = list(_wheels(packages, contents, locked, _origins(labels)))
-    hashes = debian_lock.hashes(image.axes["base"]) if image else {}
-    debian = list(_debian(packages, contents, distribution, hashes))
+    debian = list(_debian(packages, contents, distribution))
     return [*wheels, *debian, *_rpm(packages, distribution), *_downloads(image, report.rehearsal, contents, debian)]
 
 
@@ -122,9 +121,7 @@ def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[BillPart
         yield BillPart(f"{ref}#{purl}", name, version, purl)
 
 
-def _debian(
-    packages: MeasuredPackages, contents: PackageContents, distribution: str, hashes: Mapping[tuple[str, str, str], str]
-) -> Iterator[BillPart]:
+def _debian(packages: MeasuredPackages, contents: PackageContents, distribution: str) -> Iterator[BillPart]:
     vendor = distribution.partition("-")[0] or None
 
     def purl(name: str) -> PackageURL:
@@ -143,7 +140,6 @@ def _debian(
             purl=purl(name),
             license=licenses.debian_license(details),
             supplier=details.supplier,
-            sha256=hashes.get((name, version, details.architecture), ""),
             depends=tuple(purl(other).to_string() for other in details.depends if other in packages.dpkg),
             texts=(details.copyright,) if details.copyright else (),
             properties={"rdma-images:source": source} if source else {},

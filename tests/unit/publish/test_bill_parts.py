@@ -10,7 +10,6 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image
-from rdma_images.inputs import debian_lock
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix
@@ -78,15 +77,6 @@ def test_a_wheel_has_licence_hash_dependencies_and_what_it_brings(report: Report
         ("fmt", "11.0", ""),
     ]
     assert torch.texts == (f"{FOLDER}/torch-2.15.0.dist-info/licenses/LICENSE",)
-
-
-def test_a_debian_package_has_its_hash_from_the_lock(
-    report: Report, image: Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashes = {("libc6", "2.41-12", "amd64"): "b5" * 32, ("libfabric1-aws", "2.6.0amzn1.0", "arm64"): "00" * 32}
-    monkeypatch.setattr(debian_lock, "hashes", lambda base: hashes if base == "debian13" else {})
-    by_package = by_name(report, image)
-    assert (by_package["libc6"].sha256, by_package["libfabric1-aws"].sha256) == ("b5" * 32, "")
 
 
 def test_the_efa_installer_has_its_pin_and_its_packages(report: Report, image: Image) -> None:

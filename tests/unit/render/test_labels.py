@@ -1,7 +1,6 @@
 """What an image says of itself is what was planned, and whether it is a rehearsal."""
 
 from rdma_images.core.image import Image
-from rdma_images.core.source import Source
 from rdma_images.inputs import lock
 from rdma_images.render import labels
 from rdma_images.render.labels import Revision
@@ -38,12 +37,3 @@ def test_the_driver_is_a_requirement(image: Image) -> None:
 
 def test_without_a_remote_there_is_no_source(image: Image) -> None:
     assert "org.opencontainers.image.source" not in labels.labels(image, "", Revision("x", 0, None), [])
-
-
-def test_a_locked_archive_names_its_moment(image: Image) -> None:
-    archive = Source(
-        "debian-snapshot-trixie", "debian-snapshot", "apt", "", "", extra={"snapshot": "debian/20261124T123128Z"}
-    )
-    label_values = labels.labels(image, "", REVISION, [], archive=archive)
-    assert label_values["io.rdma-images.debian-snapshot"] == "20261124T123128Z"
-    assert "io.rdma-images.debian-snapshot" not in labels.labels(image, "", REVISION, [])

@@ -7,7 +7,7 @@ from rdma_images.core.check import Check, Outcome
 from rdma_images.core.image import Build, Onto
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.inspection.report import Report
-from rdma_images.report import build_summary, report_page
+from rdma_images.report import build_summary
 from tests.support.case_parts import recorded, report_on
 from tests.support.existing_images import REF, existing
 from tests.support.images import planned
@@ -86,15 +86,3 @@ def test_layers_that_are_not_the_images_any_more() -> None:
 
 def test_nothing_is_said_of_other_images() -> None:
     assert "onto" not in str(build_summary.summary_text([BUILD], [report_on(ONTO)], [planned()]))
-
-
-def test_the_day_of_security_updates_is_said() -> None:
-    case = recorded()
-    labels = {**case.subject.labels, "io.rdma-images.debian-snapshot": "20261124T123128Z"}
-    report = report_on(
-        ONTO, facts=case.model_copy(update={"subject": case.subject.model_copy(update={"labels": labels})})
-    )
-    words = "of the archive and its security updates as of 2026-11-24 12:31 UTC"
-    assert f"debian  packages {words}" in str(build_summary.summary_text([BUILD], [report]))
-    assert ("Debian packages", words) in report_page.facts(report)
-    assert "Debian packages" not in dict(report_page.facts(report_on(ONTO, facts=case)))
