@@ -162,7 +162,7 @@ def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
         images: All of the matrix. A lock whose packages one of them asks for stays, whatever its torch.
     """
     current = lock_request(image)
-    asked_for = {lock_request(other).packages for other in images}
+    asked_for = {lock_request(other).packages for other in (image, *images)}
     removed = []
     for file in files.list_folder(paths.LOCKS / "python"):
         with suppress(RdmaImagesError):
