@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.build import added_files, package_contexts, stand_ins
+from rdma_images.build import added_files, package_contexts, preflight_folder, stand_ins
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
@@ -84,9 +84,11 @@ def build_spec(
         "platform": image.platform,
         "settings": {setting.name: setting.value for setting in image.settings},
         "compression": compression,
+        "preflight": preflight_folder.version(),
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.combined_digest(replaceable_folders(pinned)) if rehearse else None,
     }
+    preflight_folder.pack(image)
     if packed_files := added_files.pack(image):
         input_values["files"] = packed_files
     if folder := added_files.context_digest(dockerfile):

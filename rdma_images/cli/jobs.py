@@ -23,7 +23,6 @@ CLUSTER_EXAMPLE = (
     "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a "
     "--param second-zone=us-west-2b"
 )
-PREFLIGHT_FABRICS = ("efa", "erdma", "ib")
 OUTPUT_HELP = {
     "out": "The folder to write; by default build/jobs/<name>/.",
     "json": "JSON on standard output, for programs.",
@@ -227,23 +226,23 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
 
 @verb(
     "job.preflight",
-    "job.preflight --fabric efa --gpus 8",
+    "job.preflight --out /shared/rdma-preflight",
     name="preflight",
-    help={
-        "fabric": "What each node must have: efa, erdma or ib; without it whatever is there.",
-        "gpus": "GPUs of each node; without it those that are visible.",
-    },
+    help={"out": "The folder to write; by default build/preflight/."},
 )
-def job_preflight(_: Context, fabric: str = "", gpus: int = 0) -> None:
-    """Print a script that checks the nodes of a job of your own.
+def job_preflight(_: Context, out: str = "") -> None:
+    """Write the preflight as plain files, for an image that lacks it.
 
-    Run it once on each node, in the job's container, before the command: sh preflight.sh || exit 1.
+    Images built here have it at /opt/rdma-images/preflight. A job of another image mounts the folder there, from a
+    ConfigMap or a file system that all nodes see, and starts /opt/rdma-images/preflight/rdma-preflight.
     """
-    from rdma_images.jobs.write import render
+    from rdma_images.build import preflight_folder
+    from rdma_images.core import paths
 
-    if fabric not in ("", *PREFLIGHT_FABRICS):
-        raise RefusedError(f"--fabric {fabric}: unknown\nuse {', '.join(PREFLIGHT_FABRICS)}, or leave it out")
-    show(render.render_preflight(fabric, gpus).rstrip())
+    folder = Path(out) if out else paths.BUILD / "preflight"
+    preflight_folder.write(folder)
+    show(f"{paths.display_path(folder)}: preflight {preflight_folder.version()}, {len(preflight_folder.files())} files")
+    show(f"kubectl create configmap rdma-preflight --from-file={paths.display_path(folder)}")
 
 
 @verb(

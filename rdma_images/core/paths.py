@@ -38,6 +38,7 @@ MATRIX = PROJECT / "matrix.yaml"
 FACTS = DATA / "facts"
 LOCKS = PROJECT / "locks"
 VALIDATORS = DATA / "validators"
+PACKAGE = _PACKAGE
 PROBES_FOLDER = _PACKAGE / "validate" / "probes"
 BUILD = PROJECT / "build"
 IMAGES = BUILD / "images"

@@ -76,7 +76,10 @@ class _Stages:
         }
 
     def __call__(self, *names: str) -> str:
-        """Return the stages, each FROM the one before, without empty ones; the last is `image`."""
+        """Return the stages, each FROM the one before, without empty ones; the last is `image`.
+
+        After those of the template come the preflight of jobs, in every image, and what is the user's.
+        """
         if self.context["onto"] is None and "wheels" not in names:
             raise RefusedError(
                 "the target's template has no stage wheels, which installs the Python packages\n"
@@ -90,6 +93,7 @@ class _Stages:
             )
         for name, anchors in self.parts.items():
             names = _inserted(name, anchors, names)
+        names = (*names, "preflight")
         if self.context["additions"]:
             names = (*names, "additions")
         texts = [template_environment().get_template("stages/builder.j2").render(self.context).strip("\n")]

@@ -89,6 +89,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("platform", inspection.subject.platform if inspection else ""),
         *(_measured(inspection) if inspection else ()),
         *(("does not work", text) for name, text in labels if name.startswith(f"{LABEL_PREFIX}.limit.")),
+        ("preflight", dict(labels).get(f"{LABEL_PREFIX}.preflight", "")),
         ("suite", report.suite),
     ]
     return [(name, plain(value)) for name, value in rows if value]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images import engine as engines
-from rdma_images.build import build_record
+from rdma_images.build import build_record, preflight_folder
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
@@ -51,6 +51,7 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
     return {
         "image": image.id,
         "components": {component.name: component.version for component in image.components.values()},
+        "preflight": preflight_folder.version(),
         "requires": {requirement.name: requirement.at_least for requirement in image.requirements},
         "environment": image.environment,
         "settings": [vars(setting) for setting in image.settings],
@@ -67,6 +68,7 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
     table = Table(box=None, pad_edge=False, show_header=False)
     for component in image.components.values():
         table.add_row(component.name, component.version, f"by {component.decided_by}")
+    table.add_row("preflight", preflight_folder.version(), "rdma-preflight: checks a job's nodes, runs its command")
     for requirement in image.requirements:
         table.add_row(requirement.name, f">= {requirement.at_least}", requirement.reason)
     yield table

@@ -367,7 +367,7 @@ COPY --from=build-nccl-tests /opt/nccl-tests /opt/nccl-tests
 
 # What a process in the image starts with. Nothing here leads a loader: libraries are found through ld.so.conf.d and the
 # wheels' own run paths, because a set LD_LIBRARY_PATH is how a wrong NCCL gets loaded.
-FROM with-nccl-tests AS image
+FROM with-nccl-tests AS with-environment
 ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/opt/nccl-tests/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
@@ -375,3 +375,7 @@ ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/opt/nccl-tes
 ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]
+
+# `rdma-preflight`, which checks a job's nodes and runs its command: plain files of this tool, with fixed times.
+FROM with-environment AS image
+ADD preflight.tar /

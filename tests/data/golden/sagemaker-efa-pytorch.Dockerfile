@@ -289,7 +289,7 @@ CMD ["/bin/bash"]
 
 # What SageMaker asks of a training container: the folders under /opt/ml, into which it mounts the job's configuration (with
 # resourceconfig.json, the job's hosts) and data, and the command `train`.
-FROM with-environment AS image
+FROM with-environment AS with-sagemaker
 COPY --chmod=755 <<'PY' /opt/sagemaker/sagemaker_job.py
 """A SageMaker training job as its container finds it: the configuration, source and program under /opt/ml."""
 
@@ -756,3 +756,7 @@ touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 WORKDIR /opt/ml/code
 CMD ["train"]
+
+# `rdma-preflight`, which checks a job's nodes and runs its command: plain files of this tool, with fixed times.
+FROM with-sagemaker AS image
+ADD preflight.tar /

@@ -85,7 +85,7 @@ def test_everything_is_written_into_the_last_stage() -> None:
     assert "USER 1000:1000\nWORKDIR /work\n" in text
     assert "ADD files.tar /\n" in text
     assert 'ENTRYPOINT ["tini", "--"]\nCMD ["python", "my script.py"]' in text
-    assert text.splitlines()[1] == "FROM with-environment AS image"
+    assert text.splitlines()[1] == "FROM with-preflight AS image"
 
 
 def test_labels_are_beside_those_of_the_tool() -> None:

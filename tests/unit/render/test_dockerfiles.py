@@ -190,7 +190,7 @@ def test_what_a_cuda_base_sets_is_emptied(base: str) -> None:
 
 def programs(case: str) -> list[str]:
     """Return the folders that the image itself puts on the PATH."""
-    folders = matched(r"^ENV PATH=(\S+)", stage(dockerfile(case), "image"))[1].split(":")
+    folders = matched(r"^ENV PATH=(\S+)", stage(dockerfile(case), "with-environment"))[1].split(":")
     return folders[: folders.index("/usr/local/sbin")]
 
 
@@ -236,7 +236,7 @@ def test_the_command_of_sagemaker_is_ours() -> None:
     text = dockerfile("sagemaker-efa-pytorch")
     assert "boto3==1.0 --hash" in text
     assert "sagemaker-training==" not in text
-    assert "#!/opt/venv/bin/python" in stage(text, "image")
+    assert "#!/opt/venv/bin/python" in stage(text, "with-sagemaker")
 
 
 def test_the_same_image_has_the_same_text() -> None:
@@ -298,7 +298,8 @@ def test_every_stage_stands_on_the_one_before() -> None:
     assert re.findall(r"^FROM (.*)$", text, re.MULTILINE) == [
         "base AS with-onto",
         "with-onto AS with-efa-installer",
-        "with-efa-installer AS image",
+        "with-efa-installer AS with-onto-image",
+        "with-onto-image AS image",
     ]
 
 
@@ -314,7 +315,7 @@ def test_user_and_shell_of_the_image_below_come_back() -> None:
     text = image_stages(rendered_onto(existing(user="1000:100", shell=("/bin/bash", "-c"))))
     assert text.index("USER root") < text.index("RUN ")
     assert 'SHELL ["/bin/sh", "-c"]' in text
-    assert text.rstrip().endswith('SHELL ["/bin/bash", "-c"]\nUSER 1000:100')
+    assert 'SHELL ["/bin/bash", "-c"]\nUSER 1000:100\n\n# `rdma-preflight`' in text
 
 
 @pytest.mark.usefixtures("state_folder")

@@ -1,0 +1,125 @@
+"""One rank of the all-reduce: a process with one GPU, which calls CUDA's driver and the job's NCCL, and no framework.
+
+It is run with five words: NCCL's path, its rank, the number of ranks, its GPU's number, and the bytes to sum up. It
+reads the communicator's id as a line of hexadecimal digits; rank 0 makes it, and writes it first. Then it writes one
+line of JSON and waits for the end of its input, since an earlier end would break other ranks' connections.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+import sys
+import time
+from typing import Any
+
+ROUNDS = 5  # that are timed, after one that is not
+FLOAT32, SUM = 7, 0  # ncclDataType_t and ncclRedOp_t
+CUDA_CAUSES = {
+    34: "the CUDA toolkit's stub, which LD_LIBRARY_PATH or the image puts before the driver's own libcuda.so.1",
+    802: "as when nvidia-fabricmanager does not run, or is of another version than the driver",
+    803: "as when the image's CUDA compatibility libraries do not fit the node's driver",
+    999: "as when nvidia-uvm is not loaded, or the driver was updated without a restart",
+}
+
+
+class UniqueId(ctypes.Structure):
+    """ncclUniqueId, which NCCL takes by value."""
+
+    _fields_ = [("internal", ctypes.c_byte * 128)]
+
+
+class CallError(Exception):
+    """CUDA or NCCL returned an error."""
+
+
+def check_cuda(cuda: Any, function: str, *arguments: Any) -> None:
+    """Call a function of CUDA's driver. Raises CallError with its words and what they may come from."""
+    code = getattr(cuda, function)(*arguments)
+    if code:
+        text = ctypes.c_char_p()
+        cuda.cuGetErrorString(code, ctypes.byref(text))
+        cause = ": " + CUDA_CAUSES[code] if code in CUDA_CAUSES else ""
+        words = (text.value or b"unknown").decode()
+        raise CallError("CUDA's %s ended with error %d, %s%s" % (function, code, words, cause))
+
+
+def check_nccl(nccl: Any, function: str, *arguments: Any) -> None:
+    """Call a function of NCCL. Raises CallError with its words."""
+    code = getattr(nccl, function)(*arguments)
+    if code:
+        raise CallError("%s: %s" % (function, nccl.ncclGetErrorString(code).decode("utf-8", "replace")))
+
+
+def load_libraries(nccl_path: str) -> tuple[Any, Any]:
+    """Return CUDA's driver and NCCL. Raises CallError where one is not found."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise CallError(
+            "libcuda.so.1, the driver's, is not found: the container lacks the driver capability compute "
+            "(NVIDIA_DRIVER_CAPABILITIES=compute,utility), or was started without NVIDIA's runtime"
+        ) from None
+    try:
+        nccl = ctypes.CDLL(nccl_path)
+    except OSError as error:
+        raise CallError("NCCL cannot be loaded: %s" % error) from None
+    nccl.ncclGetErrorString.restype = ctypes.c_char_p
+    nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int]
+    nccl.ncclAllReduce.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int),
+        *(ctypes.c_void_p, ctypes.c_void_p),
+    ]
+    return cuda, nccl
+
+
+def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict[str, Any]:
+    """Take part in the all-reduces, and return `is_right`, `start_seconds` and `seconds` of one of `size` bytes."""
+    cuda, nccl = load_libraries(nccl_path)
+    check_cuda(cuda, "cuInit", 0)
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    check_cuda(cuda, "cuDeviceGet", ctypes.byref(device), gpu)
+    check_cuda(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    check_cuda(cuda, "cuCtxSetCurrent", context)
+    unique_id = UniqueId()
+    if rank == 0:
+        check_nccl(nccl, "ncclGetUniqueId", ctypes.byref(unique_id))
+        print(bytes(unique_id).hex(), flush=True)
+    unique_id = UniqueId.from_buffer_copy(bytes.fromhex(sys.stdin.readline().strip()))
+    started = time.monotonic()
+    communicator, buffer = ctypes.c_void_p(), ctypes.c_uint64()
+    check_nccl(nccl, "ncclCommInitRank", ctypes.byref(communicator), ranks, unique_id, rank)
+    check_cuda(cuda, "cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(size))
+    one = struct.unpack("I", struct.pack("f", 1.0))[0]
+    check_cuda(cuda, "cuMemsetD32_v2", buffer, ctypes.c_uint(one), ctypes.c_size_t(size // 4))
+
+    def sum_up() -> None:
+        address = buffer.value
+        check_nccl(nccl, "ncclAllReduce", address, address, size // 4, FLOAT32, SUM, communicator, None)
+
+    sum_up()
+    check_cuda(cuda, "cuCtxSynchronize")
+    start_seconds = time.monotonic() - started
+    result = ctypes.create_string_buffer(size)
+    check_cuda(cuda, "cuMemcpyDtoH_v2", result, buffer, ctypes.c_size_t(size))
+    is_right = result.raw == struct.pack("f", float(ranks)) * (size // 4)
+    started = time.monotonic()
+    for _ in range(ROUNDS):
+        sum_up()
+    check_cuda(cuda, "cuCtxSynchronize")
+    return {"is_right": is_right, "start_seconds": start_seconds, "seconds": (time.monotonic() - started) / ROUNDS}
+
+
+def main(words: list[str]) -> None:
+    """Print the result, or {"error": why there is none}, and wait for the end of the input."""
+    try:
+        answer = run_rank(words[0], *map(int, words[1:]))
+    except CallError as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

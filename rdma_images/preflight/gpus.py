@@ -1,0 +1,93 @@
+"""Check that the job's GPUs are in the container, and the drivers that let adapters reach their memory."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import itertools
+import os
+import re
+from typing import TYPE_CHECKING
+
+from rdma_images.preflight.system import first_line, open_errno
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rdma_images.preflight.devices import Device
+    from rdma_images.preflight.system import Finding
+
+DRIVER_FILE = "/proc/driver/nvidia/version"
+
+
+def gpu_files(root: str = "") -> list[str]:
+    """Return the files of the GPUs in this container."""
+    return sorted(glob.glob(root + "/dev/nvidia[0-9]*"))
+
+
+def nvidia_driver(root: str = "") -> str:
+    """Return the version of NVIDIA's driver; "" for none."""
+    match = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + DRIVER_FILE))
+    return match.group(1) if match else ""
+
+
+def check_gpus(root: str, count: int) -> Iterator[Finding]:
+    """Yield GPUs that are missing or may not be used; `count` is how many the job has here, 0 for those visible."""
+    gpus = gpu_files(root)
+    visible = visible_gpus(len(gpus))
+    if len(gpus) < count:
+        yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
+    elif gpus and visible < max(1, count):
+        sentence = "CUDA_VISIBLE_DEVICES=%s leaves %d of %d GPUs: Slurm sets it by --gpus-per-node, --gpus-per-task"
+        texts = (os.environ["CUDA_VISIBLE_DEVICES"], visible, count or len(gpus))
+        yield "error" if count else "warning", "gpus", sentence % texts
+    # Of other errors the GPU itself is broken, which the all-reduce shows.
+    refused = [path for path in gpus if open_errno(path) in (errno.EPERM, errno.EACCES)]
+    if refused and len(gpus) - len(refused) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
+        sentence = (
+            "%s may not be opened (%s): the container's cgroup has lost its devices, as after "
+            "`systemctl daemon-reload`: start it again, with CDI"
+        )
+        yield "error", "gpus", sentence % (", ".join(refused[:8]), os.strerror(open_errno(refused[0])))
+
+
+def visible_gpus(present: int) -> int:
+    """Return how many of the GPUs that are present CUDA shows: those before the first that is not present."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if setting is None:
+        return present
+
+    def is_gpu(name: str) -> bool:
+        return int(name) < present if name.isdecimal() else name.startswith(("GPU-", "MIG-"))
+
+    return len(list(itertools.takewhile(is_gpu, (name.strip() for name in setting.split(",")))))
+
+
+def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
+    """Yield why this node's GPUs and adapters cannot share memory: `devices` are the fabric's that can be used."""
+    has_dma_buf = "Open Kernel Module" in first_line(root + DRIVER_FILE)
+    known = [device for device in devices if device.peer]
+    if known and not has_dma_buf and all(device.peer == "NA" for device in known):
+        sentence = "EFA's driver does not reach the GPUs' memory (p2p of %s is NA): take NVIDIA's open kernel modules"
+        yield "warning", "peer", sentence % known[0].name
+    if all(device.driver == "efa" for device in devices):
+        return
+    peers = root + "/sys/kernel/mm/memory_peers"
+    is_loaded = any(os.path.isdir(root + "/sys/module/" + name) for name in ("nvidia_peermem", "nv_peer_mem"))
+    if is_loaded and os.path.isdir(peers) and not glob.glob(peers + "/nv*"):
+        yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
+    if not (is_loaded or has_dma_buf):
+        sentence = (
+            "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off: modprobe nvidia_peermem, or take "
+            "NVIDIA's open kernel modules"
+        )
+        yield "warning", "peermem", sentence
+
+
+def check_gdrcopy(root: str, has_gdrcopy: bool) -> Iterator[Finding]:
+    """Yield a finding if the image's GDRCopy has no driver to talk to."""
+    if has_gdrcopy and not os.path.exists(root + "/dev/gdrdrv"):
+        sentence = (
+            "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv on the node, give the pod the device"
+        )
+        yield "warning", "gdrcopy", sentence

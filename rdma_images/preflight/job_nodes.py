@@ -1,0 +1,128 @@
+"""Find which node of a job this is, by what the launcher says, and let one of the node's processes check it for all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Launchers by the variable that shows them, and their variables for: number of nodes, this node's number, the first
+# node's address, this process's number on the node ("" for none). The first that is there counts.
+LAUNCHERS = (
+    ("TORCHELASTIC_RUN_ID", "GROUP_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NODEID", "MASTER_ADDR", "SLURM_LOCALID"),
+    ("PET_NNODES", "PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", ""),  # PyTorchJob, TrainJob
+    ("LWS_GROUP_SIZE", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "LWS_LEADER_ADDRESS", ""),  # LeaderWorkerSet
+    ("SKYPILOT_NUM_NODES", "SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", ""),
+    ("NNODES", "NNODES", "NODE_RANK", "MASTER_ADDR", "LOCAL_RANK"),
+    ("WORLD_SIZE", "WORLD_SIZE", "RANK", "MASTER_ADDR", ""),  # an older PyTorchJob, one process on each node
+)
+# MPIs: number of ranks, this rank, ranks on this node, its number there. They give nodes no numbers.
+MPIS = (
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"),  # MPICH, Intel MPI
+)
+# What all processes of one attempt on one node have in common, and no others.
+ATTEMPT = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID"),
+    *("SLURM_STEP_ID", "SLURM_RESTART_COUNT", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"),
+)
+WAIT_SECONDS = 1200.0  # for the check of the node: the longest meeting and all-reduce
+CONNECT_SECONDS = 60.0  # for the checking process to start
+PEER_CREDENTIALS = struct.Struct("iII")  # process, user, group: unix(7), SO_PEERCRED
+
+
+class JobNode(NamedTuple):
+    """This process's place in the job."""
+
+    nodes: int  # of the job
+    number: int  # of this node
+    first: str  # name or address of node 0; "" where it is not known
+    local_rank: int = 0  # of this process on its node
+    is_rank: bool = False  # the launcher starts several processes on a node, of which this is one
+
+    def socket_name(self, variables: Mapping[str, str]) -> str:
+        """Return the abstract Unix socket of this node's processes in this attempt: it needs no file."""
+        words = [variables.get(name, "") for name in ATTEMPT]
+        digest = hashlib.sha256("\n".join([str(os.getuid()), str(self.number), *words]).encode()).hexdigest()
+        return "\0rdma-preflight-" + digest[:32]
+
+
+def find_node(variables: Mapping[str, str]) -> JobNode:
+    """Return the place that the launcher's variables give; a job of this node alone where none does."""
+    for size, rank, local_size, local_rank in MPIS:
+        if variables.get(rank) and variables.get(local_size) and "TORCHELASTIC_RUN_ID" not in variables:
+            ranks_here, number = int(variables[local_size]), int(variables[rank])
+            nodes, first = -(-int(variables[size]) // ranks_here), variables.get("MASTER_ADDR", "")
+            return JobNode(nodes, number // ranks_here, first, int(variables.get(local_rank, "0")), is_rank=True)
+    if "SM_HOSTS" in variables:  # SageMaker
+        hosts = json.loads(variables["SM_HOSTS"])
+        return JobNode(len(hosts), hosts.index(variables["SM_CURRENT_HOST"]), hosts[0])
+    for shown_by, nodes_name, number_name, first, local_rank in LAUNCHERS:
+        if variables.get(shown_by):
+            size = variables.get(nodes_name) or variables.get("SLURM_NNODES", "1")
+            address = variables.get(first) or variables.get("MASTER_ADDR", "")
+            if shown_by == "SLURM_PROCID":
+                address = address or first_of_slurm(variables)
+            if not size.isdigit():  # "2:4" is an elastic job's, whose nodes come and go: they do not meet
+                return JobNode(1, 0, "")
+            return JobNode(
+                int(size),
+                int(variables.get(number_name) or "0"),
+                address.split("\n")[0].strip(),
+                int(variables.get(local_rank) or "0"),
+                is_rank=bool(variables.get(local_rank)),
+            )
+    return JobNode(1, 0, "")
+
+
+def first_of_slurm(variables: Mapping[str, str]) -> str:
+    """Return the first node of Slurm's list: of "gpu[07-09,12],cpu1" gpu07; its address where it has no name here."""
+    nodelist = variables.get("SLURM_STEP_NODELIST") or variables.get("SLURM_JOB_NODELIST", "")
+    match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^\[,]*))?", nodelist)
+    name = "".join(part or "" for part in match.groups()) if match else ""
+    try:
+        return socket.gethostbyname(name) and name
+    except OSError:  # a container that does not know the cluster's names
+        return variables.get("SLURM_LAUNCH_NODE_IPADDR", name)
+
+
+class LocalRanks:
+    """The checking process's end of the socket on which this node's other processes wait for its answer."""
+
+    def __init__(self, socket_name: str) -> None:
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(socket_name)
+        self.listener.listen(256)
+        self.listener.setblocking(False)
+
+    def answer(self, text: str) -> None:
+        """Answer the ranks that have asked so far: a folder for NCCL's logs, "-" for none, "" to end them."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection = self.listener.accept()[0]
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(text.encode())
+
+
+def ask_checking_rank(socket_name: str) -> str:
+    """Return the answer to this rank; "" where the checking one has ended or does not come."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+            connection.connect(socket_name)
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+            connection.settimeout(WAIT_SECONDS)
+            is_own = PEER_CREDENTIALS.unpack(peer)[1] == os.getuid()
+            return connection.recv(4096).decode() if is_own else ""
+        time.sleep(0.2)
+    return ""

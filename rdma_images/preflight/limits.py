@@ -1,0 +1,68 @@
+"""Check the limits of memory and files that NCCL and the adapters need."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from typing import TYPE_CHECKING
+
+from rdma_images.preflight.system import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rdma_images.preflight.system import Finding
+
+CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
+MIN_LOCKED_BYTES = 1 << 30  # NCCL registers its own buffers, of megabytes for each channel and peer
+MIN_SHM_BYTES = 1 << 30  # Docker gives 64 MiB
+
+
+def locked_memory() -> int | None:
+    """Return the bytes that a process may lock; None for no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def huge_pages(root: str = "") -> dict[str, int]:
+    """Return how many huge pages there are ("total") and are free ("free"), and the "bytes" of each."""
+    pages = {"total": 0, "free": 0, "bytes": 0}
+    names = {"HugePages_Total": ("total", 1), "HugePages_Free": ("free", 1), "Hugepagesize": ("bytes", 1024)}
+    for name, value in re.findall(r"^(\w+): +(\d+)", read_file(root + "/proc/meminfo"), re.MULTILINE):
+        if name in names:
+            key, factor = names[name]
+            pages[key] = int(value) * factor
+    return pages
+
+
+def check_locked_memory(root: str) -> Iterator[Finding]:
+    """Yield a small limit of locked memory; the capability IPC_LOCK lifts it."""
+    limit = locked_memory()
+    status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
+    may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
+    if limit is not None and not may_lock:
+        sentence = (
+            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd, "
+            "or IPC_LOCK"
+        )
+        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024)
+
+
+def check_shared_memory(root: str) -> Iterator[Finding]:
+    """Yield a small or full /dev/shm, over which NCCL connects the GPUs of a node."""
+    try:
+        stat = os.statvfs(root + "/dev/shm")
+    except OSError:
+        return
+    size, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    if size < MIN_SHM_BYTES:
+        yield "warning", "shm", "/dev/shm has %d MiB: NCCL and data loaders need more" % (size >> 20)
+    elif free < MIN_SHM_BYTES:
+        yield "warning", "shm", "%d of %d MiB are free in /dev/shm" % (free >> 20, size >> 20)
+
+
+def check_huge_pages(root: str) -> Iterator[Finding]:
+    """Yield a finding if no huge page is free, which EFA's provider takes for its buffers."""
+    if "HugePages_Free" in read_file(root + "/proc/meminfo") and not huge_pages(root)["free"]:
+        yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"

@@ -1,0 +1,193 @@
+"""Let the nodes of a job meet at the first one, tell each other what they are, and reach each other."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from rdma_images.preflight.system import node_name, print_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rdma_images.preflight.job_nodes import JobNode
+    from rdma_images.preflight.system import Finding
+
+    Message = dict[str, Any]
+
+# Seconds for all nodes to come, as long as torchrun waits for its nodes: one may pull its image first.
+MEETING_SECONDS = 600.0
+ANSWER_SECONDS = 300.0  # for nodes that have come: the longest all-reduce and what is between
+FIRST_NOTE_SECONDS, NOTE_SECONDS = 10.0, 60.0  # until the nodes that are waited for are named, and named again
+CONNECT_SECONDS = 5.0  # for a connection to the neighbour
+LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
+
+
+class UnreachedNodeError(OSError):
+    """The nodes do not meet: one did not come, has left, or does not reach the first."""
+
+
+class Meeting:
+    """The meeting of a job's nodes. Within its `with` block the neighbour can reach this node at `own_address`.
+
+    Entering it raises UnreachedNodeError where not all nodes come.
+    """
+
+    def __init__(self, node: JobNode, address: str, port: int) -> None:
+        """Take this node's place in the job, the address over which NCCL starts here, and the first node's port."""
+        self.node, self.port = node, port
+        self.streams: list[Any] = []  # to the other nodes in their order; on these, one to the first node
+        self.listener = socket.create_server((address, 0))
+        self.own_address = list(self.listener.getsockname())
+        self.start, self.next_note = time.monotonic(), FIRST_NOTE_SECONDS
+        self.is_done = threading.Event()
+        self.server = threading.Thread(target=self.answer_neighbours, daemon=True)
+
+    def __enter__(self) -> Meeting:
+        self.server.start()
+        self.streams = [self.reach_first_node()] if self.node.number else self.await_nodes()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_done.set()
+        self.server.join()
+        for closable in (self.listener, *self.streams):
+            with contextlib.suppress(OSError):
+                closable.close()
+
+    def exchange(self, message: Message, answer: Callable[[list[Message]], list[Message]]) -> Message:
+        """Give this node's message and return the first node's answer to it, when all nodes have given theirs.
+
+        `answer` makes the answers of all nodes' messages, in the order of the nodes; only the first node calls it.
+        Raises UnreachedNodeError where a node has left.
+        """
+        if self.node.number:
+            write_message(self.streams[0], message)
+            return read_message(self.streams[0])
+        answers = answer([message] + [read_message(stream) for stream in self.streams])
+        for stream, text in zip(self.streams, answers[1:]):
+            with contextlib.suppress(OSError):  # one that has left ends the next exchange
+                write_message(stream, text)
+        return answers[0]
+
+    def await_nodes(self) -> list[Any]:
+        """Return a stream to each other node, in their order."""
+        streams: dict[int, Any] = {}
+        names = {0: node_name()}
+        with socket.create_server(("", self.port), backlog=1024) as server:
+            server.settimeout(0.2)
+            while len(names) < self.node.nodes:
+                missing = sorted(set(range(self.node.nodes)) - set(names))
+                self.note_waiting("of %d nodes %s have not come" % (self.node.nodes, missing[:8]))
+                try:
+                    connection = server.accept()[0]
+                    connection.settimeout(CONNECT_SECONDS)
+                    stream = connection.makefile("rwb")
+                    hello = read_message(stream)
+                    number, name = int(hello["node"]), str(hello["name"])
+                except (OSError, ValueError, KeyError, TypeError):  # nothing, or something that scans ports
+                    continue
+                connection.settimeout(ANSWER_SECONDS)
+                if number in names or number not in range(self.node.nodes):
+                    sentence = "%s says that it is node %d of %d, as %s does"
+                    raise UnreachedNodeError(sentence % (name, number, self.node.nodes, names.get(number, "no other")))
+                names[number], streams[number] = name, stream
+        return [streams[number] for number in sorted(streams)]
+
+    def reach_first_node(self) -> Any:
+        """Return a stream to the first node, which may start later than this one."""
+        while True:
+            try:
+                connection = socket.create_connection((self.node.first, self.port), CONNECT_SECONDS)
+                break
+            except OSError as error:
+                address = "the first node is not reached at %s, port %d: " % (self.node.first, self.port)
+                self.note_waiting(address + describe_connection_error(error))
+                time.sleep(0.5)
+        connection.settimeout(MEETING_SECONDS + ANSWER_SECONDS)
+        stream = connection.makefile("rwb")
+        write_message(stream, {"node": self.node.number, "name": node_name()})
+        return stream
+
+    def note_waiting(self, sentence: str) -> None:
+        """Print `sentence` when a note is due. Raises UnreachedNodeError with it when the time is over."""
+        waited = time.monotonic() - self.start
+        if waited > MEETING_SECONDS:
+            raise UnreachedNodeError(sentence)
+        if waited > self.next_note:
+            self.next_note = waited + NOTE_SECONDS
+            print_line("note", "nodes", "%s after %d s; waiting" % (sentence, waited))
+
+    def answer_neighbours(self) -> None:
+        """Answer each connection whose message is whole, until the meeting ends."""
+        while not self.is_done.is_set():
+            if not select.select([self.listener], [], [], 0.2)[0]:
+                continue
+            with contextlib.suppress(OSError), self.listener.accept()[
+                0
+            ] as connection:  # the other end says what it saw
+                connection.settimeout(CONNECT_SECONDS)
+                while connection.recv(LARGE_MESSAGE):
+                    pass
+                connection.sendall(b"k")
+
+
+def write_message(stream: Any, message: Message) -> None:
+    """Send a message to another node. Raises OSError where it has left."""
+    stream.write(json.dumps(message).encode() + b"\n")
+    stream.flush()
+
+
+def read_message(stream: Any) -> Message:
+    """Return another node's message. Raises UnreachedNodeError where it has left."""
+    line = b""
+    with contextlib.suppress(OSError):
+        line = stream.readline()
+    if not line:
+        raise UnreachedNodeError("another node has left: its own lines say why")
+    message: Message = json.loads(line)
+    return message
+
+
+def check_neighbour(name: str, address: list[Any]) -> Iterator[Finding]:
+    """Yield a finding if a node is not reached over NCCL's interface, or gets no message of many packets."""
+    reached = "%s is not reached at %s, over which NCCL starts: " % (name, address[0])
+    try:
+        with socket.create_connection((address[0], address[1]), CONNECT_SECONDS) as connection:
+            reached = "%s is reached, and a message of many packets does not arrive, compare the MTUs: " % name
+            connection.sendall(bytes(LARGE_MESSAGE))
+            connection.shutdown(socket.SHUT_WR)
+            if not connection.recv(1):
+                raise OSError("the connection was closed before it was whole")
+    except OSError as error:
+        yield "error", "neighbour", reached + describe_connection_error(error)
+
+
+def describe_connection_error(error: OSError) -> str:
+    """Return what a connection's error says, and its likely reason if nothing answered.
+
+    A port on which nothing listens is refused at once: only what drops packets leaves a connection without an answer.
+    """
+    if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
+        return "%s; a firewall or security group may drop it: NCCL needs all TCP ports between the nodes" % error
+    return str(error)
+
+
+def describe_differences(nodes: list[Message]) -> list[str]:
+    """Return a sentence for each of the `facts` in which nodes differ, with its values and their nodes."""
+    sentences = []
+    for fact in sorted({fact for node in nodes for fact in node["facts"]}):
+        by_value: dict[str, list[str]] = {}
+        for node in nodes:
+            by_value.setdefault(str(node["facts"].get(fact) or "nothing"), []).append(node["name"])
+        if len(by_value) > 1:
+            ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
+            places = ["%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[:4]]
+            sentences.append("%s differs: %s" % (fact, "; ".join(places)))
+    return sentences

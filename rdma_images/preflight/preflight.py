@@ -1,0 +1,237 @@
+"""Check this node and the job's other nodes, in seconds, and then run the job's command with its NCCL watched.
+
+Has NCCL's network what it needs? Each finding is a line, see finding; the last line says which network the job used.
+The checks are in this folder's modules, on the kernel's files below a root, so that tests can write them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.preflight.all_reduce import LIMIT_SECONDS, Ranks, check_answers
+from rdma_images.preflight.command import run_command
+from rdma_images.preflight.device_checks import check_devices, check_gids, check_mtu
+from rdma_images.preflight.devices import fabric_devices, read_devices
+from rdma_images.preflight.gpus import check_gdrcopy, check_gpudirect, check_gpus, gpu_files, visible_gpus
+from rdma_images.preflight.interfaces import check_interfaces, read_interfaces, socket_interfaces
+from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
+from rdma_images.preflight.limits import check_huge_pages, check_locked_memory, check_shared_memory
+from rdma_images.preflight.meeting import Meeting, check_neighbour, describe_differences
+from rdma_images.preflight.nccl_log import NcclLogs, find_folder, log_variables
+from rdma_images.preflight.node_facts import describe_versions, shared_facts
+from rdma_images.preflight.system import PROGRAM, find_nccl, has_library, node_name, print_findings, print_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rdma_images.preflight.meeting import Message
+    from rdma_images.preflight.system import Finding
+
+CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
+PORT = 29499  # where the nodes meet at the first one, beside torchrun's
+WORDINGS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl-logs.json")
+NO_FOLDER = "-"  # what the other ranks are told where NCCL's logs have none
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    """Return the options, and the words of the command as `command`."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, usage="%(prog)s [OPTIONS] [--] COMMAND...", description=__doc__)
+    parser.add_argument("--require", choices=("efa", "erdma", "any"), default="", help="what must carry the job")
+    parser.add_argument("--adapters", type=int, default=0, help="adapters of the node that the job asked for")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs of each node; 0: those that are visible")
+    parser.add_argument("--mtu", type=int, default=0, help="of the adapters' interfaces on each node; 0: any")
+    parser.add_argument("--nodes", type=int, help="number of nodes, where the launcher does not say it")
+    parser.add_argument("--node", type=int, default=0, help="this node's number, likewise; 0 is the first")
+    parser.add_argument("--first", default="", help="name or address of node 0, likewise")
+    parser.add_argument("--log", default="", metavar="FOLDER", help="where NCCL's log of each process goes")
+    parser.add_argument("--print-log", action="store_true", help="print NCCL's lines, too, while they are written")
+    parser.add_argument("--no-all-reduce", action="store_true", help="leave out the all-reduce over all GPUs")
+    parser.add_argument("--root", default="", help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run; nothing to check only")
+    options = parser.parse_args(words)
+    if options.command[:1] == ["--"]:  # torchrun takes it away
+        del options.command[0]
+    return options
+
+
+class Preflight:
+    """The preflight of one node: its checks, and the job's command."""
+
+    def __init__(self, options: argparse.Namespace, node: JobNode) -> None:
+        """Take the command line and this node's place in the job."""
+        self.options, self.node, self.root = options, node, options.root
+        self.nccl = None if self.root else find_nccl()
+        self.devices = read_devices(self.root)
+        self.carriers = fabric_devices(self.devices, options.require)
+        self.usable = [device for device in self.carriers if device.is_usable]
+        self.gpus = options.gpus or visible_gpus(len(gpu_files(self.root)))
+        self.interfaces, self.ifname = read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
+        self.used_interfaces = socket_interfaces(self.interfaces, self.ifname, self.nccl)
+        with open(WORDINGS_FILE, encoding="utf-8") as file:
+            self.wordings = Wordings(json.load(file))
+
+    def local_findings(self) -> Iterator[Finding]:
+        """Yield the findings about this node alone."""
+        options, root, nodes, gpus = self.options, self.root, self.node.nodes, gpu_files(self.root)
+        yield from check_interfaces(self.interfaces, self.used_interfaces, self.ifname, nodes)
+        if not self.devices and not gpus:
+            yield "warning", "hardware", "neither a GPU nor an RDMA device is here: only the interfaces were checked"
+            return
+        yield from check_devices(self.devices, options.require, options.adapters, nodes)
+        yield from check_gids(self.carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), self.nccl)
+        yield from check_mtu(self.carriers, options.mtu)
+        if self.carriers:
+            yield from check_locked_memory(root)
+        if any(device.driver == "efa" for device in self.carriers):
+            yield from check_huge_pages(root)
+        if gpus or options.gpus:
+            yield from check_shared_memory(root)
+            yield from check_gpus(root, options.gpus)
+            yield from check_gdrcopy(root, not root and has_library("libgdrapi.so.2"))
+            yield from check_gpudirect(root, self.usable)
+
+    def has_error(self) -> bool:
+        """Check this node, the job's nodes together, and the all-reduce. Return whether the job cannot start."""
+        failed = print_findings(self.local_findings())
+        if self.node.nodes < 2:
+            return failed or self.has_all_reduce_error(None)
+        if not self.node.first:
+            sentence = "no variable says which of %d nodes is the first, so they do not meet: set MASTER_ADDR"
+            print_line("warning", "nodes", sentence % self.node.nodes)
+            return failed
+        address = self.used_interfaces[0].address if self.used_interfaces else "0.0.0.0"
+        try:
+            with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as meeting:
+                failed |= print_findings(self.meeting_findings(meeting))
+                return self.has_any_failed(meeting, failed) or self.has_all_reduce_error(meeting)
+        except OSError as error:
+            print_line("error", "nodes", str(error))
+            return True
+
+    def meeting_findings(self, meeting: Meeting) -> Iterator[Finding]:
+        """Yield in what the nodes differ, and a neighbour that is not reached."""
+        facts = shared_facts(self.root, self.usable, str(self.nccl or ""))
+        message = {"name": node_name(), "address": meeting.own_address, "facts": facts}
+
+        def answer(nodes: list[Message]) -> list[Message]:
+            neighbours = [{**node, "facts": {}} for node in nodes[1:] + nodes[:1]]
+            differences = [describe_differences(nodes)] + [[]] * (len(nodes) - 1)
+            return [{"neighbour": row[0], "differences": row[1]} for row in zip(neighbours, differences)]
+
+        reply = meeting.exchange(message, answer)
+        for sentence in reply["differences"]:
+            yield "warning", "differences", sentence
+        neighbour = reply["neighbour"]
+        yield from check_neighbour(neighbour["name"], neighbour["address"])
+
+    def has_any_failed(self, meeting: Meeting, failed: bool) -> bool:
+        """Return whether this node or another one has an error; of another one, print which."""
+
+        def answer(nodes: list[Message]) -> list[Message]:
+            return [{"failed": [node["name"] for node in nodes if node["failed"]]}] * len(nodes)
+
+        names = meeting.exchange({"name": node_name(), "failed": failed}, answer)["failed"]
+        if names and not failed:
+            print_line("error", "nodes", "the command is not started: see the errors of %s" % ", ".join(names[:8]))
+        return bool(names)
+
+    def has_all_reduce_error(self, meeting: Meeting | None) -> bool:
+        """Run the all-reduce where there is something to run it on, and print its findings."""
+        if self.options.no_all_reduce or self.root or self.gpus * self.node.nodes < 2:
+            return False
+        if self.nccl is None:
+            print_line("note", "all-reduce", "not run: no libnccl.so.2 is found")
+            return False
+        try:
+            folder = tempfile.mkdtemp(prefix="all-reduce-")
+        except OSError as error:
+            print_line("warning", "all-reduce", "not run: no temporary folder can be written: %s" % error)
+            return False
+        with Ranks(self.node, self.gpus, self.nccl, folder) as ranks:
+            unique_id = "" if self.node.number else ranks.make_id()
+            if meeting:
+                unique_id = meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
+            answers = ranks.run(unique_id, LIMIT_SECONDS + self.node.nodes)
+            failed = print_findings(
+                check_answers(ranks, answers, self.node, self.usable, self.options.require, self.wordings)
+            )
+            # The ranks stay until all have an answer: an earlier end breaks the others' connections.
+            return self.has_any_failed(meeting, failed) if meeting else failed
+
+    def run(self, answer_ranks: Callable[[str], None]) -> int:
+        """Check, run the command, and print the last line. Return the exit code.
+
+        `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
+        """
+        if self.has_error():
+            answer_ranks("")
+            return self.print_result("none; a check failed", "", CHECK_FAILED)
+        folder = find_folder(self.options.log, os.environ)
+        if not folder:
+            print_line("warning", "log", "no folder for NCCL's log can be written: the job's network is not judged")
+        logs = NcclLogs(folder, self.wordings, self.options.print_log)
+
+        def look() -> bool:
+            answer_ranks(folder or NO_FOLDER)
+            logs.read()
+            return logs.misses(self.options.require)
+
+        code = start_command(self.options.command, folder, look)
+        logs.read()
+        verdict = logs.verdict
+        if code == WRONG_NETWORK:
+            sentence = "the command was ended, since %s is required: %s" % (self.options.require, verdict.sentence)
+            print_line("error", "network", sentence)
+        return self.print_result("%s; %s" % (verdict.network, verdict.sentence), verdict.nccl or "", code)
+
+    def print_result(self, network: str, nccl: str, code: int) -> int:
+        """Print the last line: the network, the adapters that can be used, and the versions. Return the exit code."""
+        kinds = "/".join(sorted({device.driver for device in self.carriers})) or "RDMA"
+        adapters = "%d of %d %s" % (len(self.usable), max(self.options.adapters, len(self.carriers)), kinds)
+        versions = describe_versions(nccl or str(self.nccl or ""))
+        sentence = "%s; adapters: %s; versions: %s; exit code %d"
+        print_line("result", "network", sentence % (network, adapters, versions, code))
+        return code
+
+
+def start_command(command: list[str], folder: str, look: Callable[[], bool] = lambda: False) -> int:
+    """Run a command with NCCL's logs in `folder` ("": nowhere). Return its exit code, or one of this program's."""
+    if not command:
+        return 0
+    try:
+        code = run_command(command, log_variables(folder, os.environ), look)
+    except OSError as error:
+        print_line("error", "command", "%s: %s" % (command[0], error.strerror))
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+    return WRONG_NETWORK if code is None else code
+
+
+def main(words: list[str]) -> int:
+    """Run the program and return its exit code."""
+    options = parse_arguments(words)
+    try:
+        node = find_node(os.environ)
+    except (ValueError, KeyError) as error:
+        print_line("error", "nodes", "the launcher's variables cannot be read: %s" % error)
+        return 2
+    if options.nodes is not None:
+        node = node._replace(nodes=options.nodes, number=options.node)
+    node = node._replace(first=options.first or node.first)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # before there is a command that gets them
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    if not node.is_rank:
+        return Preflight(options, node).run(lambda _: None)
+    if node.local_rank == 0:
+        return Preflight(options, node).run(LocalRanks(node.socket_name(os.environ)).answer)
+    folder = ask_checking_rank(node.socket_name(os.environ))
+    if not folder:
+        print_line("error", "nodes", "local rank 0 of this node did not let local rank %d start" % node.local_rank)
+        return CHECK_FAILED
+    return start_command(options.command, "" if folder == NO_FOLDER else folder)
