@@ -322,7 +322,6 @@ class Measured(MeasuredValue):
     packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
     contents: Annotated[PackageContents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
-    user_files: Annotated[Files | None, Probe()] = None  # the part of it that a changed script changes
     torch: Annotated[ImportedTorch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None
     gpus: Annotated[
@@ -331,6 +330,7 @@ class Measured(MeasuredValue):
     network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: EntryPointChanges | None = None
     layers: tuple[MeasuredLayer, ...] | None = None
+    torch_reuse: str = ""  # why torch was imported, or was not since it is as in an earlier image
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()

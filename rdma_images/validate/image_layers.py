@@ -115,20 +115,26 @@ def _engine_blobs(engine: Engine, image_config: ImageConfig) -> Open | None:
     return lambda name: (folder / name.removeprefix("sha256:")).open("rb")
 
 
-def topmost_holds_only(engine: Engine, image_config: ImageConfig, accepted: Callable[[tarfile.TarInfo], bool]) -> bool:
-    """Return whether all that the topmost layer holds is accepted.
+def topmost_members(
+    engine: Engine, image_config: ImageConfig, start_bytes: int
+) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Yield what the topmost layer of an image holds, with the first bytes of each file.
 
-    False for a layer of more than `SMALL` bytes, and where another engine has it.
+    Raises:
+        RdmaImagesError: The layer is large, or its engine does not hand it out alone.
     """
     open_blob = _engine_blobs(engine, image_config)
     blobs = _layer_digests(image_config, open_blob) if open_blob else []
     if open_blob is None or not blobs:
-        return False
+        raise RdmaImagesError("this engine does not hand out a layer alone")
     with open_blob(blobs[-1]) as blob:
-        size = blob.seek(0, io.SEEK_END)
+        if blob.seek(0, io.SEEK_END) > MAX_TOPMOST_BYTES:
+            raise RdmaImagesError(f"its topmost layer has more than {MAX_TOPMOST_BYTES >> 20} MiB")
         blob.seek(0)
         with open_layer(blob) as archive:
-            return size <= MAX_TOPMOST_BYTES and all(map(accepted, stream.members(archive)))
+            for member in stream.members(archive):
+                content = archive.extractfile(member) if member.isfile() else None
+                yield member, content.read(start_bytes) if content else b""
 
 
 def _layer_digests(image_config: ImageConfig, open_blob: Open) -> list[str]:

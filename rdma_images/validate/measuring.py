@@ -16,9 +16,8 @@ from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import container, entry, image_layers, layer_reuse, probing, readout, transport
+from rdma_images.validate import container, entry, image_layers, probing, readout, torch_reuse, transport
 from rdma_images.validate.answers import mark_lost, mark_stopped
-from rdma_images.validate.layer_reuse import EarlierMeasurement
 from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import PROBE_SECONDS
 
@@ -37,32 +36,36 @@ def measure(
     """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
-    found, on the `instance` type where one is given. What layer_reuse.find has is measured only where it is asked for
-    `again`.
-    `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
+    found, on the `instance` type where one is given. What torch_reuse.find has is not imported, unless it is asked for
+    `again`. `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
     activities = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):
         reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
-            earlier = None if box.volumes or again else layer_reuse.find(engine, image_config)
-            if earlier:
-                progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
+            earlier = _earlier_torch(engine, image_config, box, again)
             starting = pool.submit(entry.measure, client, engine, image_config, box)
-            activities.append(
-                "what the image's own Python measures in it, where it imports torch and packages for GPUs"
-            )
+            activities.append("what the image's own Python measures in it, where it imports torch")
             measured = _measure_inside(client, box, engine, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
             activities.append("its network plugin, which is started as NCCL starts it")
             request = network_request(image_config, measured, instance)
-            measured = _with_network(measured, box, engine, image_config, request, earlier)
+            measured = _with_network(measured, box, engine, image_config, request)
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
-    if not earlier and not box.volumes and not measured.stopped:
-        layer_reuse.save(engine, image_config, measured, request)
-    return measured.model_copy(update={"user_files": None})
+    if not earlier.torch and not box.volumes:
+        torch_reuse.save(engine, image_config, measured)
+    return measured.model_copy(update={"torch_reuse": earlier.reason if measured.torch else ""})
+
+
+def _earlier_torch(
+    engine: Engine, image_config: ImageConfig, box: container.SealedContainer, again: bool
+) -> torch_reuse.EarlierTorch:
+    """Return the torch that need not be imported again."""
+    if again or box.volumes:
+        return torch_reuse.EarlierTorch(None, "everything was asked for again" if again else "the image has volumes")
+    return torch_reuse.find(engine, image_config)
 
 
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
@@ -78,11 +81,8 @@ def _with_network(
     engine: Engine,
     image_config: ImageConfig,
     request: dict[str, object] | None,
-    earlier: EarlierMeasurement | None,
 ) -> Measured:
     """Return `measured` with what the network plugin does, where Python can start it."""
-    if request and earlier and (network := earlier.network_for(request)):
-        return measured.model_copy(update={"network": network})
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
     answer = probing.probe(_container_host(box, engine, image_config)[0], ("network",), request=request)
@@ -101,17 +101,16 @@ def _measure_inside(
     engine: Engine,
     image_config: ImageConfig,
     activities: list[str],
-    earlier: EarlierMeasurement | None,
+    earlier: torch_reuse.EarlierTorch,
 ) -> Measured:
     """Return what is measured with the image's Python, else with its files.
 
-    Appends each step that is started to `activities`. Leaves out what `earlier` measured below the topmost layer.
+    Appends each step that is started to `activities`. Does not import torch where `earlier` has it.
     """
     why, running = "nothing in the image can be started", box.running
     if running:
         host, time_factor = _container_host(box, engine, image_config)
-        measured_names = {*earlier.values, *(["tree"] if earlier.tree else [])} if earlier else set()
-        names = (*(name for name in probing.STATIC if name not in measured_names), "user_files")
+        names = tuple(name for name in probing.STATIC if name != "torch" or not earlier.torch)
         measured = probing.probe(
             host,
             names,
@@ -121,7 +120,7 @@ def _measure_inside(
         )
         running = box.goes_on()
         if running and isinstance(measured, Measured):
-            return measured if earlier is None else _with_earlier(measured, earlier)
+            return measured.model_copy(update={"torch": measured.torch or earlier.torch})
         why = str(measured) if running else "its container ended as soon as it had started"
     activities.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -131,16 +130,6 @@ def _measure_inside(
     runs = pending_runs.result() if pending_runs else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
     return exported.model_copy(update={"tools": runs, "missing": exported.missing | missing})
-
-
-def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:
-    """Return what was measured with what holds of an image of the same lower layers."""
-    measured = measured.model_copy(update=earlier.values)
-    if earlier.tree is None:
-        return measured
-    if measured.user_files is None:
-        return mark_lost(("tree",), measured.missing["user_files"], measured)
-    return measured.model_copy(update={"tree": earlier.tree_with(measured.user_files)})
 
 
 def _tool_runs(client: DockerClient, box: container.SealedContainer, engine: Engine) -> dict[str, ToolRun]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import select
@@ -54,13 +53,6 @@ def file_tree(volumes: Iterable[str] = (), only: Collection[str] = ()) -> dict[s
     return {"files": summary, "libraries": facts}
 
 
-def user_files(root: rootfs.Root | None = None) -> dict[str, Any]:
-    """Return the tree below tree.USER_FOLDERS."""
-    root = root or rootfs.Root()
-    tops = filter(None, map(root.entry, tree.USER_FOLDERS))
-    return tree.summary(itertools.chain(tops, root.entries((), tree.USER_FOLDERS)), root)
-
-
 def settings_of_system(entry: Sequence[str] = (), only: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
@@ -71,7 +63,6 @@ def settings_of_system(entry: Sequence[str] = (), only: Collection[str] = ()) ->
 PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
     "torch": pytorch.imported_torch,
     "tree": file_tree,
-    "user_files": user_files,
     "packages": packages.packages_of_system,
     "contents": contents.contents_of_system,
     "tools": tools.tool_runs,

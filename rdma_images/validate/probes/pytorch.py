@@ -38,8 +38,8 @@ def searched_paths(mapped: list[str]) -> list[str]:
     """Return what the import may have read, by name and behind links.
 
     What lies below another is left out. These are the folders of sys.path, the files and folders that environment
-    variables name, and the files of all imported modules and of `mapped` libraries. "/", from which `python -c` imports
-    too, is not among them.
+    variables name but PATH, since the import starts no program, and the files of all imported modules and of `mapped`
+    libraries. "/", from which `python -c` imports too, is not among them.
     """
     paths = {path for name in _named_paths(mapped) for path in (os.path.abspath(name), os.path.realpath(name))}
     highest: list[str] = []
@@ -52,7 +52,7 @@ def searched_paths(mapped: list[str]) -> list[str]:
 def _named_paths(mapped: list[str]) -> Iterator[str]:
     yield from sys.path
     for name, value in os.environ.items():
-        if not leftovers.may_be_secret(name, value):
+        if name != "PATH" and not leftovers.may_be_secret(name, value):
             yield from (part for part in value.split(":") if part.startswith("/"))
     for module in list(sys.modules.values()):
         if file := getattr(module, "__file__", None):

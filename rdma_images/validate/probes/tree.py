@@ -42,8 +42,6 @@ IMPORTED = re.compile(r".*/(?:(?!lib)[^/]+|[^/]+(?:\.cpython-3\d+[\w-]*|\.abi3))
 JOB_PROGRAM = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MAX_ENTRIES = 200  # entries of a list that grows with the image
 MAX_SIZES = 40
-# Where users have scripts. Python imports from "/" in the probes, too: a name in this list is no module of torch's.
-USER_FOLDERS = ("/workspace", "/home", "/srv")
 
 
 def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str, Any]:
@@ -96,12 +94,6 @@ def _library_facts(entry: rootfs.RootEntry) -> dict[str, Any]:
         "identity": entry.identity,
         "condition": conditions.mode_condition(entry.mode),
     }
-
-
-def concerns_fabric(path: str) -> bool:
-    """Return whether a file may be a library, or one that `summary` notes as such."""
-    name = os.path.basename(path)
-    return ".so" in name or _is_library(path, name)
 
 
 def _is_library(path: str, name: str) -> bool:
