@@ -167,11 +167,14 @@ def _plan_pull(
         for remote in remotes
         if engine_layers is not None and not all(map(engine_layers.has, remote.blobs.values()))
     ]
-    download = partial(
-        _download_layers, repository=repository, engine_layers=engine_layers or EngineLayers(), progress=progress
+    bring = partial(
+        _bring_layers,
+        repository=repository,
+        engine=engine,
+        engine_layers=engine_layers or EngineLayers(),
+        progress=progress,
     )
-    pull = download if engine.kind == "private" else _pull_image
-    actions |= {layer_set: partial(pull, layer_set, actions[layer_set], engine=engine) for layer_set in lacking_sets}
+    actions |= {layer_set: partial(bring, layer_set, actions[layer_set]) for layer_set in lacking_sets}
     return _Transfer(actions, recipes, lacking_sets, bool(recipes or lacking_sets))
 
 
@@ -194,16 +197,7 @@ def _is_loadable(engine: Engine, options: Options) -> bool:
     return engine.store == "containerd" and not options.builder
 
 
-def _pull_image(
-    _layer_set: LayerSet, complete: Callable[[LayerPool], LoadedImage], layer_pool: LayerPool, engine: Engine
-) -> LoadedImage:
-    """Complete a layer image in its registry, and pull it early, before BuildKit would."""
-    loaded_image = complete(layer_pool)
-    docker_command.output(engine, "pull", "--quiet", loaded_image.ref)
-    return loaded_image
-
-
-def _download_layers(
+def _bring_layers(
     layer_set: LayerSet,
     complete: Callable[[LayerPool], LoadedImage],
     layer_pool: LayerPool,
@@ -212,7 +206,7 @@ def _download_layers(
     engine_layers: EngineLayers,
     progress: Progress,
 ) -> LoadedImage:
-    """Complete a layer image in its registry, and load it from files, which is faster."""
+    """Complete a layer image in its registry, and load its layers into the engine from there."""
     with fetching(layer_set, complete(layer_pool), repository, engine_layers, layer_pool.stop, progress) as source:
         return load_layers.load_image(layer_set, source, engine, engine_layers, progress)
 

@@ -40,20 +40,6 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     show(reading.readings_json(changes) if json else reading.update_table(changes, written))
 
 
-@verb("matrix.bump --write", help={"write": "Change matrix.yaml; otherwise the edit is only shown."})
-def bump(_: Context, write: bool = False) -> None:
-    """Propose newer default rows for matrix.yaml.
-
-    The newest that pass every rule, as an edit that keeps comments.
-    """
-    from rdma_images.maintain import bump
-
-    proposal = bump.propose(project.load().facts, write=write)
-    show(proposal.diff or "matrix.yaml is up to date: the facts have nothing newer that passes every rule")
-    for remark in proposal.remarks:
-        progress(remark)
-
-
 @verb("matrix.schema")
 def schema(_: Context) -> None:
     """Write the JSON schemas of the files that users write.

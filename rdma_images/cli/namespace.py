@@ -47,7 +47,7 @@ def namespace() -> Collection:
     job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_preflight, jobs.job_run)
     tasks.add_collection(Collection("job", *job_tasks, *results.tasks))
     tasks.add_collection(Collection("facts", maintaining.update))
-    tasks.add_collection(Collection("matrix", maintaining.bump, maintaining.schema))
+    tasks.add_collection(Collection("matrix", maintaining.schema))
     tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
     tasks.add_collection(Collection("ci", ci.matrix, ci.locked, ci.summary, ci.join))
     return tasks

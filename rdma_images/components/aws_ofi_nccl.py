@@ -105,7 +105,6 @@ AWS_OFI_NCCL = ComponentDefinition(
         implied=lambda facts, values: facts.efa.releases[values[INSTALLER]].plugin,
     ),
     tag="ofi",
-    is_bumped=True,
     details=_details,
     is_compiled=is_from_source,
     was_tested=_was_tested,

@@ -95,7 +95,6 @@ class ComponentDefinition:
         str, ...
     ] = ()  # where its stage goes in a target that does not name it: after the first of these
     in_tables: bool = True  # whether the table of a plan has a column of it
-    is_bumped: bool = False  # whether the matrix keeps up with its newest version
     details: Callable[[Combination, Facts], Details] = lambda *_: Details()
     requirements: Callable[[Combination, Facts], Iterable[HostRequirement]] = lambda *_: ()  # of the host
     python_packages: Callable[[Combination, Facts], Iterable[str]] = lambda *_: ()  # requirements of its wheels

@@ -111,7 +111,6 @@ EFA_INSTALLER = ComponentDefinition(
     position=60,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.efa.releases)),
     tag="efa",
-    is_bumped=True,
     details=_details,
     python_packages=_python_packages,
     required_for=("efa",),

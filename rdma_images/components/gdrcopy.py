@@ -74,7 +74,6 @@ GDRCOPY = ComponentDefinition(
     position=65,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.table(Gdrcopy).releases)),
     tag="gdr",
-    is_bumped=True,
     is_optional=True,
     stage_after=(INSTALLER, erdma_apt.NAME),
     details=_details,

@@ -36,7 +36,6 @@ NCCL = ComponentDefinition(
         implied=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].nccl,
     ),
     tag="nccl",
-    is_bumped=True,
     details=_details,
     was_tested=_was_tested,
     wheel=nccl_releases.WHEEL_NAME,

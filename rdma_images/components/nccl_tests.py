@@ -101,7 +101,6 @@ NCCL_TESTS = ComponentDefinition(
     ),
     role="subject",
     tag="",
-    is_bumped=True,
     is_optional=True,
     stage_after=("wheels",),
     details=_details,

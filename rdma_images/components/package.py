@@ -100,7 +100,6 @@ def _component(name: str) -> ComponentDefinition:
         name=name,
         axis=Axis(name, lambda facts: sorted_versions(package_facts(name, facts).releases)),
         tag=name,
-        is_bumped=True,
         is_optional=True,
         wheel=re.compile(re.escape(name)),
         python_packages=python_packages,

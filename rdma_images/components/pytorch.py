@@ -14,7 +14,6 @@ PYTORCH = ComponentDefinition(
     axis=Axis(NAME, lambda facts: sorted_versions(facts.torch.releases)),
     role="subject",
     tag="",
-    is_bumped=True,
     wheel=re.compile("torch"),
     decides_wheels=True,
     is_measured=True,

@@ -13,7 +13,7 @@ from rdma_images.build import wheel_contexts
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.engine import Engine, docker_command
+from rdma_images.engine import Engine
 from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import layer_store, load_layers, remote_layers
@@ -66,7 +66,7 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
 @pytest.mark.parametrize(
     ("kind", "present", "builder", "expected"),
     [
-        ("existing", set(), None, ["pull"]),
+        ("existing", set(), None, ["files"]),
         ("private", set(), None, ["files"]),
         ("private", {BLOB.digest}, None, []),
         ("existing", set(), "far", []),
@@ -85,11 +85,6 @@ def test_layers_of_a_registry_come_meanwhile(
     def query_registry(layer_set: LayerSet, *_: object) -> RemoteLayers:
         return RemoteLayers(layer_set, "sha256:3", {recipe.key: BLOB for recipe in layer_set.recipes})
 
-    def docker(_: Engine, *arguments: str) -> str:
-        assert arguments == ("pull", "--quiet", REF)
-        requests.append("pull")
-        return ""
-
     def files(*_: object) -> LoadedImage:
         requests.append("files")
         return LoadedImage(REF, (BLOB,))
@@ -97,7 +92,6 @@ def test_layers_of_a_registry_come_meanwhile(
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
     monkeypatch.setattr(load_layers, "load_image", files)
     monkeypatch.setattr(remote_layers, "query_registry", query_registry)
-    monkeypatch.setattr(docker_command, "output", docker)
     built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
     assert (built, requests) == ([order.image.id] if expected else [], expected)
 

@@ -26,7 +26,7 @@ EXAMPLES = sorted(
 # Examples that need what a test here has not, and the tests of their tasks have: every other example runs.
 NEEDS_MORE = re.compile(
     r"(?:build|run|shell|validate|engine\.(?:up|down|prune)) |"  # an engine
-    r"(?:lock|sources|facts\.update|matrix\.bump) |plan .*--(?:onto|solve) |ci\.locked |"  # indexes and archives
+    r"(?:lock|sources|facts\.update) |plan .*--(?:onto|solve) |ci\.locked |"  # indexes and archives
     r"(?:publish|verify|ci\.join|job\.attach) |job\.compare ghcr|scan .*--(?:image|published) |"  # a registry
     r"scan --target \S+$|job\.run |"  # a scanner, a cluster
     r"test "  # these tests

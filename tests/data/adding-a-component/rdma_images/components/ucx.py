@@ -42,7 +42,6 @@ UCX = ComponentDefinition(
     name=NAME,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.table(Ucx).releases)),
     tag="ucx",
-    is_bumped=True,
     is_optional=True,
     stage_after=(efa_installer.NAME, erdma_apt.NAME),
     details=_details,
