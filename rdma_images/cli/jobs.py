@@ -168,7 +168,7 @@ def cluster(
         launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
     )
     cluster, folder = clusters.write_cluster(request, project.load(), out)
-    show(job_tables.job_json(folder) if json else job_tables.job_table(cluster.values, folder))
+    show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))
 
 
 @verb(

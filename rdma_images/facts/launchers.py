@@ -78,15 +78,6 @@ class LauncherVariable(Row):
         )
 
 
-class FieldForm(Row):
-    """The form of some fields' values, a regular expression, and an example in words."""
-
-    fields: tuple[str, ...]
-    kinds: tuple[Kind, ...]  # of the launchers that take it
-    form: str
-    example: str
-
-
 class FabricFolders(Row):
     """Folders of an image and of a node that its fabric is made of."""
 
@@ -98,12 +89,6 @@ class FabricFolders(Row):
             (name for name in self.folders if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")),
             None,
         )
-
-
-class NodeCount(Strict):
-    """The numbers of nodes on which a launcher can start a job."""
-
-    least: int = 1
 
 
 class RunMethod(Strict):
@@ -141,7 +126,7 @@ class Launcher(Row):
     starts: tuple[Starter, ...]
     restarts: Literal["launcher", "torchrun"] = "launcher"  # who starts a failed attempt again
     fabrics: tuple[Fabric, ...]
-    nodes: NodeCount = NodeCount()
+    least_nodes: int = 1  # on which it can start a job
     version: str = ""  # of the launcher that the templates are right for
     instances: str | None = None  # a regular expression for the only types that it has
     image: str | None = None  # a regular expression for the only images that it starts
@@ -176,7 +161,6 @@ class Launchers(FactsFile):
     variables: dict[str, LauncherVariable]
     parameters: dict[str, Parameter]  # of every launcher
     fields: dict[str, str]  # the fields of a job: their meaning, by name
-    forms: dict[str, FieldForm]
     fabric_folders: FabricFolders
     launchers: dict[str, Launcher]
     clusters: dict[str, ClusterMaker]
@@ -208,7 +192,6 @@ class Launchers(FactsFile):
         for name, variable in self.variables.items():
             if variable.instances is not None:
                 yield ("variables", name, "instances"), variable.instances
-        yield from ((("forms", name, "form"), row.form) for name, row in self.forms.items())
         for name, row in self.launchers.items():
             tables.append((("launchers", name, "parameters"), row.parameters))
             for key, form in (("instances", row.instances), ("image", row.image)):

@@ -46,7 +46,6 @@ def compose(request: JobRequest, project: Project) -> Job:
     facts = project.facts
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
-    _refuse_forms(request.work, parts.launcher, facts)
     _refuse_shell_words(request.command)
     _refuse_combinations(request, parts)
     folders = tuple(_folders(request, parts))
@@ -218,18 +217,6 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
 
 
-def _refuse_forms(work: Work, launcher: Launcher, facts: Facts) -> None:
-    """Raise RefusedError for a value that is not of the form that the launcher takes."""
-    forms = [form for form in facts.launchers.forms.values() if launcher.kind in form.kinds]
-    for name, value in work.values():
-        for form in forms:
-            if name in form.fields and not re.fullmatch(form.form, value):
-                raise RefusedError(
-                    f"{name} {value}: not of a form that this launcher takes [{facts.launchers.cite(form)}]\n"
-                    f"write {form.example}"
-                )
-
-
 def _refuse_shell_words(command: Sequence[str]) -> None:
     """Raise RefusedError for a command that only a shell can run."""
     words = [word for word in command if SHELL_OPERATOR.fullmatch(word)]
@@ -363,11 +350,11 @@ def _mismatches(
             f"{instance} is {node.architecture}, and the image is for {planned.platform}\n"
             f"add --set platform=linux/{node.architecture}"
         )
-    if request.nodes < launcher.nodes.least:
-        minimum = launcher.nodes.least
+    least = launcher.least_nodes
+    if request.nodes < least:
         yield (
-            f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {minimum} or more nodes\n"
-            f"ask for {minimum} or more, or choose another --launcher: {COMMAND} job.launchers shows them"
+            f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {least} or more nodes\n"
+            f"ask for {least} or more, or choose another --launcher: {COMMAND} job.launchers shows them"
         )
 
 

@@ -1,6 +1,6 @@
 """The resources that a job requests of a node, and whether the node has them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Fabric
@@ -10,6 +10,7 @@ from rdma_images.jobs.write.job import Counts
 
 RESERVED_SHARE = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
+RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
 def part_counts(
@@ -55,7 +56,7 @@ def exceeded_resources(requested: Counts, node: InstanceType, reserve: NodeResou
 
 def resource_name(fabric: Fabric) -> str:
     """Return what Kubernetes calls an interface of the fabric."""
-    return {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}[fabric]
+    return RESOURCES[fabric]
 
 
 def _interfaces(node: InstanceType, gpus: int) -> int:

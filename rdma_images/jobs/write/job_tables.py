@@ -12,22 +12,36 @@ from rdma_images.facts.launchers import Launchers, Parameter
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image
+from rdma_images.jobs.write.counts import RESOURCES
 from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import JobValue
 
+# What a person looks at before a job is submitted; job.json has all the rest.
+SHOWN = ("nodes", "gpus", "replicas", *RESOURCES.values(), "memory", "code", "restarts", "time")
+
 
 def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
-    """Return a job or cluster for people: each value, why, and the folder of its files."""
+    """Return a job for people: its image, what it asks for, what it was allowed, and the folder of its files."""
+    images = dict.fromkeys(value.value for value in values if _setting(value) == "image")
+    shown = [value for value in values if _setting(value) in SHOWN or _setting(value).startswith("allowed ")]
+    # A table would cut its digest off.
+    lines = [Text(f"image  {image}\n", no_wrap=True, overflow="ignore") for image in images]
+    return Group(*lines, cluster_table(shown, folder), Text(f"next: {COMMAND} job.run {folder}"))
+
+
+def _setting(value: JobValue) -> str:
+    """Return the name of a value, without the role of a server before it."""
+    _, _, name = value.name.partition(".")
+    return name if name in (*SHOWN, "image") else value.name
+
+
+def cluster_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
+    """Return decisions for people: each value, why, and the folder of the files."""
     table = Table("value", "", "why", box=None, pad_edge=False, header_style="bold")
     for value in values:
-        if value.name != "image":
-            table.add_row(value.name, value.value, value.why)
+        table.add_row(value.name, value.value, value.why)
     files = ", ".join(sorted(path.name for path in folder.iterdir()))
-    # A table would cut its digest off.
-    images = [
-        Text(f"image  {item.value}\n", no_wrap=True, overflow="ignore") for item in values if item.name == "image"
-    ]
-    return Group(*images, table, Text.assemble("\n", (str(folder), "bold"), f"  {files}"))
+    return Group(table, Text.assemble("\n", (str(folder), "bold"), f"  {files}"))
 
 
 def job_json(folder: Path) -> str:

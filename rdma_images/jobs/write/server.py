@@ -30,7 +30,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         server="",
         nodes=sum(role.nodes * int(role.parameters["replicas"]) for role in roles if role.counts.gpus),
         roles=tuple(roles),
-        values=tuple(_values(roles, first_role, urls)),
+        values=tuple(_values(roles, urls)),
     )
 
 
@@ -61,20 +61,9 @@ def _urls(role: Job) -> Iterator[str]:
         yield (f"http://{role.name}-{number}.{role.name}.{role.parameters['namespace']}.svc:{role.parameters['port']}")
 
 
-def _values(roles: list[Job], first_role: Job, urls: Mapping[str, str]) -> Iterator[JobValue]:
-    """Yield the decisions: one that differs between roles once for each role, under its name."""
-    values_by_role = [
-        {value.name: value for value in role.values if role.counts.gpus or value.name == "replicas"} for role in roles
-    ]
-    shared = {
-        value
-        for value in first_role.values
-        if all(role_values.get(value.name, value) == value for role_values in values_by_role)
-    }
-    yield from (value for value in first_role.values if value in shared)
-    for role, role_values in zip(roles, values_by_role, strict=True):
-        for value in role_values.values():
-            if value not in shared:
-                yield replace(value, name=f"{role.role}.{value.name}")
+def _values(roles: list[Job], urls: Mapping[str, str]) -> Iterator[JobValue]:
+    """Yield the decisions of each role under its name, and the addresses of its servers."""
+    for role in roles:
+        yield from (replace(value, name=f"{role.role}.{value.name}") for value in role.values)
     for name, addresses in urls.items():
         yield JobValue(name, addresses, "where the servers of that role answer", "roles")

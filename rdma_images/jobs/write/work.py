@@ -105,14 +105,6 @@ class Work:
         """Return whether another attempt follows one that fails or is taken away."""
         return self.spot or self.restarts > 0
 
-    def values(self) -> Iterator[tuple[str, str]]:
-        """Yield each value of a launcher's own form, with its field in facts/launchers.yaml."""
-        yield from (("node-selector", f"{name}={value}") for name, value in self.node_selector.items())
-        yield from (("tolerations", text) for text in self.tolerations)
-        yield from (("pull-secrets", name) for name in self.pull_secrets)
-        singles = {"topology": self.topology, "service-account": self.service_account, "priority": self.priority}
-        yield from ((name, value) for name, value in singles.items() if value)
-
     def fields(self) -> Iterator[str]:
         """Yield the names of what is asked for, as facts/launchers.yaml has them."""
         yield from dict.fromkeys(f"mount.{mount.kind}" for mount in self.mounts)

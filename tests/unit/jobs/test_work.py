@@ -71,36 +71,6 @@ def test_what_does_not_go_together_is_refused(part: Work, sentence: str) -> None
     assert sentence in refusal("pytorchjob", part)
 
 
-@pytest.mark.parametrize("launcher", ["mpijob", "trainjob", "pytorchjob", "leaderworkerset", "arena", "skypilot"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"node_selector": {"a b": "c d"}},
-        {"node_selector": {"pool": "two words"}},
-        {"tolerations": ("-a=b",)},
-        {"pull_secrets": ("A B",)},
-        {"service_account": "Sam"},
-        {"priority": "High"},
-        {"topology": "1@10:00"},
-    ],
-)
-def test_what_no_launcher_on_kubernetes_takes_is_refused(launcher: str, changes: dict[str, Any]) -> None:
-    fields = jobs.load_project().facts.launchers.launchers[launcher].fields
-    (name,) = changes
-    if name.replace("_", "-") in fields:
-        fabric, starter = "erdma" if launcher == "arena" else "efa", "mpirun" if launcher == "mpijob" else "torchrun"
-        with pytest.raises(RefusedError, match=rf"^{name.replace('_', '-')} .*not of a form that this launcher takes"):
-            jobs.job(launcher, fabric, starter, work=Work(**changes))
-
-
-@pytest.mark.parametrize(("topology", "is_taken"), [("1", True), ("2@1-00", True), ("topology.k8s.aws/x", False)])
-def test_slurm_takes_a_number_of_switches(topology: str, is_taken: bool) -> None:
-    if is_taken:
-        assert f"--switches={topology}" in files("slurm", Work(topology=topology))["job.sbatch"]
-    else:
-        assert "write how many switches" in refusal("slurm", Work(topology=topology))
-
-
 @pytest.mark.parametrize("name", ["HF_TOKEN", "NOTE", "WANDB_API_KEY"])
 def test_a_secret_among_the_variables_is_refused_without_its_value(name: str) -> None:
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"
