@@ -50,12 +50,13 @@ def verdict(
     html: str = "",
     json: bool = False,
 ) -> None:
-    """Say which network a job's NCCL used, from its logs (NCCL_DEBUG=INFO).
+    """Say which network a job's NCCL used, from its logs.
 
-    The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or unknown, with the reason. Of several logs, a
-    folder, or a log with one of the options about its job, also the adapters of each node, and the bus bandwidth that
-    nccl-tests measured. A log that is followed ends with its pipe, with the time, or 10 seconds after a line that no
-    job survives. Exit code 0: the network is good; 1: it is not; 3: the logs do not show it.
+    NCCL must have run with NCCL_DEBUG=INFO. The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or
+    unknown, with the reason. Of several logs, a folder, or a log with an option about its job, it also shows the
+    adapters of each node, and the bus bandwidth that nccl-tests measured. Following a log ends with its pipe, with the
+    time, or 10 seconds after a line that no job survives. Exit code 0: the network is good; 1: it is not; 3: the logs
+    do not show it.
     """
     paths = [Path("/dev/stdin" if name == "-" else name) for name in split_values(logs)]
     is_about_job = bool(tcp or job or instance or nodes or html)
@@ -109,7 +110,6 @@ def job_library(_: Context) -> None:
 
 @verb(
     "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
-    "job.compare before.json after.json --html curves.html",
     "job.compare ghcr.io/team/image@sha256:… result.json --key cosign.pub",
     name="compare",
     positional=["first", "second"],
@@ -117,11 +117,10 @@ def job_library(_: Context) -> None:
         "first": "A result.json, the folder of a run or of logs, or host/repository@sha256:… with results attached.",
         "second": "The result to compare it with.",
         "key": "The public key that must have signed what is attached.",
-        "html": "Write a page with both curves into this file.",
         **JSON,
     },
 )
-def job_compare(_: Context, first: str, second: str, key: str = "", html: str = "", json: bool = False) -> None:
+def job_compare(_: Context, first: str, second: str, key: str = "", json: bool = False) -> None:
     """Compare two results, size by size.
 
     Shows the bus bandwidth of both, the ratio, and what else differs: image, instance type, nodes, versions. If an
@@ -138,10 +137,6 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
         for folder in (first, second)
     ]
     comparison = compare.compare(*results)
-    if html:
-        from rdma_images.core import atomic
-
-        atomic.write(Path(html), compare.html(comparison, *results))
     show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))
 
 

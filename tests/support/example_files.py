@@ -25,7 +25,6 @@ from tests.unit.publish.test_bill_parts import CONTENTS, PACKAGES
 
 DATA = paths.PROJECT / "tests" / "data"
 DIGEST = scan_parts.DIGEST
-NODES = ("node-1", "node-2", "node-3", "node-4")
 
 
 def write(folder: Path) -> None:
@@ -90,10 +89,6 @@ def _results(folder: Path) -> None:
     for number in (0, 1):  # a log of each node
         text = "".join(log.read_text() for log in ranks[8 * number : 8 * number + 8])
         (folder / f"worker-{number}.log").write_text(text)
-    shutil.copy(DATA / "results" / "2.19.6-socket.json", folder / "out.json")
-    (folder / "hostfile").write_text("".join(f"{node} slots=8\n" for node in NODES))
-    for pair in ("node-1--node-2", "node-3--node-4"):
-        results_parts.write(folder / "pairs" / pair)
 
 
 if __name__ == "__main__":

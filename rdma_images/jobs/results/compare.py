@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import format_size
-from rdma_images.jobs.results import result_page
 from rdma_images.jobs.results.result import Result
 from rdma_images.jobs.results.tables import ResultTable, SizeComparison, compare_sizes
 
@@ -74,25 +73,3 @@ def tables(comparison: Comparison) -> tuple[ResultTable, ResultTable]:
         rows.append((line.collective, format_size(line.size), f"{line.other:.2f}", f"{line.busbw:.2f}", ratio))
     sizes = ResultTable("Sizes", ("collective", "size", "first GB/s", "second GB/s", "ratio"), rows, range(1, 5))
     return sizes, ResultTable("What else differs", ("", "first", "second"), comparison.differences)
-
-
-def html(comparison: Comparison, first: Result, second: Result) -> str:
-    """Return the page of a comparison."""
-    collective = max(comparison.lines, key=lambda line: line.size).collective
-    runs = (("first", first), ("second", second))
-    lines = [
-        result_page.chart_line(f"{name}: {result.job or result.time}", result.runs[0], collective)
-        for name, result in runs
-    ]
-    rate = first.expected.line_rate if first.instance == second.instance else None
-    return result_page.render(
-        result_page.ResultPage(
-            title="Two results",
-            sentence=comparison.sentence,
-            state="soft",
-            about=[f"{name}: {result.job} {result.digest} {result.time}" for name, result in runs],
-            heading=f"Bus bandwidth of {collective or 'the collective'}",
-            chart=result_page.chart(lines, (), rate.low if rate else None),
-            tables=tables(comparison),
-        )
-    )

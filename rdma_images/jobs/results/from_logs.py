@@ -68,7 +68,7 @@ def read_run(folder: Path) -> Result:
 
 def _sentence(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> str:
     """Return the result in a sentence: what is wrong, else the fabric and the speed."""
-    problems = [problem for run in runs for problem in run.problems if problem.severity != "warning"]
+    problems = [problem for run in runs for problem in run.problems]
     if problems:
         worst = min(problems, key=lambda problem: problem.severity != "error")
         more = f" ({len(problems) - 1} more below)" if len(problems) > 1 else ""

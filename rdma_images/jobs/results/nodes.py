@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain
 
 from rdma_images.jobs.results.expectations import COMPONENTS, Expectations
@@ -19,32 +19,29 @@ def nodes(processes: Processes, expectations: Expectations) -> tuple[NodeResult,
         hostid = "".join(process.values.get("hostid", ()))
         groups.setdefault(f"{process.host} ({hostid})" if hostid else process.host, []).append(process)
     result = [
-        _node(name, group, dict(chain(*(processes.job_ranks(process).items() for process in group))), expectations)
+        _node(name, group, set(chain(*(processes.job_ranks(process) for process in group))), expectations)
         for name, group in groups.items()
     ]
     return tuple(sorted(result, key=lambda node: (node.ranks or (1 << 30,), node.name)))
 
 
-def _node(name: str, group: Sequence[Process], ranks: Mapping[int, str], expectations: Expectations) -> NodeResult:
-    """Return what a node's processes say, the worst of each value; `ranks` by their lines."""
+def _node(name: str, group: Sequence[Process], ranks: Set[int], expectations: Expectations) -> NodeResult:
+    """Return what a node's processes say, the worst of each value."""
     values = {key: _values(group, key) for key in (*COMPONENTS, "provider", "adapters")}
     adapters = [value for value in values["adapters"] if value.value != "0"] or values["adapters"]
     providers = sorted(values["provider"], key=lambda sourced: sourced.value.startswith("efa"))
-    used_devices = _used_devices(group)
     return NodeResult(
         name=name,
         ranks=tuple(sorted(ranks)),
         expected=expectations.adapters,
         adapters=min(adapters, key=lambda sourced: int(sourced.value), default=None),
         devices=next((process.devices for process in group if process.devices), ()),
-        used=len(used_devices) or None,
+        used=_count_used_devices(group) or None,
         provider=next(iter(providers), None),
         plugin=next(iter(values["plugin"]), None),
         libfabric=next(iter(values["libfabric"]), None),
         nccl=next(iter(values["nccl"]), None),
         gpudirect=_gpudirect(group),
-        ranks_where=tuple(ranks[rank] for rank in sorted(ranks)),
-        used_where=tuple(used_devices[key] for key in sorted(used_devices, key=lambda key: (key[0], int(key[1])))),
     )
 
 
@@ -56,14 +53,10 @@ def _values(group: Iterable[Process], name: str) -> list[SourcedValue]:
     return [SourcedValue(value, place) for value, place in places.items()]
 
 
-def _used_devices(group: Iterable[Process]) -> dict[tuple[str, str], str]:
-    """Return the devices that channels over RDMA use, each with the line of its first channel."""
-    devices: dict[tuple[str, str], str] = {}
-    for process in group:
-        for (network, device, _), place in process.places.items():
-            if "Socket" not in network:
-                devices.setdefault((network, device), place)
-    return devices
+def _count_used_devices(group: Iterable[Process]) -> int:
+    """Return how many devices the channels over RDMA use."""
+    channels = (channel for process in group for channel in process.channels)
+    return len({(network, device) for network, device, _ in channels if "Socket" not in network})
 
 
 def _gpudirect(group: Iterable[Process]) -> SourcedValue | None:

@@ -47,7 +47,7 @@ class Problem:
     sentence: str
     fix: str = ""
     where: tuple[str, ...] = ()
-    severity: Literal["error", "unknown", "warning"] = "error"  # unknown: the logs do not say what they should
+    severity: Literal["error", "unknown"] = "error"  # unknown: the logs do not say what they should
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,6 @@ class NodeResult:
     libfabric: SourcedValue | None = None  # version
     nccl: SourcedValue | None = None  # version
     gpudirect: SourcedValue | None = None  # "yes", "no", "3 of 8 channels"
-    ranks_where: tuple[str, ...] = ()  # a line of each rank
-    used_where: tuple[str, ...] = ()  # the first channel over each device
 
 
 @dataclass(frozen=True)

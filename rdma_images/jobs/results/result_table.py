@@ -1,7 +1,6 @@
 """Show a result on a terminal."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,7 +11,6 @@ from rdma_images.jobs.results.result import NodeResult, Problem, Result, RunResu
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 MAX_NODES = 40  # nodes that are shown, those with fewer adapters first
-BAR = 24  # characters of the longest bar
 
 
 def result_table(result: Result) -> RenderableType:
@@ -27,29 +25,17 @@ def result_table(result: Result) -> RenderableType:
             else:
                 parts.append(_problem(run, problem))
     parts += [Text(), *_nodes(first_run.nodes)] if first_run.nodes else []
-    parts += [Text(), _rows(result)] if first_run.measurements else []
-    return Group(*parts, *_expected(result), Text(f"\n{summary_line(first_run)}"))
+    parts += [Text(), render_table(tables.size_table(result))] if first_run.measurements else []
+    return Group(*parts, *(Text(f"\n{note}") for note in tables.comparison_notes(result)))
 
 
-def summary_line(run: RunResult) -> str:
-    """Return a run's network, adapters and versions in one line, each value once."""
-    adapters = dict.fromkeys(
-        f"{node.adapters.value}{f' of {node.expected}' if node.expected else ''}" for node in run.nodes if node.adapters
-    )
-    values = [f"{' and '.join(adapters)} adapters on each of {len(run.nodes)} nodes"] if adapters else []
-    for title, name in (("GPUDirect", "gpudirect"), ("NCCL", "nccl"), ("plugin", "plugin"), ("libfabric", "libfabric")):
-        distinct = dict.fromkeys(value.value for node in run.nodes if (value := getattr(node, name)))
-        values += [f"{title} {' and '.join(distinct)}"] if distinct else []
-    return ", ".join([f"network: {run.network}", *values])
-
-
-def render_table(table: tables.ResultTable, bars: Sequence[str] = ()) -> RenderableType:
-    """Return a table, with a bar at the end of each row where there are any."""
+def render_table(table: tables.ResultTable) -> RenderableType:
+    """Return a table for a terminal."""
     rendered = Table(box=None, pad_edge=False, header_style="bold")
     for n, head in enumerate(table.heads):
         rendered.add_column(head, justify="right" if n in table.numbers else "left")
-    for row, bar in zip(table.rows, bars or [""] * len(table.rows), strict=True):
-        rendered.add_row(*row, bar)
+    for row in table.rows:
+        rendered.add_row(*row)
     return rendered
 
 
@@ -83,26 +69,8 @@ def _nodes(nodes: Sequence[NodeResult]) -> Iterable[RenderableType]:
         yield Text(f"and {len(nodes) - MAX_NODES} nodes more, see --json", "dim")
 
 
-def _rows(result: Result) -> RenderableType:
-    """Return size, bus bandwidth of the runs, speed-up, and a bar of the logarithm."""
-    lines = tables.compare_sizes(result.runs)
-    top = max((line.busbw for line in lines), default=0.0)
-    rows = tables.size_table(result)
-    return render_table(
-        replace(rows, heads=(*rows.heads, "")), ["█" * tables.bar_length(line.busbw, top, BAR) for line in lines]
-    )
-
-
-def _expected(result: Result) -> Iterable[RenderableType]:
-    """Yield what the row of the largest size is compared with, and why it may be below that."""
-    for note in tables.comparison_notes(result):
-        yield Text(f"\n{note}")
-
-
 def comparison_table(compared: compare.Comparison) -> RenderableType:
-    """Return two results side by side: sentence, sizes with bars, and differences."""
+    """Return two results side by side: sentence, sizes and differences."""
     sizes, differences = compare.tables(compared)
-    top = max((line.ratio or 0 for line in compared.lines), default=1.0)
-    bars = ["█" * round(BAR * (line.ratio or 0) / max(top, 1)) for line in compared.lines]
-    parts = [Text(compared.sentence, "bold"), Text(), render_table(replace(sizes, heads=(*sizes.heads, "")), bars)]
+    parts = [Text(compared.sentence, "bold"), Text(), render_table(sizes)]
     return Group(*parts, *((Text(), render_table(differences)) if differences.rows else ()))

@@ -148,8 +148,7 @@ def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
         earlier = by_sentence.get(problem.sentence)
         where = tuple(dict.fromkeys((*(earlier.where if earlier else ()), *problem.where)))
         by_sentence[problem.sentence] = replace(problem, where=where)
-    order = ("error", "unknown", "warning")
-    return tuple(sorted(by_sentence.values(), key=lambda problem: order.index(problem.severity)))
+    return tuple(sorted(by_sentence.values(), key=lambda problem: problem.severity))
 
 
 def _measurements(tables: Sequence[SizesParser], collective: str) -> tuple[Measurement, ...]:

@@ -1,6 +1,5 @@
 """The rows of a result's runs side by side, as the tables and sentences that the page and the terminal share."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -54,13 +53,6 @@ def wrong_elements(row: Measurement) -> int | None:
 def run_title(run: RunResult) -> str:
     """Return the head of a run's column: the network of its channels."""
     return "over TCP" if (run.name, run.network) == ("fabric", "fallback") else TITLES.get(run.network, "bus bandwidth")
-
-
-def bar_length(busbw: float, top: float, width: int) -> int:
-    """Return the length of a bar on a logarithmic axis from 0.01 GB/s to `top`."""
-    if busbw <= 0.01 or top <= 0.01:
-        return 0
-    return round(width * math.log(busbw / 0.01) / math.log(top / 0.01))
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[st
         (["scan", "efa-nccl"], "efa-nccl: no such target\ndid you mean efa-nccl-tests"),
         (["plan", "rednder"], "rednder: no such task\ndid you mean render?"),
         (["verdict", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
-        (["verdict", "/no/such/log"], "/no/such/log: No such file or directory"),
+        (["verdict", "/no/such/log"], "/no/such/log: no such log"),
         (["job", "efa-pytorch"], "efa-pytorch is a target\nwrite invoke job --target efa-pytorch"),
         (["verdict", "--jsno"], "--jsno: no such option of verdict\ndid you mean --json"),
         (["job.compare", "--target", "efa-pytorch"], "--target: no such option of job.compare\n"),
