@@ -108,7 +108,7 @@ def verify(
 
 
 def publisher(sign: str, to_stargz: bool = False) -> "Publisher":
-    """Return what publishing needs here; the engine is looked for with the first image sent."""
+    """Return a publisher; the engine is looked for when the first image is sent."""
     from functools import cache
 
     from rdma_images import engine

@@ -24,7 +24,7 @@ class Artifact:
     title: str
     content: bytes
     created: str
-    form: str = ""  # what it is, known without reading it; empty for what is not ours
+    form: str = ""  # the predicate type, which says what it is; empty for files of other tools
     edition: str = ""
 
     @property
@@ -42,7 +42,7 @@ class Attachment:
     title: str
     digest: str
     new: bool  # False: it was there
-    equivalent: bool = False  # what is there says the same in bytes that are not ours
+    equivalent: bool = False  # the registry has one that says the same, in other bytes
 
 
 IsTrusted = Callable[[Descriptor, Artifact], bool]
@@ -103,7 +103,7 @@ def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
 
 
 def newest_first(repository: Repository, digest: str) -> list[Descriptor]:
-    """Return what is attached to the image `digest`, what was created last first."""
+    """Return the attachments of the image `digest`, the newest first."""
     return sorted(attachments(repository, digest), key=lambda entry: entry.annotations.get(CREATED, ""))[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Check attachments by their forms; anybody with push access may have written one."""
+"""Check attachments by their predicate types: whoever may push can have written one."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,7 +15,7 @@ from rdma_images.publish.evidence.decisions import VULNERABILITIES
 from rdma_images.publish.evidence.scan_result import SEVERITIES
 from rdma_images.publish.gate import COMMITTED
 
-# What is looked for: the predicate types of what is attached, and what each is called.
+# Names of the attachments that are checked, by predicate type.
 NAMES = {
     statement.REPORT: "report",
     statement.PROVENANCE: "provenance",
@@ -44,7 +44,7 @@ AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[VerifyFinding
 
 
 def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[VerifyFinding]:
-    """Return the findings about an attachment; `content` is None where there is none."""
+    """Return the findings about an attachment; `content` is None where it is missing."""
     if content is None:
         return [VerifyFinding(NAMES[form], False, "none attached")]
     try:

@@ -53,7 +53,7 @@ def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> 
         axes={},
         components={component: Component(component, version, "measured") for component, version in measured.items()},
     )
-    # What a build writes and a validation cannot know stays empty.
+    # Only a build knows the other fields: they stay empty.
     build = Build(image.id, ref, report.digest, "", report.rehearsal, report.inspection.subject.created, 0.0)
     ending = REHEARSAL if report.rehearsal and not tag.endswith(REHEARSAL) else ""
     return ApprovedImage(

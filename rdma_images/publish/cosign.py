@@ -37,7 +37,7 @@ _INSTALL = (
     "on Debian it is fetched where there is none on the PATH"
 )
 _HELPER = "rdma-images"
-# What a bundle states that is a signature of the image.
+# The statements in a bundle that sign the image itself.
 SIGNATURE_TYPES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")
 _COSIGN_SECONDS = 180  # seconds for one call
 # Where the helper below finds the login: the environment of that one child process.
@@ -66,7 +66,7 @@ class CosignProgram:
 
 
 class Cosign:
-    """cosign for one registry, whose login it gets without a file."""
+    """cosign for one registry; the login is passed to it in memory."""
 
     def __init__(self, program: CosignProgram, host: str, login: Login | None) -> None:
         self.program = program
@@ -118,7 +118,7 @@ class Cosign:
             return [] if output is None else list(_payloads(output))
 
     def has_attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
-        """Return whether `trust` signed on `ref` just what the attachment `content` says."""
+        """Return whether `trust` signed exactly the attachment `content` on `ref`."""
         try:
             predicate = statement.parse_predicate(content)
         except (ValueError, KeyError, TypeError):
@@ -153,7 +153,7 @@ class Cosign:
 
 
 class _NoSignatureError(registry_errors.PublishError):
-    """cosign did its work, and there is no signature that counts."""
+    """cosign found no valid signature."""
 
 
 def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishError:
@@ -180,7 +180,7 @@ def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishErr
 
 @contextmanager
 def _checked_form(verb: str) -> Iterator[None]:
-    """Raise MalformedError where cosign's answer is in none of the known forms."""
+    """Raise MalformedError where cosign's answer cannot be parsed."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
@@ -236,19 +236,19 @@ def _helper_answer(login: Login) -> dict[str, str]:
 
 
 def find_program(progress: Progress = silent) -> CosignProgram:
-    """Return cosign 2.4 or later. Raises RdmaImagesError with what to install."""
+    """Return cosign 2.4 or later. Raises RdmaImagesError where it must be installed first."""
     if on_path := shutil.which("cosign"):
         path = Path(on_path)
     elif sys.platform == "linux" and shutil.which("apt-get"):
         path = debian_packages.fetch(["cosign"], _SUITE, state_folder() / "cosign", progress) / "usr" / "bin" / "cosign"
     else:
-        raise RdmaImagesError(f"there is no cosign on the PATH\n{_INSTALL}")
+        raise RdmaImagesError(f"cosign is not on the PATH\n{_INSTALL}")
     return _inspect_program(path)
 
 
 @functools.cache
 def _inspect_program(path: Path) -> CosignProgram:
-    """Return what the cosign at `path` can do, read from its help instead of its version."""
+    """Return the abilities of the cosign at `path`, read from its help."""
     # Of cosign 2.4 and 2.6, by the documentation of its tags v2.3.0 to v3.1.2.
     if "--trusted-root" not in _program_output(path, "verify-blob", "--help"):
         version = re.search(r"GitVersion:\s*(\S+)", _program_output(path, "version"))

@@ -61,7 +61,7 @@ def approve(
 
 
 def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> None:
-    """Raise RefusedError for an allowed id that is no failed check: a mistake."""
+    """Raise RefusedError for an allowed id of a check that did not fail."""
     failed = {check.id for report in reports for check in _failed(report)}
     for check_id in allow_red:
         if check_id not in failed:

@@ -11,7 +11,7 @@ from rdma_images.core.errors import RefusedError
 
 KEYLESS = "keyless"
 _GITHUB = "https://token.actions.githubusercontent.com"  # who vouches for the identity of a job there
-# What is no file: a key service's awskms://…, a token's pkcs11:….
+# A key that is not a file: a key service's awskms://…, a token's pkcs11:….
 _REFERENCE = re.compile(r"[a-z0-9]+:")
 
 
@@ -57,7 +57,7 @@ class Trust:
 
 
 def parse_trust(key: str, identity: str, issuer: str) -> Trust | None:
-    """Return the trusted signer that the options name; None where they name none.
+    """Return the trusted signer that the options name; None without options.
 
     Raises RefusedError for half an identity, one that is no regular expression, and for a file that is not there.
     """
@@ -70,7 +70,7 @@ def parse_trust(key: str, identity: str, issuer: str) -> Trust | None:
     try:
         re.compile(identity)
     except re.error as error:
-        raise RefusedError(f"--identity {identity}: is no regular expression: {error}\ncorrect it") from None
+        raise RefusedError(f"--identity {identity}: is not a regular expression: {error}\ncorrect it") from None
     return Trust(key or None, identity or None, issuer or None) if key or identity else None
 
 

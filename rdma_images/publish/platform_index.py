@@ -92,7 +92,7 @@ def _published_copy(image: Image, registry: str) -> PublishedCopy:
 
 
 def _members(repository: Repository, tag: str) -> list[str]:
-    """Return the references by digest in the index `tag`; none where there is no such index."""
+    """Return the references by digest in the index `tag`; an empty list where it is missing."""
     with suppress(registry_errors.MissingError):
         return [f"{repository.ref}@{member.digest}" for member in repository.manifest(tag).members()]
     return []

@@ -23,7 +23,7 @@ class PublishedCopy:
     """An image in one registry."""
 
     registry: str  # its name in registries.yaml
-    ref: str  # "host/repository@sha256:…": what a deployment should use
+    ref: str  # "host/repository@sha256:…", for deployments
     tags: tuple[str, ...]  # the full one (or the build's own) first, then the short ones that lead to it
     result: Literal["pushed", "present"]
     media_type: str

@@ -66,11 +66,11 @@ class PushProgress:
 
 
 _IMMUTABLE = "the tag is immutable"
-# What to do by the kind of fault; a busy registry is asked again before anybody reads this.
+# Fixes by the kind of fault; a busy registry is asked again before the error is shown.
 _FIXES: dict[type[registry_errors.PublishError], str] = {
     registry_errors.ConflictError: "set immutable in registries.yaml, so that a rebuild gets a tag of its own",
     registry_errors.UnauthorizedError: "check the credentials in registries.yaml, or log in with docker",
-    registry_errors.DeniedError: "ask for the right to push there, and see that it is no mirror",
+    registry_errors.DeniedError: "ask for the right to push there, and check that it is not a mirror",
     registry_errors.MissingError: "create the repository, or correct its name in registries.yaml",
     registry_errors.UnknownHostError: "check how the host is written",
     registry_errors.UnreachableError: "check that the engine reaches the registry, and trusts its certificate",
@@ -89,8 +89,8 @@ _WORDS: tuple[tuple[str, type[registry_errors.PublishError], str], ...] = (
     ("forbidden", registry_errors.DeniedError, "the credentials do not allow a push"),
     ("405 method not allowed", registry_errors.DeniedError, "it takes no push"),
     ("no space left", registry_errors.BusyError, "its disk is full"),
-    ("name unknown", registry_errors.MissingError, "there is no such repository"),
-    ("repository does not exist", registry_errors.MissingError, "there is no such repository"),
+    ("name unknown", registry_errors.MissingError, "the repository does not exist"),
+    ("repository does not exist", registry_errors.MissingError, "the repository does not exist"),
     ("connection refused", registry_errors.UnreachableError, "the connection is refused"),
     ("no such host", registry_errors.UnknownHostError, "unknown host"),
     ("i/o timeout", registry_errors.UnreachableError, "no answer"),

@@ -1,4 +1,4 @@
-"""Read from a report what the probes measured inside an image."""
+"""The versions that probes measured inside an image, from its report."""
 
 import re
 from collections.abc import Iterator

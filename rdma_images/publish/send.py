@@ -1,4 +1,4 @@
-"""Publish one image to one registry: push, read back, attach and sign what is missing."""
+"""Publish one image to one registry: push, read back, attach, sign; steps that are done are left out."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +47,7 @@ class Publisher:
         )
 
     def signing(self, destination: Destination, repository: Repository, digest: str) -> ImageSigner | None:
-        """Return what signs the image `digest`; None without a signer."""
+        """Return the signer of the image `digest`; None where the publication has no signer."""
         if self.signer is None:
             return None
         return ImageSigner(self.signer, destination, repository, digest, self.display.write_line)
@@ -203,7 +203,7 @@ def _is_converted(
 
 
 def _put_converted(converted: stargz.ConvertedImage, repository: Repository) -> None:
-    """Send what the registry lacks of a converted image, by digest alone."""
+    """Send the layers and manifests of a converted image that the registry lacks, without a tag."""
     for digest, path in converted.files.items():
         repository.put_file(digest, path)
     for manifest in (converted.image, converted.index):
@@ -281,7 +281,7 @@ def _layer_repositories(approved: ApprovedImage, destination: Destination) -> It
 
 
 def _present_layers(repository: Repository, layers: Mapping[str, int]) -> set[str]:
-    """Return which of `layers` a repository has; none where it does not answer."""
+    """Return which of `layers` a repository has; an empty set where it does not answer."""
     with suppress(registry_errors.PublishError):
         return repository.present_blobs(layers)
     return set()

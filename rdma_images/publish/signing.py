@@ -1,4 +1,4 @@
-"""Sign one image in a registry, and check what the same signer has signed there."""
+"""Sign one image in a registry, and check the signatures of the same signer there."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -50,7 +50,7 @@ class ImageSigner:
             )
 
     def problems(self, manifest: Manifest, tag: str) -> tuple[str, ...]:
-        """Return the failed checks of `tag`, all of which the signer must have signed."""
+        """Return the failed checks of the image `tag`, whose attachments the signer must have signed."""
         with self._cosign.trust(self._signer) as trust:
             if trust is None:
                 return ("outside of GitHub Actions a keyless signer has no identity to compare with",)

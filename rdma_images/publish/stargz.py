@@ -97,7 +97,7 @@ def originals(index: Manifest) -> dict[str, str]:
 
 
 def compare(repository: Repository, converted: Manifest, original: Manifest) -> tuple[bool, str]:
-    """Return whether a converted image has the content of its original, and what was seen.
+    """Return whether a converted image has the content of its original, and a sentence about it.
 
     A layer of another digest is downloaded: its tar has to be the one that the config names, and its table has to be
     of that tar. A node that reads in part sees only the table.
@@ -114,12 +114,12 @@ def compare(repository: Repository, converted: Manifest, original: Manifest) -> 
         diff_ids = _diff_ids(repository, converted)
         for position in changed:
             _check_layer(repository, layers[position], diff_ids[position])
-    except _NOT_THE_SAME as error:
+    except _MISMATCHES as error:
         return False, f"has other content: {first_line(error)}"
     return True, f"has the same config; {len(changed)} of its {len(layers)} layers have a table, and the same tar"
 
 
-_NOT_THE_SAME = (
+_MISMATCHES = (
     tar_layer.TarError,
     registry_errors.MalformedError,
     registry_errors.MissingError,
@@ -134,7 +134,7 @@ def _content(layer: Descriptor) -> tuple[str, str]:
 
 
 def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> None:
-    """Raise one of _NOT_THE_SAME where a layer is not what its table and the config say."""
+    """Raise one of _MISMATCHES where a layer differs from its table or from the config."""
     state_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="stargz-", dir=state_folder()) as scratch:
         rewritten = Path(scratch) / "rewritten"

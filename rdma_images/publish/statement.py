@@ -14,17 +14,17 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 # No address: it names a form, documented in docs/guides/publishing.md, and leads nowhere.
 REPORT = "urn:rdma-images:validation-report:1"
-# In place of a provenance, for an image that was built elsewhere: what of it was validated, in in-toto's own form.
+# The validation of an image that was built elsewhere, in place of a provenance, in in-toto's own form.
 # Source: in-toto/attestation, spec/predicates/test-result.md.
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
-# What jobs that ran the image measured: {"results": […]}, each a result.json, the last of every job.
+# Results of jobs that ran the image: {"results": […]}, the last result.json of each job.
 RESULTS = "urn:rdma-images:job-results:1"
 IN_TOTO = "application/vnd.in-toto+json"
 BUILD_TYPE = "urn:rdma-images:build:1"
 
 
 def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:
-    """Return a statement on the image `digest`; `name` is what it is called there."""
+    """Return a statement on the image `digest`; `name` is the image's name in it."""
     algorithm, _, value = digest.partition(":")
     return canonical(
         {
@@ -73,9 +73,9 @@ def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Seq
 
 
 def dependency(source: Source) -> dict[str, Any]:
-    """Return a source as a dependency, with its digest or what else vouches for it."""
+    """Return a source as a dependency, with its digest or the signature that its archive has."""
     algorithm, _, value = source.pin.partition(":")
-    # An archive's address is what this machine's apt is configured with, and may be inside a company.
+    # An archive's address is left out: it comes from this machine's apt, and may be inside a company.
     address = {"uri": source.upstream} if source.upstream and source.kind != "apt" else {}
     pin = {"digest": {algorithm: value}} if algorithm in ("sha256", "sha512") else {"annotations": {"pin": source.pin}}
     return {"name": source.id, **address, **pin}

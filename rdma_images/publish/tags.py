@@ -26,7 +26,7 @@ from rdma_images.registry.client import Repository
 
 LATEST = "latest"
 REHEARSAL = "-rehearsal"
-ATTACHMENTS = "sha256-*"  # where registries without referrers, and cosign, keep what is attached to an image
+ATTACHMENTS = "sha256-*"  # tags of attachments, in registries without referrers, and of cosign's signatures
 VERSION = "org.opencontainers.image.version"  # the label with an image's tag as it was planned
 _ARCHITECTURE = re.compile(r"-(amd64|arm64)$")
 _BUILD_SUFFIX = re.compile(r"-[0-9a-f]{12}$")
@@ -96,11 +96,11 @@ def _axes_without(image: Image, *names: str) -> dict[str, str]:
 
 
 def _short_tags(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
-    """Return the short tags of this image; none for a row that is far from the default one."""
+    """Return the short tags of this image; an empty list for a row that differs in more than the first component."""
     if image.target not in matrix.targets:
         return []
     default = matrix.targets[image.target].complete()
-    # What the target is about: the first component in the order of tags.
+    # The main component of the target: the first in the order of tags.
     lead = next(component.name for component in components.IN_TAGS if component.name in image.components)
     if any(image.axes.get(name) != value for name, value in default.items() if name not in ("platform", lead)):
         return []

@@ -1,4 +1,4 @@
-"""Read back what a published image carries: its signature, tag, report and provenance."""
+"""Check the signature, tag and attachments of a published image."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Verification:
         return not any(finding.holds is False for finding in self.findings)
 
 
-# How cosign 3 attaches what it signs, and the annotation that says what is in it.
+# The type of cosign 3's attachments, and the annotation with the type of the statement inside.
 _BUNDLE = "application/vnd.dev.sigstore.bundle"
 _PREDICATE = "dev.sigstore.bundle.predicateType"
 
@@ -233,7 +233,7 @@ def _has_bundle(repository: Repository, digest: str) -> bool:
 
 
 def _check_statement(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
-    """Check whether the trusted signer signed just what is attached."""
+    """Check whether the trusted signer signed exactly this attachment."""
     title = f"signed {NAMES[form]}"
     if verifier.has_attested(ref, form, content):
         return VerifyFinding(title, True, f"by {verifier.trust}, word for word what is attached")

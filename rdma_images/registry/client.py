@@ -69,7 +69,7 @@ class Descriptor:
                 f"a descriptor has no good {field_path}: {json.dumps(body)[:120]}\n{DAMAGED}"
             ) from None
         if not _DIGEST.fullmatch(descriptor.digest):
-            raise registry_errors.MalformedError(f"{descriptor.digest[:80]!r} is no digest\n{DAMAGED}")
+            raise registry_errors.MalformedError(f"{descriptor.digest[:80]!r} is not a digest\n{DAMAGED}")
         return descriptor
 
 
@@ -79,7 +79,7 @@ _FORM: TypeAdapter[Descriptor] = TypeAdapter(Descriptor)
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest or an index as a registry holds it: its bytes, and what they say."""
+    """A manifest or an index as a registry holds it: its bytes and their content."""
 
     media_type: str
     raw: bytes
@@ -91,7 +91,7 @@ class Manifest:
 
     @property
     def body(self) -> dict[str, Any]:
-        """Return the bytes as JSON. Raises MalformedError where they are none."""
+        """Return the bytes as JSON. Raises MalformedError where they cannot be parsed."""
         return parse_document(self.raw, f"the manifest {self.digest}")
 
     @property
@@ -106,11 +106,11 @@ class Manifest:
         return self.media_type in (OCI_INDEX, DOCKER_INDEX)
 
     def layers(self) -> tuple[Descriptor, ...]:
-        """Return the layers of an image's or artifact's manifest; none of an index."""
+        """Return the layers of an image's or artifact's manifest; an index has none."""
         return descriptors(self.body, "layers")
 
     def members(self) -> tuple[Descriptor, ...]:
-        """Return the descriptors in an index; none of an image's manifest."""
+        """Return the descriptors in an index; an image's manifest has none."""
         return descriptors(self.body, "manifests")
 
 
@@ -144,19 +144,19 @@ def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
     """Return the descriptors in the field `name` of a manifest. Raises MalformedError."""
     listed = body.get(name) or []
     if not isinstance(listed, list):
-        raise registry_errors.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
+        raise registry_errors.MalformedError(f"{name} is not a list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
     return tuple(map(Descriptor.from_json, listed))
 
 
 def labels_in(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels in an image's config; none where it has none."""
+    """Return the labels in an image's config."""
     inner = config.get("config")
     labels = inner.get("Labels") if isinstance(inner, Mapping) else None
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
 
 
 def config_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the diff ids in an image's config, lowest first; none without any."""
+    """Return the diff ids in an image's config, lowest first."""
     root = config.get("rootfs")
     listed = root.get("diff_ids") if isinstance(root, Mapping) else None
     return tuple(map(str, listed)) if isinstance(listed, list) else ()
@@ -181,7 +181,7 @@ class Repository:
         self.ref = f"{connection.host}/{name}"
 
     def head(self, reference: str) -> str | None:
-        """Return the digest that a tag or digest leads to; None where there is none."""
+        """Return the digest that a tag or digest leads to; None where it is missing."""
         try:
             response = self._request("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         except registry_errors.MissingError:
@@ -204,7 +204,7 @@ class Repository:
         """Return an image's config: labels, diff ids, time. Raises MalformedError."""
         if "config" not in manifest.body:
             raise registry_errors.MalformedError(
-                f"{self.ref}@{manifest.digest} is no image: it names no config\nname an image, and no attachment"
+                f"{self.ref}@{manifest.digest} is not an image: it names no config\nname an image, not an attachment"
             )
         digest = Descriptor.from_json(manifest.body["config"]).digest
         return parse_document(self.blob(digest), f"{self.ref}: the config {digest}")
@@ -224,7 +224,7 @@ class Repository:
     def has_blob(self, digest: str, size: int) -> bool:
         """Return whether a blob is present. Raises ConflictError for another size."""
         try:
-            # As it lies there: of what a proxy compresses on the way, the length would be another.
+            # Uncompressed: a proxy that compresses on the way would change the length.
             headers = {"Accept-Encoding": "identity"}
             response = self._request("HEAD", f"blobs/{digest}", subject=digest, headers=headers, allow_redirects=True)
         except registry_errors.MissingError:
@@ -266,7 +266,7 @@ class Repository:
             raise stop_error
         offset = file.stat().st_size if file.exists() else 0
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
-        ok = (200, 206, 416) if offset else (200,)  # 416: there is nothing after what the file has
+        ok = (200, 206, 416) if offset else (200,)  # 416: the file is complete
         with (
             self._request("GET", f"blobs/{digest}", digest, ok=ok, headers=headers, stream=True) as response,
             files.as_file_error(file),
@@ -353,7 +353,7 @@ class Repository:
         )
 
     def referrers(self, digest: str) -> tuple[Descriptor, ...] | None:
-        """Return what is attached to `digest`; None without the referrers API."""
+        """Return the attachments of `digest`; None without the referrers API."""
         unsupported = (400, 404, 405, 501)  # how registries without that part of the protocol have been seen to say so
         response = self._request(
             "GET", f"referrers/{digest}", subject=digest, headers={"Accept": OCI_INDEX}, ok=(200, *unsupported)

@@ -177,6 +177,6 @@ def parse_document(raw: bytes, name: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         # Without its bytes: they may hold a token.
         raise registry_errors.MalformedError(
-            f"{name} is no JSON object\nsee that a registry is at this address, and no web page or proxy"
+            f"{name} is not a JSON object\ncheck that a registry answers at this address, and not a web page or a proxy"
         )
     return parsed

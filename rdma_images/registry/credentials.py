@@ -1,4 +1,4 @@
-"""Credentials by reference: files say where a secret is, never what it is."""
+"""Credentials by reference: settings name where a secret is kept, never the secret."""
 
 import os
 from collections.abc import Mapping

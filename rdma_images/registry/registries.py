@@ -44,7 +44,7 @@ class Credentials(yaml_file.Strict):
 
 def _check_host(text: str) -> str:
     if not HOST.fullmatch(text):
-        raise ValueError(f"{text!r} is no host: write name or name:port, without https:// and without a path")
+        raise ValueError(f"{text!r} is not a host: write name or name:port, without https:// and without a path")
     return text
 
 
@@ -58,7 +58,7 @@ def _check_word(text: str) -> str:
     return text
 
 
-# Told apart by their form, so that a mistake in one is not answered with what the other would have liked.
+# Told apart by their form, so that an error is about the form that was meant.
 Access = Annotated[
     Annotated[str, AfterValidator(_check_word), WithJsonSchema({"enum": ["none", "docker-config"]}), Tag("word")]
     | Annotated[Credentials, Tag("references")],
@@ -76,7 +76,7 @@ class _Common(yaml_file.Strict):
     @classmethod
     def _prefix_is_a_name(cls, value: str) -> str:
         if value and not NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is no repository prefix: lower case letters, digits, '.', '_', '-' and '/'")
+            raise ValueError(f"{value!r} is not a repository prefix: lower case letters, digits, '.', '_', '-' and '/'")
         return value
 
 
@@ -141,7 +141,7 @@ class Registries(yaml_file.Strict):
     registries: dict[str, Registry] = Field(description="The registries, by the name that `--to` takes.")
 
     def pick(self, names: Sequence[str]) -> Mapping[str, Registry]:
-        """Return the named registries. Raises RefusedError for an unknown name, or none."""
+        """Return the named registries. Raises RefusedError for an unknown name, or without a name."""
         if not names:
             raise RefusedError(
                 f"no registry is named\nsay where to: --to NAME. Known: {', '.join(self.registries) or 'none'}"
@@ -181,7 +181,7 @@ def load(path: Path | None = None) -> Registries:
 
 
 def load_if_present() -> Registries:
-    """Return the registries of the file; none without a file."""
+    """Return the registries of the file; empty without a file."""
     return load() if files.exists(registries_file()) else Registries(registries={})
 
 

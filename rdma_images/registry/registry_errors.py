@@ -14,7 +14,7 @@ from rdma_images.core.plain import decode_json
 # Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
 _QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
 _LOGIN = re.compile(r"://[^\s/@:]+:[^\s/@]+@")
-# The word behind it is a token if it has more than small letters: "Basic authentication is required" has none.
+# The next word is a token unless it has small letters alone, as in "Basic authentication is required".
 _AUTHORIZATION = re.compile(r"\b((?i:basic|bearer)) +(?=[a-z]*[A-Z0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,}")
 
 
@@ -147,7 +147,7 @@ def retry(
     progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
-    """Return what `action` returns, called again after faults that may heal.
+    """Return the result of `action`, called again after temporary errors.
 
     Waits `first_wait` seconds, then twice that and so on. The last fault is raised as it is.
     """
@@ -168,5 +168,5 @@ def retry_cached(
     progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
-    """Return `retry` with few attempts, for what a registry only caches."""
+    """Return `retry` with few attempts, for a registry that is only a cache."""
     return retry(action, attempts=4, progress=progress, sleep=sleep)

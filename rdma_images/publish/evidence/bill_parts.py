@@ -59,7 +59,7 @@ def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, 
 
 
 def _locked(image: Image | None) -> Sequence[Wheel]:
-    """Return the wheels of the image's lock; none for an image that has none."""
+    """Return the wheels of the image's lock; an empty list for an image without a lock."""
     if image is None or not lock.exists(lock.lock_request(image)):
         return ()
     return lock.load(image).wheels

@@ -84,7 +84,7 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
     fix = f"run `{COMMAND} scan` for it"
     policy.check(today)
     if scan is None:
-        raise RefusedError(f"{image_id} was never scanned, and {policy.where()} asks for it\n{fix}")
+        raise RefusedError(f"{image_id} was never scanned, and {policy.where()} requires a scan\n{fix}")
     if scan.digest != digest:
         raise RefusedError(f"{image_id}: the scan is about {scan.digest}, not {digest}\n{fix}")
     decisions = decide(scan, policy, today)

@@ -66,7 +66,7 @@ _DEBIAN = {
     "zlib": "Zlib",
 }
 _GNU = re.compile(r"(?P<name>[AL]?GPL|GFDL)-(?P<version>\d(?:\.\d)?)(?:\.0)?(?P<later>\+|-or-later)?(?:-only)?", re.I)
-_WORDS = 8  # of a name with an exception; what has more is the text of a licence itself
+_WORDS = 8  # the longest name of a licence with an exception; a longer text is the licence itself
 
 
 def wheel_license(contents: WheelContents) -> str:

@@ -24,12 +24,12 @@ class Vulnerability:
     package: str
     installed: str  # version
     severity: Severity
-    fixed_in: str = ""  # version; empty where there is no fix
+    fixed_in: str = ""  # version; empty without a fix
     ecosystem: str = ""  # as package URLs call it: "deb", "pypi"
     published: str = ""  # the day of the advisory
 
     def __post_init__(self) -> None:
-        """Make the texts plain: a report may have been written by anybody."""
+        """Escape what a terminal would obey: the report is not trusted."""
         for name in ("id", "package", "installed", "fixed_in", "ecosystem"):
             object.__setattr__(self, name, plain(getattr(self, name)).strip())
 

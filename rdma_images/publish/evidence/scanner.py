@@ -142,16 +142,16 @@ def read_report(path: Path, image: ScannedImage) -> Scan:
 def parse_report(content: bytes, name: str) -> _Document:
     """Return the CycloneDX document in `content`; errors call it `name`.
 
-    Raises RefusedError where it is none, or has no vulnerabilities.
+    Raises RefusedError for other documents, and for a bill of materials without vulnerabilities.
     """
     try:
         document = pydantic_core.from_json(content.removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:
-        defect = "is truncated" if "EOF" in str(error) else "is no JSON"
+        defect = "is truncated" if "EOF" in str(error) else "is not JSON"
         raise RefusedError(f"{name}: {defect}: {plain(str(error))}\nlet the scanner write it again") from None
     if not isinstance(document, dict) or document.get("bomFormat") != "CycloneDX":
         raise RefusedError(
-            f"{name}: is no CycloneDX document\n"
+            f"{name}: is not a CycloneDX document\n"
             "write one: `trivy image --scanners vuln --format cyclonedx`, or `grype --output cyclonedx-json`"
         )
     try:
@@ -201,7 +201,7 @@ def _vulnerabilities(document: _Document) -> Iterator[Vulnerability]:
 
 
 def _ecosystem(purl: str) -> str:
-    """Return the type of a package URL, "deb" or "pypi"; "" where it is none."""
+    """Return the type of a package URL, "deb" or "pypi"; "" if it cannot be parsed."""
     try:
         return PackageURL.from_string(purl).type
     except ValueError:
@@ -228,7 +228,7 @@ def run_scanner(image: ScannedImage, engine: Engine | None, folder: Path, progre
     program = next(filter(shutil.which, _COMMANDS), None)
     if program is None:
         raise RefusedError(
-            f"there is no scanner on the PATH: {' and '.join(_COMMANDS)} are not installed\n"
+            f"no scanner is on the PATH: {' and '.join(_COMMANDS)} are not installed\n"
             "install Trivy, or read the CycloneDX document of a scan elsewhere with --report"
         )
     command = _COMMANDS[program](image.by_digest, engine is not None)

@@ -54,7 +54,7 @@ class AcrAliyunKind:
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create what Enterprise lacks: namespace, if allowed, repository and rule."""
+        """Create the missing namespace (if allowed), repository and rule of an Enterprise instance."""
         if self._registry.instance is None:
             return PreparedRepository(name)
         namespace, _, repository = name.partition("/")

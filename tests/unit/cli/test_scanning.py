@@ -83,7 +83,7 @@ def test_what_is_refused_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "there is no scanner on the PATH: trivy and grype are not installed\ninstall Trivy"),
+        ({}, "no scanner is on the PATH: trivy and grype are not installed\ninstall Trivy"),
         ({"report": "other.json"}, f"is about another image .*{OTHER}"),
         ({"image": "h.example/a:b"}, "--image is one image"),
     ],

@@ -81,9 +81,9 @@ def test_a_truncated_report_is_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        (b"<html>", "is no JSON"),
-        (b"[]", "is no CycloneDX document\nwrite one: `trivy image"),
-        (b'{"SchemaVersion": 2}', "is no CycloneDX document"),
+        (b"<html>", "is not JSON"),
+        (b"[]", "is not a CycloneDX document\nwrite one: `trivy image"),
+        (b'{"SchemaVersion": 2}', "is not a CycloneDX document"),
         (b'{"bomFormat": "CycloneDX"}', "vulnerabilities: Field required\nit is a bill of materials: have it scanned"),
         (b'{"bomFormat": "CycloneDX", "vulnerabilities": [{}]}', "vulnerabilities.0.id: Field required\nlet the"),
     ],

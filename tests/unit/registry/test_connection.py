@@ -100,7 +100,7 @@ class PageHandler(Handler):
 def test_a_web_server_is_no_registry(method: str) -> None:
     with (
         served(PageHandler) as host,
-        pytest.raises(registry_errors.MalformedError, match="is no JSON object\nsee that a registry"),
+        pytest.raises(registry_errors.MalformedError, match="is not a JSON object\ncheck that a registry"),
     ):
         getattr(repository(host), method)("v1")
 
@@ -114,7 +114,7 @@ class PagesForTokens(Store):
 
 def test_a_token_endpoint_that_answers_with_a_page() -> None:
     store = PagesForTokens("bearer")
-    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError, match="is no JSON object"):
+    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError, match="is not a JSON object"):
         repository(host).head("v1")
 
 
