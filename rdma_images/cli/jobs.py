@@ -210,15 +210,16 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
 def job_check(_: Context, path: str, json: bool = False) -> None:
     """Check existing job files, whoever wrote them.
 
-    Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch and docker scripts, arena command lines and
-    CreateTrainingJob requests. The exit code is 1 if it finds an error, else 2 if it cannot read a file that you named.
+    Says what takes the network away from Kubernetes manifests, sbatch scripts, SkyPilot tasks and CreateTrainingJob
+    requests. A comment `# rdma-images: allow RULE`, in a line or above it, allows a finding there. The exit code is 1
+    if it finds an error that none allows, else 2 if it cannot read a file that you named.
     """
     from rdma_images.jobs.check import check_files, findings_table
 
     paths = [Path(name) for name in (path, *after_dashes(sys.argv))]
     checked = check_files(paths)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
-    if any(finding.severity == "error" for finding in checked.findings):
+    if checked.has_errors:
         raise Exit(code=1)
     if {row.file for row in checked.unreadable} & set(map(str, paths)):
         raise Exit(code=2)

@@ -9,7 +9,7 @@ from pydantic import Field
 from rdma_images.core.image import Fabric
 from rdma_images.core.versions import at_least
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.origin import FactsFile, Pattern, Version, VersionedRow
+from rdma_images.facts.origin import FactsFile, Pattern, Row, Version, VersionedRow
 
 Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
 
@@ -34,6 +34,7 @@ class Variable(VersionedRow):
     gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's
+    command: Pattern | None = None  # of jobs alone: what is in the commands of those for which it holds
 
     @property
     def effect_in_images(self) -> Effect:
@@ -44,14 +45,18 @@ class Variable(VersionedRow):
         in_places = self.possible or self.gpus or self.in_pods or self.on_hosts
         return "slow" if self.effect == "harmful" and in_places else self.effect
 
-    def applies_to(self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str]) -> bool:
-        """Return whether the row holds for an image of `fabric` with this environment.
+    def applies_to(
+        self, environment: Mapping[str, str], fabric: str | None, versions: Mapping[str, str], command: str = ""
+    ) -> bool:
+        """Return whether the row holds for an image of `fabric` with this environment, or a job with this command.
 
         An empty variable is not set, but for a row whose `value` is empty: a Dockerfile cannot take away in any other
         way what its base sets.
         """
         value = environment.get(self.name)
         if value is None or (self.fabric and self.fabric != fabric):
+            return False
+        if self.command and not re.search(self.command, command):
             return False
         if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
@@ -97,6 +102,17 @@ class NeededVariable(VersionedRow):
     why: str
 
 
+class TransferSetting(Row):
+    """A setting without which what moves a server's KV cache leaves the fabric, or is slow on it."""
+
+    command: Pattern  # what is in the command of the jobs that need it
+    fabric: Fabric
+    name: str  # of a variable, in capitals; else of a key in the command's JSON
+    value: str
+    effect: Effect  # of a job without it
+    why: str
+
+
 class Environment(FactsFile):
     """facts/environment.yaml."""
 
@@ -104,3 +120,4 @@ class Environment(FactsFile):
 
     variables: dict[str, Variable]
     needed: dict[str, NeededVariable]
+    transfers: dict[str, TransferSetting]

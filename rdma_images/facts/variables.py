@@ -40,8 +40,10 @@ class Variables(FactsFile):
 def closest(name: str, names: Collection[str]) -> str | None:
     """Return the most similar of `names`; None for none.
 
-    One with the same words in another order is also similar.
+    One with the same words in another order is also similar; one with a word more or less is another variable.
     """
     words = sorted(name.split("_"))
     swapped = [candidate for candidate in sorted(names) if sorted(candidate.split("_")) == words]
-    return next(iter([*swapped, *difflib.get_close_matches(name, names, n=1, cutoff=MIN_SIMILARITY)]), None)
+    letters = name.replace("_", "")
+    alike = [row for row in names if row.count("_") == name.count("_") or row.replace("_", "") == letters]
+    return next(iter([*swapped, *difflib.get_close_matches(name, alike, n=1, cutoff=MIN_SIMILARITY)]), None)

@@ -53,14 +53,12 @@ MANIFEST = {
     "layers": [{"mediaType": "x", "digest": DIGEST, "size": 3, "annotations": {"a": "b"}}],
     "manifests": [{"mediaType": "x", "digest": DIGEST, "size": 3, "platform": {"os": "linux"}}],
 }
-COMPOSE = """\
-x-base: &base {devices: [/dev/infiniband], ulimits: {memlock: -1}}
-services:
-  train:
-    <<: *base
-    image: team/train:1
-    environment: [NCCL_DEBUG=INFO]
-    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}
+SBATCH = """\
+#!/bin/bash
+#SBATCH -N 2 --gres=gpu:h100:8 --container-env=NCCL_NET
+export IMAGE=docker://x/y:1 NCCL_NET=Socket  # rdma-images: allow tcp.chosen
+if [ $A = b ]; then export FI_PROVIDER=tcp; fi
+srun --export=ALL,NCCL_ALGO=Ring --container-image=${IMAGE:-z} mpirun -x NCCL_PROTO=simple 'train'
 """
 SMALL = [(member, content) for member, content in MEMBERS if len(content) < 100 and "large" not in member.linkname]
 SCONTROL = "JobId=7 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0 NodeList=(null) BatchHost=n1\n"
@@ -273,14 +271,14 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(
             lambda text: text.encode(errors="replace")
         ),
-        in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
+        in_file(job_files.read_file, job_files.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
     "a layer's tar": (edited_bytes(make_tar(*SMALL)), write_with_table),
     "a layer's table": (edited_bytes(with_table(make_tar(*SMALL))), read_table),
-    "a compose file": (
-        edited(COMPOSE).map(lambda text: text.encode(errors="replace")),
-        in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
+    "a script of sbatch": (
+        edited(SBATCH).map(lambda text: text.encode(errors="replace")),
+        in_file(job_files.read_file, job_files.TemplateError),
     ),
     "an answer of Slurm": (edited(SCONTROL), partial(read_answer, slurm.Slurm)),
     "an answer of kubectl": (edited(json.dumps({**POD, "items": [POD]})), partial(read_answer, kubernetes.Kubernetes)),

@@ -3,27 +3,38 @@
 from pathlib import Path
 
 from rdma_images.jobs.check import check_files
-from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding
+from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding
 
 DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
 EFA = "vpc.amazonaws.com/efa"
-RUNTIME = f"""
+TRAIN_JOB = f"""
 apiVersion: trainer.kubeflow.org/v1alpha1
-kind: ClusterTrainingRuntime
-metadata: {{name: NAME}}
+kind: TrainJob
+metadata: {{name: train}}
 spec:
-  template:
-    spec:
-      replicatedJobs:
-      - name: node
-        template:
-          spec:
-            template:
-              spec:
-                containers:
-                - name: node
-                  resources: {{limits: {{nvidia.com/gpu: 8, {EFA}: 32}}}}
+  runtimeRef: {{name: torch-efa}}
+  podTemplateOverrides:
+  - targetJobs: [{{name: node}}]
+    spec: {{nodeSelector: {{node.kubernetes.io/instance-type: p5.48xlarge}}}}
+  trainer:
+    numNodes: 2
+    resourcesPerNode:
+      limits: {{nvidia.com/gpu: 8, {EFA}: 32}}
 """
+SKYPILOT = """
+num_nodes: 2
+resources: {infra: aws/us-east-1, accelerators: "H100:8", network_tier: best}
+run: torchrun train.py
+"""
+SAGEMAKER = """{
+  "TrainingJobName": "train",
+  "AlgorithmSpecification": {"TrainingImage": "IMAGE"},
+  "Environment": {
+    "NCCL_DEBUG": "INFO"
+  },
+  "ResourceConfig": {"InstanceCount": 2, "InstanceType": "ml.p5.48xlarge"}
+}
+""".replace("IMAGE", DIGEST)
 
 
 def checked(folder: Path, **texts: str) -> CheckedJobs:
@@ -83,6 +94,3 @@ def severities(folder: Path, rule: str, **texts: str) -> list[str]:
 
 def sbatch(*lines: str, options: str = "--nodes=2") -> str:
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options.split()), *lines, ""])
-
-
-# What is shown to be wrong, and what is not.

@@ -5,19 +5,16 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment
-from rdma_images.facts.instances import Instances
-from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import rules
-from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, UncheckedFile
 from rdma_images.jobs.check.parsers import job_files
+from rdma_images.jobs.check.parsers.job_files import JobFile
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
@@ -29,43 +26,61 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
     Raises:
         RefusedError: where no file has a job, and none is unreadable.
     """
-    parts: list[JobPart] = []
+    job_files_read: list[JobFile] = []
     templates: list[UncheckedFile] = []
     unreadable: list[UncheckedFile] = []
     opened = 0
     for path in _files(paths, unreadable):
         opened += 1
         try:
-            parts += job_files.parts(path)
+            job_files_read.append(job_files.read_file(path))
         except job_files.TemplateError as error:
             templates.append(UncheckedFile(str(path), str(error)))
         except RdmaImagesError as error:
             unreadable.append(UncheckedFile(str(path), str(error)))
+    parts = tuple(part for file in job_files_read for part in file.parts)
     if not parts and not unreadable:
         names = ", ".join(map(str, paths))
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
             f"{names}: no job in it{templates_text}\n"
-            "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, a script with a launcher, as "
-            "torchrun or mpirun, or with `docker run --gpus`, a compose file with GPUs, an `arena submit` command line "
-            "or a CreateTrainingJob request"
+            "give a Kubernetes manifest, an sbatch script, a SkyPilot task or a CreateTrainingJob request"
         )
-    tables = rules.FactTables(
-        facts_file.read(Instances),
-        facts_file.read(Environment),
-        facts_file.read(Variables),
-    )
-    findings = _group_equal(rules.check(parts, tables))
-    return CheckedJobs(opened, tuple(parts), findings, tuple(templates), tuple(unreadable))
+    allowed = {file.name: file.allowed for file in job_files_read}
+    findings: list[JobFinding] = []
+    for part, rule, problem in rules.check(parts):
+        line = problem.word.line
+        is_allowed = rule.id in allowed[part.file].get(line, ())
+        severity, where = problem.severity or rule.severity, (f"{part.file}:{line}",)
+        findings.append(
+            JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, acknowledged=is_allowed)
+        )
+    return CheckedJobs(opened, parts, _join_equal(findings), tuple(templates), tuple(unreadable))
 
 
-def _group_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
-    """Return equal findings of several places as one with all the places, errors first."""
-    grouped: dict[JobFinding, dict[str, None]] = {}
+def _join_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
+    """Return equal findings of several places as one with all the places, errors first, acknowledged ones last.
+
+    All findings of a rule with a summary are one.
+    """
+    summaries = {rule.id: rule.summary for rule in rules.RULES}
+    places: dict[JobFinding, dict[str, None]] = {}
+    messages: dict[JobFinding, dict[str, None]] = {}
     for finding in findings:
-        grouped.setdefault(replace(finding, where=()), {}).update(dict.fromkeys(finding.where))
-    joined = [replace(finding, where=tuple(positions)) for finding, positions in grouped.items()]
-    return tuple(sorted(joined, key=lambda finding: finding.severity != "error"))
+        summary = summaries.get(finding.rule, "")
+        joined = replace(finding, where=(), message=summary or finding.message)
+        places.setdefault(joined, {}).update(dict.fromkeys(finding.where))
+        if summary:
+            messages.setdefault(joined, {})[finding.message] = None
+    listed = [
+        replace(finding, where=tuple(positions), message=_full_message(finding, messages))
+        for finding, positions in places.items()
+    ]
+    return tuple(sorted(listed, key=lambda finding: (finding.acknowledged, finding.severity != "error")))
+
+
+def _full_message(finding: JobFinding, messages: Mapping[JobFinding, Iterable[str]]) -> str:
+    return finding.message.format(", ".join(messages[finding])) if finding in messages else finding.message
 
 
 def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:

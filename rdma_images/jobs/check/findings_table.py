@@ -7,7 +7,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core.sizes import format_count
-from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
 MAX_SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
@@ -29,14 +29,21 @@ def findings_text(checked: CheckedJobs) -> Text:
 
 
 def _append_finding(output: Text, finding: JobFinding) -> None:
-    output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
+    if finding.acknowledged:
+        output.append("allowed")
+    else:
+        output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
     output.append(f"  {finding.where[0]}: {finding.message}\n")
     other_locations = finding.where[1:]
     for other in other_locations[: MAX_SHOWN - 1]:
         output.append(f"         {other}\n")
     if len(other_locations) >= MAX_SHOWN:
         output.append(f"         and {len(other_locations) - MAX_SHOWN + 1} more places\n")
-    output.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
+    output.append(f"  {finding.rule}\n")
+    if not finding.acknowledged:
+        output.append(f"  fix: {finding.fix}\n")
+    if finding.source:
+        output.append(f"  source: {finding.source}\n")
 
 
 def _in_a_line(row: UncheckedFile) -> str:
@@ -46,12 +53,15 @@ def _in_a_line(row: UncheckedFile) -> str:
 
 def _summary(checked: CheckedJobs) -> str:
     """Return how much is wrong, or what was looked at without a finding."""
-    errors = sum(finding.severity == "error" for finding in checked.findings)
-    warnings = len(checked.findings) - errors
+    counted = [finding for finding in checked.findings if not finding.acknowledged]
+    errors = sum(finding.severity == "error" for finding in counted)
+    warnings = len(counted) - errors
+    allowed = len(checked.findings) - len(counted)
+    allowed_text = f", {allowed} allowed by a comment" if allowed else ""
     unread = f"; {format_count(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
     extent = f"in {format_count(len(checked.parts), 'part')} of jobs in {format_count(checked.files, 'file')}"
     if checked.findings:
-        return f"{format_count(errors, 'error')}, {format_count(warnings, 'warning')} {extent}{unread}"
+        return f"{format_count(errors, 'error')}, {format_count(warnings, 'warning')}{allowed_text} {extent}{unread}"
     return f"nothing is wrong {extent}{unread}\n{_parts_line(checked.parts)}" if checked.parts else unread.lstrip("; ")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from rdma_images.core.image import Fabric
 from rdma_images.facts import aws_ofi_nccl, facts_file
 from rdma_images.facts.instances import Instances, InstanceType
-from rdma_images.jobs.check import image_reports
+from rdma_images.jobs import image_reports
 from rdma_images.jobs.write.job import Job
 
 # What a line of a log calls a component -> the component.

@@ -26,6 +26,7 @@ def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables)
         ("NCCL_OFI_PROTOCOL", "OFI_NCCL_PROTOCOL"),
         ("NCCL_IB_DISABLE", None),
         ("NCCL_HOME", None),
+        ("NCCL_TIMEOUT", None),
         ("PATH", None),
     ],
 )

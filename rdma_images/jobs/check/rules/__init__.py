@@ -3,105 +3,85 @@
 A rule says nothing where it cannot know: of an instance type without facts, of a value that a template leaves open.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Fabric
-from rdma_images.facts.instances import InstanceType
-from rdma_images.jobs.check import image_reports
-from rdma_images.jobs.check.foreign_job import JobFinding, JobPart
-from rdma_images.jobs.check.rules import clouds, containers, counts, ranks, rendezvous, shell_and_sbatch, variables
-from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, FactTables, JobRule
+from rdma_images.facts import facts_file
+from rdma_images.facts.environment import Environment, Variable
+from rdma_images.facts.instances import Instances, InstanceType
+from rdma_images.facts.variables import Variables
+from rdma_images.jobs import image_reports
+from rdma_images.jobs.check.job_part import JobPart
+from rdma_images.jobs.check.rules import counts, devices, images, transfers, variables
+from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, FactTables, JobRule, Problem
 
-__all__ = ["RULES", "FactTables", "check"]
+__all__ = ["RULES", "check"]
 
-ACCELERATE = "accelerate configuration"  # each machine of a job has its own
-RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
     value
-    for module in (counts, ranks, variables, shell_and_sbatch, rendezvous, containers, clouds)
+    for module in (counts, images, transfers, variables, devices)
     for value in vars(module).values()
     if isinstance(value, JobRule)
 )
+Types = Mapping[str, InstanceType | None]
 
 
-def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
+def check(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, JobRule, Problem]]:
     """Yield what is wrong with the parts of jobs, in their order and that of the rules."""
-    runtimes = {
-        part.traits["name"].text
-        for part in parts
-        if "name" in part.traits and part.title.startswith(RUNTIMES) and _asks_for_adapters(part)
-    }
-    images = {part.image.text for part in parts if part.image}
-    versions = {image: image_reports.versions(image) for image in images}
+    tables = _tables()
+    versions = {part.image.text: image_reports.versions(part.image.text) for part in parts if part.image}
+    types = {part.instance.text: _instance_type(part.instance.text, tables) for part in parts if part.instance}
     files: dict[str, list[JobPart]] = {}
     for part in parts:
         files.setdefault(part.file, []).append(part)
     for file_parts in files.values():
-        shared = _file_context(file_parts, tables)
-        if file_parts[0].title == ACCELERATE:
-            shared = replace(shared, siblings=tuple(part for part in parts if part.title == ACCELERATE))
-        for part in file_parts:
-            runtime = part.traits.get("runtime")
-            context = replace(
-                shared,
-                node=_node(part, tables),
-                fabric=_fabric(part, tables) or shared.fabric,
+        fabrics = [_fabric(part, types) for part in file_parts]
+        uses_fabric = any(_asked_for(part) or _fabric_of_variables(part) for part in file_parts)
+        accelerated = any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in file_parts)
+        for part, fabric in zip(file_parts, fabrics, strict=True):
+            context = CheckContext(
+                tables,
+                node=types[part.instance.text] if part.instance else None,
+                fabric=fabric or next(filter(None, fabrics), None),
                 versions=versions[part.image.text] if part.image else {},
-                runtime_adapters=runtime is not None and runtime.text in runtimes,
+                uses_fabric=uses_fabric,
+                accelerated=accelerated,
+                mounts=tuple({mount: None for part in file_parts for mount in part.pod.mounts}),
             )
             for rule in RULES:
-                for word, problem, fix, *severity in rule.check(part, context):
-                    where = (f"{part.file}:{word.line}",)
-                    yield JobFinding(
-                        rule.id, severity[0] if severity else rule.severity, where, problem, fix, rule.source
-                    )
+                yield from ((part, rule, problem) for problem in rule.check(part, context))
 
 
-def _file_context(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
-    """Return what a file's parts say of each other, as the fabric that only one shows."""
-    fabrics = [_fabric(part, tables) for part in parts]
-    mounts = (part.traits["mounts"].text.split(":") for part in parts if "mounts" in part.traits)
-    return CheckContext(
-        tables,
-        node=None,
-        fabric=next((fabric for fabric in fabrics if fabric), None),
-        versions={},
-        uses_fabric=any(_asks_for_adapters(part) or _fabric_of_variables(part) for part in parts),
-        runtime_adapters=False,
-        accelerated=any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in parts),
-        mounts=tuple(dict.fromkeys(mount for paths in mounts for mount in paths)),
-        siblings=tuple(parts),
-    )
+def _tables() -> FactTables:
+    environment = facts_file.read(Environment)
+    settings: dict[str, list[Variable]] = {}
+    for row in environment.variables.values():
+        if not row.image_only:
+            settings.setdefault(row.name, []).append(row)
+    return FactTables(facts_file.read(Instances), environment, settings, facts_file.read(Variables))
 
 
-def _node(part: JobPart, tables: FactTables) -> InstanceType | None:
+def _instance_type(name: str, tables: FactTables) -> InstanceType | None:
     try:
-        return tables.instances.find(part.instance.text) if part.instance else None
+        return tables.instances.find(name)
     except RefusedError:
         return None
 
 
-def _fabric(part: JobPart, tables: FactTables) -> Fabric | None:
-    if node := _node(part, tables):
-        return node.fabric
-    if EFA in part.requests or EFA in part.limits:
-        return "efa"
-    if part.kind == "arena" or ERDMA in part.limits or ERDMA in part.requests:
-        return "erdma"
-    return _fabric_of_variables(part)
+def _fabric(part: JobPart, types: Types) -> Fabric | None:
+    node = types[part.instance.text] if part.instance else None
+    return node.fabric if node else _asked_for(part) or _fabric_of_variables(part)
 
 
-def _asks_for_adapters(part: JobPart) -> bool:
-    return any(name in resources for name in (EFA, ERDMA) for resources in (part.requests, part.limits))
+def _asked_for(part: JobPart) -> Fabric | None:
+    """Return the fabric whose adapters a part asks for."""
+    return "efa" if part.amount(EFA) else "erdma" if part.amount(ERDMA) else None
 
 
 def _fabric_of_variables(part: JobPart) -> Fabric | None:
     """Return the fabric that only its own variables are for."""
-    if any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in part.environment):
-        return "efa"
     values = {name: word.text for name, word in part.environment.items()}
-    if values.get("FI_PROVIDER") == "efa":
+    if values.get("FI_PROVIDER") == "efa" or any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in values):
         return "efa"
     return "erdma" if "erdma" in values.get("NCCL_IB_HCA", "") else None

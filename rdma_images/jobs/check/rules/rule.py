@@ -1,23 +1,32 @@
-"""Rules, and the facts that they get with a part of a job."""
+"""Rules, what they find, and the facts that they get with a part of a job."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.environment import Environment
+from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Severity
+from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
 
 EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
 
 # What is filled in later: ${NAME}, $(NAME), {{name}}, <name>, and YOUR_NAME where names are in lower case.
 PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
-# Where, what is wrong, what to do; and a severity where it is not the rule's.
-RuleFinding = tuple[LocatedText, str, str] | tuple[LocatedText, str, str, Severity]
-RuleCheck = Callable[[JobPart, "CheckContext"], Iterator[RuleFinding]]
+
+@dataclass(frozen=True)
+class Problem:
+    """What a rule finds at a word of a file, and what to do about it."""
+
+    word: LocatedText
+    message: str
+    fix: str
+    severity: Severity | None = None  # None for the rule's
+
+
+RuleCheck = Callable[[JobPart, "CheckContext"], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class FactTables:
 
     instances: Instances
     environment: Environment
+    settings: Mapping[str, Sequence[Variable]]  # of the environment, those that jobs can have, by variable
     variables: Variables
 
 
@@ -38,10 +48,8 @@ class CheckContext:
     fabric: Fabric | None
     versions: Mapping[str, str]  # of the image's components, where a report has them
     uses_fabric: bool  # whether any part of the file asks for adapters, or sets variables of a fabric
-    runtime_adapters: bool  # whether the runtime that a TrainJob names, in any of the files, asks for adapters
     accelerated: bool  # whether any part of the file asks for GPUs or adapters
     mounts: tuple[str, ...]  # the folders of volumes in any pod of the file: mpirun's variables go to other pods
-    siblings: tuple[JobPart, ...]  # the parts of the same file
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,12 @@ class JobRule:
     severity: Severity
     source: str
     check: RuleCheck
+    summary: str = ""  # of a rule whose findings are one, with {} for their messages; "" for others
 
 
-def rule(id: str, severity: Severity, source: str) -> Callable[[RuleCheck], JobRule]:
+def rule(id: str, severity: Severity, source: str, summary: str = "") -> Callable[[RuleCheck], JobRule]:
     """Make a rule of the decorated function."""
-    return lambda check: JobRule(id, severity, source, check)
+    return lambda check: JobRule(id, severity, source, check, summary)
 
 
 def is_placeholder(text: str) -> bool:
@@ -67,8 +76,3 @@ def is_placeholder(text: str) -> bool:
 def node_name(part: JobPart) -> str:
     """Return what a finding calls the node of `part`: its instance type, where that is known."""
     return part.instance.text if part.instance else "the node"
-
-
-def is_service(part: JobPart) -> bool:
-    """Return whether `part` serves requests, and is no job with an end."""
-    return "service" in part.traits

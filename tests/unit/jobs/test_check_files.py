@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,16 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check_files, findings_table
-from tests.support.foreign_jobs import EFA, RUNTIME, checked, findings, pods
+from tests.support.foreign_jobs import TRAIN_JOB, checked, findings, pods
+from tests.support.processor_limit import processor_limit
 from tests.unit.core.test_files import UNPRIVILEGED
+
+TEST_DATA = Path(__file__).parents[2] / "data"
+GENERATED = [
+    folder
+    for folder in sorted((TEST_DATA / "golden" / "jobs").iterdir())
+    if not folder.name.startswith(("arena", "docker", "eksctl"))
+]
 
 HELM = 'apiVersion: v1\nkind: Pod\nmetadata:\n  {{- include "labels" . | nindent 2 }}\n'
 DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n" + "".join(
@@ -34,15 +43,11 @@ def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_pat
     result = check_files([tmp_path])
     assert [Path(part.file).name for part in result.parts] == ["bundle.yaml", "job.yaml", "twin.yaml-template"]
     assert [Path(row.file).name for row in result.unreadable] == ["broken.yaml"]
-    assert {Path(row.file).name: row.why.split(":")[0] for row in result.templates} == {
-        "chart.yaml": "a Helm template",
-        "jinja.yaml": "a Jinja template",
-        "definition.yaml": "definitions of Kubernetes resources, and no job",
-    }
+    assert [Path(row.file).name for row in result.templates] == ["chart.yaml", "jinja.yaml"]
     (finding,) = result.findings
     assert [Path(location).name.partition(":")[0] for location in finding.where] == ["job.yaml", "twin.yaml-template"]
     shown = findings_table.findings_text(result).plain
-    assert f"passed over  {tmp_path}/chart.yaml: a Helm template" in shown
+    assert f"passed over  {tmp_path}/chart.yaml: a template of Helm or Jinja" in shown
     assert f"not read  {tmp_path}/broken.yaml:1: not valid YAML" in shown
     assert "0 errors, 1 warning in 3 parts of jobs in 7 files; 1 file not read" in shown
 
@@ -63,7 +68,8 @@ def test_a_deep_affinity_is_read(tmp_path: Path) -> None:
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
         "[{matchExpressions: [{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}]}]}}}"
     )
-    text = RUNTIME.replace("containers:", f"{affinity}\n                containers:").replace("NAME", "deep")
+    text = TRAIN_JOB.replace("{nodeSelector: {node.kubernetes.io/instance-type: p5.48xlarge}}", f"{{{affinity}}}")
+    assert affinity in text
     (part,) = checked(tmp_path, runtime_yaml=text).parts
     assert part.instance is not None
     assert part.instance.text == "p5.48xlarge"
@@ -73,15 +79,6 @@ def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
     shown = findings_table.findings_text(checked(tmp_path, job_yaml=pods())).plain
     assert "nothing is wrong in 1 part of jobs in 1 file" in shown
     assert "looked at 1 variable and 1 image, and at the counts of p5.48xlarge" in shown
-
-
-def test_nothing_is_wrong_in_a_node_group_that_names_its_instance_type(tmp_path: Path) -> None:
-    group = "name: g, instanceType: p5.48xlarge, efaEnabled: true, privateNetworking: true, availabilityZones: [a]"
-    header = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\n"
-    shown = findings_table.findings_text(
-        checked(tmp_path, cluster_yaml=f"{header}managedNodeGroups: [{{{group}}}]\n")
-    ).plain
-    assert shown.rstrip().endswith("; not at counts: no part asks for GPUs")
 
 
 def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
@@ -114,13 +111,6 @@ def test_a_folder_that_may_not_be_read_is_a_line_of_the_result(tmp_path: Path) -
     assert (done.returncode, named.returncode) == (0, 2)
 
 
-@pytest.mark.parametrize(("memory", "severity"), [("4Ti", None), ("5Ti", "warning"), ("99999999999Ti", "error")])
-def test_memory_without_an_instance_type(tmp_path: Path, memory: str, severity: str | None) -> None:
-    text = pods(instance="").replace(f"{EFA}: 32", f"{EFA}: 32, memory: {memory}")
-    severities = [finding.severity for finding in findings(tmp_path, "memory.node", job_yaml=text)]
-    assert severities == ([severity] if severity else [])
-
-
 def test_gpus_of_5000_digits(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path, "gpus.node", job_yaml=pods(gpus="9" * 5000))
     assert finding.message == "9999999999 GPUs, and p5.48xlarge has 8"
@@ -133,13 +123,7 @@ def test_a_file_with_marks_for_another_program_is_a_template(tmp_path: Path) -> 
     assert result.unreadable == ()
 
 
-def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
-    text = pods().replace(f"{EFA}: 32", f"{EFA}: 32, memory: {'9' * 5000}")
-    (finding,) = findings(tmp_path, "memory.node", job_yaml=text)
-    assert finding.message == f"memory: {'9' * 29}…, and p5.48xlarge has 2048 GiB"
-    (finding,) = findings(tmp_path, "memory.node", job_yaml=text.replace("p5.48xlarge", "$(TYPE)"))
-    assert finding.severity == "error"
-    assert finding.message == f"memory: {'9' * 29}…, and no known instance type has more than 4096 GiB"
+def test_a_file_without_end() -> None:
     (row,) = check_files([Path("/dev/zero")]).unreadable
     assert "has more than 16 MiB" in row.why
 
@@ -171,3 +155,108 @@ def test_jobs_of_this_tool_are_named_as_such(tmp_path: Path) -> None:
         check_files([tmp_path])
     with pytest.raises(RefusedError, match="no job in it\ngive a Kubernetes manifest"):
         check_files([tmp_path / "workflow.yaml"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "just: text\n",
+        "",
+        "kind: Pod\nspec: {containers: [1, null]}\n",
+        "kind: 7\nspec: {containers: {}}\n",
+        "kind: [a]\n",
+    ],
+)
+def test_what_is_no_job_gets_a_sentence(tmp_path: Path, text: str) -> None:
+    with pytest.raises(RefusedError, match="no job in it\ngive a Kubernetes manifest"):
+        checked(tmp_path, job_yaml=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: [", "not valid YAML"),
+        ("{", "not valid JSON"),
+        ("kind: MPIJob\nkind: MPIJob\n", "is written twice"),
+        ("a: &a [*a]\n", "nested deeper"),
+    ],
+)
+def test_what_cannot_be_read_is_a_line_of_the_result(tmp_path: Path, text: str, sentence: str) -> None:
+    (row,) = checked(tmp_path, job_yaml=text).unreadable
+    assert row.file == str(tmp_path / "job.yaml")
+    assert sentence in row.why
+
+
+def test_the_task_ends_with_one_where_it_finds_an_error_that_no_comment_allows(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    text = pods("FI_PROVIDER=tcp")
+    path.write_text(text)
+    wrong = task(str(path), "--json")
+    assert wrong.returncode == 1, wrong.stderr
+    (finding,) = json.loads(wrong.stdout)["findings"]
+    assert (finding["rule"], finding["acknowledged"]) == ("environment.harmful", False)
+    setting = next(line for line in text.splitlines() if "FI_PROVIDER" in line)
+    path.write_text(text.replace(setting, f"        # rdma-images: allow environment.harmful\n{setting}"))
+    assert task(str(path)).returncode == 0
+
+
+@pytest.mark.parametrize("folder", GENERATED, ids=lambda folder: folder.name)
+def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
+    result = check_files([folder])
+    assert result.parts
+    assert result.findings == ()
+
+
+def test_the_manifest_of_a_document_on_eks() -> None:
+    """Its text asks for four EFA, its file for the 32 that p5.48xlarge has: the counts are right, the variables not."""
+    result = check_files([TEST_DATA / "jobs" / "eks-nccl-tests.yaml"])
+    places = {(finding.rule, row.rpartition(":")[2]) for finding in result.findings for row in finding.where}
+    assert places == {
+        ("image.tag", "18"),
+        ("image.tag", "38"),
+        ("environment.library-path", "21"),
+        ("environment.obsolete", "25"),
+        ("environment.obsolete", "27"),
+        ("plugin.missing", "29"),
+    }
+
+
+ITEM = (
+    "- spec: {nodeSelector: {node.kubernetes.io/instance-type: p5.%d}, "
+    "containers: [{name: a, image: 'x:1', resources: {limits: {nvidia.com/gpu: 8}}}]}\n"
+)
+POD = "kind: Job\nspec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu: 8}}, "
+HOSTILE = {
+    "aliases.yaml": f"a: &a {'x' * 500_000}\n{POD}args: [{'*a,' * 90_000}]}}]}}\n",
+    "doubled.yaml": "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)),
+    "deep.yaml": "a: " + "[" * 500_000,
+    "flow.yaml": "kind: Job\na: [" + "x," * 500_000 + "]\n",
+    "keys.yaml": "kind: Job\n" + "".join(f"k{n}: v\n" for n in range(90_000)),
+    "line.yaml": f"{POD}env: [{{name: FI_PROVIDER, value: '{'efa,' * 240_000}'}}]}}]}}\n",
+    "names.yaml": f"{POD}env: ["
+    + "".join(f"{{name: NCCL_IB_DISABLEX{n}, value: a}}," for n in range(18_000))
+    + "]}]}\n",
+    "pods.yaml": "kind: List\nitems:\n" + "".join(ITEM % n for n in range(6_000)),
+    "few-pods.yaml": "kind: List\nitems:\n" + "".join(ITEM % n for n in range(490)),
+    "documents.yaml": "---\n" * 250_000,
+    "braces.yaml": "{{" * 500_000,
+    "deep.json": '{"a":' * 150_000,
+    "request.json": '{"TrainingJobName": "a", "Environment": {'
+    + ",".join(f'"NCCL_K{n}": "b"' for n in range(50_000))
+    + "}}",
+    "words.sbatch": "#SBATCH -N 2\n" + "A='x' " * 160_000,
+    "lines.sbatch": "#SBATCH -N 2\n" + "export NCCL_A=1 B=$C; srun --container-image=$A x\n" * 20_000,
+    "directives.sbatch": "#SBATCH --nodes=2 --gres=gpu:8\n" * 30_000,
+    "doubling.sbatch": "#SBATCH -N 2\nA=xx\n" + 'A="$A$A$A"\n' * 2_000 + "srun --container-image=$A\n",
+    "blank.sh": "\n" * 1_000_000,
+    "spaces.sh": " " * 1_000_000 + "#SBATCH",
+    "comments.sbatch": "#SBATCH -N 2\n" + "# rdma-images: allow a, a\n" * 38_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_megabyte_of_nonsense_is_read_or_refused_in_two_seconds(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(HOSTILE[name])
+    with processor_limit(2), suppress(RefusedError):
+        findings_table.findings_text(check_files([path]))

@@ -1,0 +1,115 @@
+"""The parts of a job as the rules see them, and the findings about them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["kubernetes", "skypilot", "slurm", "sagemaker"]
+Network = Literal["pod", "host"]
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class LocatedText:
+    """A value as text, and its line, from 1."""
+
+    text: str
+    line: int
+
+    @property
+    def number(self) -> int | None:
+        """Return the value as a whole number of at most ten digits; None for others, as a template's ${VARIABLE}."""
+        return int(self.text[:10]) if self.text.isdecimal() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """What a pod of Kubernetes says beside its resources and variables."""
+
+    is_service: bool = False  # whether it serves requests, and is no job with an end
+    is_privileged: bool = False
+    may_lock_memory: bool = False  # by a capability
+    has_claims: bool = False  # of DRA, which may give adapters
+    has_more_environment: bool = False  # whether variables come from elsewhere, too
+    host_devices: LocatedText | None = None  # the node's /dev/infiniband, mounted by its path
+    mounts: tuple[str, ...] = ()  # the folders in which volumes are
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPart:
+    """What a job is on each node, or in each pod of one kind; None where it does not say."""
+
+    file: str
+    line: int
+    kind: Kind
+    title: str  # "MPIJob Worker", "sbatch script"
+    instance: LocatedText | None = None
+    nodes: LocatedText | None = None
+    gpus: LocatedText | None = None  # on each node
+    images: tuple[LocatedText, ...] = ()
+    requests: Mapping[str, LocatedText] = field(default_factory=dict)  # of Kubernetes, by resource
+    limits: Mapping[str, LocatedText] = field(default_factory=dict)
+    environment: Mapping[str, LocatedText] = field(default_factory=dict)
+    command: tuple[LocatedText, ...] = ()  # words, or lines of a shell
+    network: Network | None = None  # whose interfaces the ranks see
+    pod: Pod = Pod()
+    container_env: frozenset[str] = frozenset()  # of Slurm: variables that win over the image's own
+    cloud: LocatedText | None = None  # of SkyPilot, and the two below
+    network_tier: LocatedText | None = None
+    gpu: str = ""  # as in "H100"
+
+    def __str__(self) -> str:
+        nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
+        words = [nodes, self.instance.text if self.instance else ""]
+        return f"{self.file}:{self.line}: {self.title}{''.join(f', {word}' for word in words if word)}"
+
+    @property
+    def image(self) -> LocatedText | None:
+        """Return the first image; None where none is named."""
+        return self.images[0] if self.images else None
+
+    @property
+    def node_count(self) -> int:
+        """Return the number of nodes; 0 where that is not written, or left open."""
+        return (self.nodes and self.nodes.number) or 0
+
+    def amount(self, resource: str) -> LocatedText | None:
+        """Return how much of a resource a pod gets: its request, or else its limit."""
+        return self.requests.get(resource) or self.limits.get(resource)
+
+
+@dataclass(frozen=True)
+class JobFinding:
+    """A problem of jobs, and every place ("file:line") that has it; one that comments allow does not count."""
+
+    rule: str
+    severity: Severity
+    where: tuple[str, ...]
+    message: str
+    fix: str
+    source: str
+    acknowledged: bool = False
+
+
+@dataclass(frozen=True)
+class UncheckedFile:
+    """A file whose jobs were not checked, and why."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class CheckedJobs:
+    """The result of a check: what was read, what was not, and the findings."""
+
+    files: int  # that were opened
+    parts: tuple[JobPart, ...]
+    findings: tuple[JobFinding, ...]
+    templates: tuple[UncheckedFile, ...] = ()  # what makes manifests, and is none: passed over
+    unreadable: tuple[UncheckedFile, ...] = ()
+
+    @property
+    def has_errors(self) -> bool:
+        """Return whether there is an error that no comment allows."""
+        return any(finding.severity == "error" and not finding.acknowledged for finding in self.findings)

@@ -1,0 +1,264 @@
+"""Each rule finds its fault, and its advice is tried: what it makes has neither that finding nor a worse one."""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rdma_images import report as reports
+from rdma_images.core import paths
+from rdma_images.facts import facts_file
+from rdma_images.facts.environment import Environment, Variable
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.report import Report
+from rdma_images.jobs.check import check_files, rules
+from rdma_images.jobs.check.job_part import JobFinding
+from rdma_images.jobs.check.rules import counts, devices, images, transfers, variables
+from tests.support.foreign_jobs import DIGEST, EFA, SAGEMAKER, SKYPILOT, TRAIN_JOB, pods, sbatch
+
+CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
+TUNER = "/opt/aws-ofi-nccl/install/lib/libnccl-ofi-tuner.so"
+POD = pods()
+SBATCH = sbatch("export NCCL_DEBUG=INFO", f"srun --container-image={DIGEST} train")
+CONNECTOR = 'vllm serve m --kv-transfer-config {"kv_connector":"MooncakeConnector","kv_connector_extra_config":{}}'
+DEVICES = "hostNetwork: true\n      volumes: [{name: ib, hostPath: {path: /dev/infiniband}}]"
+DEVICE_PLUGIN = (
+    "kind: DaemonSet\nspec: {template: {spec: {containers: [{image: 'x/aws-efa-k8s-device-plugin:v0.5.20'}]}}}"
+)
+SGLANG = "[python3, -m, sglang.launch_server, --disaggregation-transfer-backend, mooncake]"
+IB_POD = pods("NCCL_IB_HCA=mlx5", efa=None, instance="").replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 8, rdma/hca: 1")
+NO_RDMA = "        resources:\n          requests: {nvidia.com/gpu: 8}"
+LOCK = "        securityContext: {capabilities: {add: [IPC_LOCK]}}\n        resources:"
+RDMA = (NO_RDMA, f"{LOCK}\n          requests: {{nvidia.com/gpu: 8, rdma/hca: 1}}")
+
+
+class Fault(NamedTuple):
+    """A fault in a good file, the advice that is printed, and the change that it asks for."""
+
+    rule: str
+    file: str  # the fault in it
+    advice: str
+    old: str
+    new: str
+    name: str = "job.yaml"
+
+
+def variable(rule: str, setting: str, advice: str, new: str | None = None) -> Fault:
+    """Return a fault in a variable of a pod; the advice is to write `new`, or to remove it."""
+    text = pods(setting)
+    line = next(line for line in text.splitlines() if "env: [" in line)
+    good = "" if new is None else line.replace(setting.partition("=")[2], new)
+    return Fault(rule, text, advice, line, good)
+
+
+FAULTS = [
+    Fault("gpus.node", pods(gpus="16"), "ask for 8 at most", "gpu: 16", "gpu: 8"),
+    Fault("gpus.node", pods(gpus="9" * 5000), "ask for 8 at most", "9" * 5000, "8"),
+    Fault("efa.count", pods(efa="4"), "ask for 32", f"{EFA}: 4", f"{EFA}: 32"),
+    Fault("efa.count", pods(efa="64"), "ask for 32", f"{EFA}: 64", f"{EFA}: 32"),
+    Fault(
+        "efa.count",
+        pods("FI_PROVIDER=efa", efa=None),
+        f"ask for {EFA}: 32 in requests and limits",
+        "gpu: 8}",
+        f"gpu: 8, {EFA}: 32}}",
+    ),
+    Fault(
+        "hugepages.node",
+        POD.replace(f"{EFA}: 32", f"{EFA}: 32, hugepages-2Mi: 20Gi"),
+        "ask for 5120Mi",
+        "20Gi",
+        "5120Mi",
+    ),
+    Fault(
+        "resources.equal",
+        POD.replace(f"{EFA}: 32", f"{EFA}: 16", 1),
+        "write the same in both",
+        f"{EFA}: 16",
+        f"{EFA}: 32",
+    ),
+    Fault(
+        "resources.equal",
+        POD.replace(f"limits: {{nvidia.com/gpu: 8, {EFA}: 32}}", f"limits: {{{EFA}: 32}}"),
+        "add nvidia.com/gpu: 8 to limits",
+        "limits: {",
+        "limits: {nvidia.com/gpu: 8, ",
+    ),
+    Fault("instance.unknown", pods(instance="p5.48xlrage"), "did you mean p5.48xlarge", "p5.48xlrage", "p5.48xlarge"),
+    Fault("trainjob.resources", TRAIN_JOB.replace(f", {EFA}: 32", ""), f"write {EFA}", "gpu: 8", f"gpu: 8, {EFA}: 32"),
+    Fault(
+        "skypilot.efa",
+        SKYPILOT.replace(", network_tier: best", ""),
+        "write network_tier: best",
+        '8"',
+        '8", network_tier: best',
+    ),
+    Fault("skypilot.efa", SKYPILOT.replace("best", "standard"), "write network_tier: best", "standard", "best"),
+    Fault("image.tag", pods(image="trainer:1"), "name the image by its digest", "trainer:1", DIGEST),
+    Fault(
+        "image.tag",
+        SAGEMAKER.replace(DIGEST, "trainer:1"),
+        "name the image by its digest",
+        "trainer:1",
+        DIGEST,
+        "job.json",
+    ),
+    variable("plugin.missing", f"NCCL_TUNER_PLUGIN={TUNER}", "remove it: NCCL finds"),
+    Fault(
+        "plugin.missing",
+        pods(f"NCCL_TUNER_PLUGIN={TUNER}", image=f"x@sha256:{'5e' * 32}"),
+        "remove it: NCCL finds",
+        f'env: [{{name: NCCL_TUNER_PLUGIN, value: "{TUNER}"}}]',
+        "",
+    ),
+    Fault(
+        "transfer.fabric",
+        pods("A=b", command=SGLANG),
+        "set MOONCAKE_PROTOCOL=efa",
+        'A, value: "b"',
+        'MOONCAKE_PROTOCOL, value: "efa"',
+    ),
+    Fault(
+        "transfer.fabric",
+        pods(command=f"['{CONNECTOR}']"),
+        'set "mooncake_protocol": efa',
+        'extra_config":{',
+        'extra_config":{"mooncake_protocol":"efa"',
+    ),
+    variable("environment.harmful", "FI_PROVIDER=tcp", "remove it"),
+    variable("environment.slow", "NCCL_NVLS_ENABLE=0", "remove it"),
+    variable("environment.obsolete", "FI_EFA_FORK_SAFE=1", "remove them"),
+    variable("environment.misspelt", "NCCL_DEBUGG=INFO", "write NCCL_DEBUG if that is meant"),
+    variable("environment.library-path", "LD_LIBRARY_PATH=/opt/lib", "remove it"),
+    variable("environment.value", "NCCL_IB_DISABLE=true", "write 1 or 0", "0"),
+    variable("environment.value", "NCCL_IB_TIMEOUT=60", "write a value within them", "22"),
+    variable("environment.value", "NCCL_SOCKET_IFNAME=eth*", "write the beginning of the names alone", "eth"),
+    variable("environment.value", "NCCL_DEBUG=DEBUG", "write INFO", "INFO"),
+    variable("environment.value", "NCCL_DEBUG_SUBSYS=COLL", "add INIT,NET", "COLL,INIT,NET"),
+    variable("environment.value", "UCX_NET_DEVICES=mlx5_0", "write the port", "mlx5_0:1"),
+    variable("tcp.chosen", "NCCL_NET=Socket", "remove it, unless this job is the TCP leg"),
+    Fault(
+        "tcp.chosen",
+        SBATCH.replace("=INFO", "=INFO NCCL_NET=Socket"),
+        "remove it, unless",
+        " NCCL_NET=Socket",
+        "",
+        "job.sbatch",
+    ),
+    Fault("pod.rdma", IB_POD, "add securityContext.capabilities.add: [IPC_LOCK]", "        resources:", LOCK),
+    Fault("pod.rdma", pods("NCCL_IB_HCA=mlx5", efa=None, instance=""), "ask for the resource", *RDMA),
+    Fault("pod.rdma", pods(spec=DEVICES, efa=None, instance=""), "ask for the resource", *RDMA),
+    Fault("devices.host-path", pods(spec=DEVICES), "leave it out", DEVICES, "hostNetwork: true"),
+    Fault("device-plugin.version", DEVICE_PLUGIN.replace("0.5.20", "0.5.7"), "take 0.5.10 or later", "0.5.7", "0.5.10"),
+]
+
+
+def findings_of(folder: Path, name: str, text: str) -> tuple[JobFinding, ...]:
+    path = folder / name
+    path.write_text(text)
+    return check_files([path]).findings
+
+
+@pytest.fixture
+def reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a report of the image whose digest is 5e5e…: what was measured in an efa-pytorch."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    inspection = Inspection.model_validate_json(CASE.read_bytes())
+    report = Report("x", f"sha256:{'5e' * 32}", "", "efa-nccl-tests", (), "", 1.0, (), inspection)
+    reports.write(report, paths.image_folder("efa-nccl-tests"))
+
+
+@pytest.mark.usefixtures("reported")
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.rule}-{fault.advice[:20]}")
+def test_what_an_advice_makes_is_better(tmp_path: Path, fault: Fault) -> None:
+    assert fault.old in fault.file
+    before = findings_of(tmp_path, fault.name, fault.file)
+    (finding,) = [row for row in before if row.rule == fault.rule]
+    assert finding.fix.startswith(fault.advice)
+    assert finding.source
+    after = findings_of(tmp_path, fault.name, fault.file.replace(fault.old, fault.new))
+    assert fault.rule not in {row.rule for row in after}
+    assert {(row.rule, row.severity) for row in after} <= {(row.rule, row.severity) for row in before}
+
+
+def test_nothing_is_wrong_with_the_good_files(tmp_path: Path) -> None:
+    good = {"a.yaml": POD, "b.sbatch": SBATCH, "c.yaml": TRAIN_JOB, "d.yaml": SKYPILOT, "e.json": SAGEMAKER}
+    for name, text in {**good, "f.yaml": DEVICE_PLUGIN}.items():
+        assert findings_of(tmp_path, name, text) == (), name
+
+
+@contextmanager
+def recorded_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[tuple[str, int]]]:
+    """Record the places of the rules that make a finding, by module and line."""
+    places: set[tuple[str, int]] = set()
+    with monkeypatch.context() as patches:
+        for module in (counts, devices, images, transfers, variables):
+
+            def problem(*values: Any, made: Any = module.Problem) -> Any:
+                caller = sys._getframe(1)
+                places.add((caller.f_globals["__name__"], caller.f_lineno))
+                return made(*values)
+
+            patches.setattr(module, "Problem", problem)
+        yield places
+
+
+@pytest.mark.usefixtures("reported")
+def test_every_advice_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with recorded_places(monkeypatch) as places:
+        for fault in FAULTS:
+            findings_of(tmp_path, fault.name, fault.file)
+    written = {
+        (module.__name__, node.lineno)
+        for module in (counts, devices, images, transfers, variables)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem"
+    }
+    assert written - places == set()
+    assert {fault.rule for fault in FAULTS} == {rule.id for rule in rules.RULES}
+
+
+# Of which one fits each row of facts/environment.yaml.
+VALUES = (
+    *("", "0", "1", "x", "none", "lo", "^lo", "^docker", "^eth", "eth0", "eth3", "4"),
+    *("5", "64", "136", "1024", "-1", "LOC", "true", "false", "off", "IB", "Libfabric", "Socket"),
+    *(
+        "/x/y.so",
+        "^erdma_0",
+        "=erdma",
+        "AF_INET6",
+        "mlx5_0",
+        "EFA",
+        "tcp",
+        "internal",
+        "sendrecv",
+        "Default",
+        "ucx",
+        "simple",
+    ),
+    *("expandable_segments:True"),
+)
+ROWS = [
+    row for row in facts_file.read(Environment).variables.values() if not row.image_only and row.name.isidentifier()
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}-{row.effect}-{row.value}")
+def test_a_variable_of_the_facts_is_gone_when_it_is_removed(tmp_path: Path, row: Variable) -> None:
+    fits = [value for value in VALUES if (value if row.value is None else re.fullmatch(row.value, value))]
+    assert fits, f"no value of this test fits {row.value}"
+    command = SGLANG if row.command else "[train]"
+    text = pods("X=Y", command=command)
+    if row.fabric == "erdma":
+        text = text.replace("p5.48xlarge", "ecs.ebmgn8v.48xlarge").replace(f"{EFA}: 32", "aliyun/erdma: 1")
+    setting = f'env: [{{name: {row.name}, value: "{fits[0]}"}}]'
+    with_variable = text.replace('env: [{name: X, value: "Y"}]', setting)
+    before, after = (findings_of(tmp_path, "job.yaml", file) for file in (with_variable, text))
+    assert {finding.rule for finding in before} - {finding.rule for finding in after} or row.known_only
+    assert {finding.rule for finding in after} <= {finding.rule for finding in before} | {"transfer.fabric"}

@@ -1,0 +1,193 @@
+"""The variables of jobs, judged by their nodes and pods; as public repositories have them, good ones among them."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.check import check_files
+from tests.support.foreign_jobs import DIGEST, checked, findings, pods, rated_messages, sbatch, severities
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "expected"),
+    [
+        ("^docker,lo,veth,eth", "", ["error"]),  # a pod has eth0 alone
+        ("^lo,docker,ens", "", []),
+        ("^docker,lo,veth,eth", "hostNetwork: true", []),  # EC2's hosts have ens and enp
+        ("^lo,docker,en", "hostNetwork: true", ["error"]),
+        ("eth0", "", []),
+        ("en", "hostNetwork: true", []),  # NCCL compares the beginning of the name
+        ("bond0", "hostNetwork: true", ["warning"]),
+    ],
+)
+def test_an_interface_is_judged_by_the_network_of_the_pods(
+    tmp_path: Path, value: str, spec: str, expected: list[str]
+) -> None:
+    text = pods(f"NCCL_SOCKET_IFNAME={value}", spec=spec)
+    assert severities(tmp_path, "environment.harmful", job_yaml=text) == expected
+
+
+def test_an_interface_of_hosts_under_slurm(tmp_path: Path) -> None:
+    text = sbatch("export FI_PROVIDER=efa", "export NCCL_SOCKET_IFNAME=^docker,lo,veth,eth", "srun train")
+    assert severities(tmp_path, "environment.harmful", job_sbatch=text) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "instance", "expected"),
+    [
+        ("NCCL_P2P_DISABLE=1", "p5.48xlarge", ["error"]),
+        ("NCCL_P2P_DISABLE=1", "g5.12xlarge", []),  # PCIe alone
+        ("NCCL_P2P_DISABLE=1", "", ["warning"]),
+        ("FI_EFA_USE_DEVICE_RDMA=0", "p5.48xlarge", ["error"]),
+        ("FI_EFA_USE_DEVICE_RDMA=0", "g5.12xlarge", []),
+        ("RDMAV_FORK_SAFE=1", "p5.48xlarge", ["warning"]),
+        ("FI_PROVIDER=${FI_PROVIDER}", "p5.48xlarge", []),
+        ("FI_PROVIDER=$(FI_PROVIDER)", "p5.48xlarge", []),
+        ("FI_PROVIDER={{workflow.parameters.provider}}", "p5.48xlarge", []),
+        ("FI_PROVIDER=tcp", "p5.48xlarge", ["error"]),
+        ("OFI_NCCL_PROTOCOL=rdma", "p5.48xlarge", []),  # which old releases refuse: the version is not known
+    ],
+)
+def test_a_variable_is_judged_by_the_nodes(tmp_path: Path, env: str, instance: str, expected: list[str]) -> None:
+    efa, gpus = ("1", "4") if instance.startswith("g5") else ("32", "8")
+    text = pods(env, instance, efa, gpus)
+    assert severities(tmp_path, "environment.harmful", job_yaml=text) == expected
+
+
+def test_a_variable_from_elsewhere_is_not_judged(tmp_path: Path) -> None:
+    text = pods("NCCL_NET=x").replace('value: "x"', "valueFrom: {configMapKeyRef: {name: a, key: b}}")
+    assert checked(tmp_path, job_yaml=text).findings == ()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "NCCL_IB_DISABLE=1",
+        "NCCL_IB_GID_INDEX=-1",
+        "NCCL_IB_TIMEOUT=22",
+        "NCCL_DEBUG=info",
+        "NCCL_DEBUG_SUBSYS=init,coll",
+        "NCCL_DEBUG_SUBSYS=^COLL",
+        "UCX_NET_DEVICES=eth0",
+        "NCCL_TIMEOUT=1800",  # of many training scripts, whose programs read it
+        "NCCL_HOME=/usr",
+    ],
+)
+def test_values_and_names_that_are_right(tmp_path: Path, setting: str) -> None:
+    rules = {finding.rule for finding in checked(tmp_path, job_yaml=pods(setting)).findings}
+    assert not rules & {"environment.value", "environment.misspelt"}
+
+
+def test_variables_that_are_not_needed_are_one_line_for_all_files(tmp_path: Path) -> None:
+    first, second = pods("FI_EFA_FORK_SAFE=1"), pods("FI_EFA_USE_DEVICE_RDMA=1")
+    (finding,) = checked(tmp_path, a_yaml=first, b_yaml=second, c_yaml=second).findings
+    assert finding.message.startswith(
+        "today's versions do not need FI_EFA_FORK_SAFE (the plugin sets what it needs), FI_EFA_USE"
+    )
+    assert len(finding.where) == 3
+
+
+def test_variables_of_a_batch_script_are_judged_as_those_of_a_pod(tmp_path: Path) -> None:
+    text = sbatch(
+        "export FI_PROVIDER=efa  # NCCL_ALGO=ring",
+        "export NCCL_P2P_LEVEL=LOC",
+        "NCCL_PROTO=simple srun train.sh",
+        "srun --export=ALL,NCCL_NVLS_ENABLE=0 mpirun -x NCCL_SHM_DISABLE=1 train",
+    )
+    named = {finding.message.split("=")[0] for finding in checked(tmp_path, job_sbatch=text).findings}
+    assert named == {"NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_SHM_DISABLE"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "fabric"),
+    [
+        ("if [ $FAST = no ]; then\n  export NCCL_NET=Socket\nfi", ""),
+        ("if [ $FAST = no ]; then export NCCL_NET=Socket; fi", ""),
+        ("run_tcp() {\n  export NCCL_NET=Socket\n}", ""),
+        ("[ $FAST = no ] && export NCCL_NET=Socket", ""),
+        ("export NCCL_NET=Socket\nunset NCCL_NET", ""),
+        ("NCCL_NET=Socket", ""),  # of the shell alone
+        ("NCCL_NET=Socket\nexport NCCL_NET", "Socket"),
+        ("export NCCL_NET=IB\nexport NCCL_NET=${NET:-Socket}", "Socket"),
+        ("NET=Socket\nexport NCCL_NET=$NET", "Socket"),
+        ("export NCCL_NET=$(choose)", ""),
+        ("env NCCL_NET=Socket train", "Socket"),
+        ("srun bash -c '\nexport NCCL_NET=Socket\ntrain'", "Socket"),
+        ("srun \\\n  --export=ALL,NCCL_NET=Socket \\\n  train", "Socket"),
+        ('echo "export NCCL_NET=Socket"', ""),
+        ("# export NCCL_NET=Socket; don't", ""),
+    ],
+)
+def test_what_a_script_sets(tmp_path: Path, lines: str, fabric: str) -> None:
+    text = sbatch("export FI_PROVIDER=efa", *lines.split("\n"))
+    (part,) = checked(tmp_path, job_sbatch=text).parts
+    word = part.environment.get("NCCL_NET")
+    assert (word.text if word and "$" not in word.text else "") == fabric
+    assert word is None or "NCCL_NET" in text.splitlines()[word.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            f"export NCCL_NET=Socket\nsrun --container-image={DIGEST} x",
+            "leaves the fabric; where the image sets NCCL_NET",
+        ),
+        (f"export NCCL_NET=Socket\nsrun --container-env=NCCL_NET --container-image={DIGEST} x", "leaves the fabric"),
+        ("export NCCL_NET=Socket\nsrun x", ""),  # of a host that nothing is known of
+        ("export FI_PROVIDER=efa NCCL_NET=Socket\nsrun x", "leaves the fabric (efa)"),
+    ],
+)
+def test_sockets_that_a_batch_script_chooses(tmp_path: Path, lines: str, message: str) -> None:
+    found = rated_messages(tmp_path, "tcp.chosen", job_sbatch=sbatch(*lines.split("\n")))
+    assert [(severity, message in text) for severity, text in found] == ([("warning", True)] if message else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "image"),
+    [
+        ('srun --container-image="nvcr.io#nvidia/pytorch:25.01-py3" train', "nvcr.io#nvidia/pytorch:25.01-py3"),
+        ("IMAGE=docker://registry.example/a:1\nsrun --container-image $IMAGE train", "registry.example/a:1"),
+        ("ARGS=(\n--container-image ubuntu\n)", "ubuntu"),
+        ("srun --container-image ${IMAGE} train", None),
+        ("IMAGE=$(pwd)/a.sqsh\nsrun --container-image ${IMAGE} train", None),
+        ("srun --container-image /fsx/a.sqsh train", None),
+        (f"srun --container-image {DIGEST} train", None),
+    ],
+)
+def test_an_image_of_a_batch_script(tmp_path: Path, line: str, image: str | None) -> None:
+    tagged = findings(tmp_path, "image.tag", job_sbatch=sbatch(*line.split("\n")))
+    assert [finding.message.split(" ")[0] for finding in tagged] == ([image] if image else [])
+
+
+MPIRUN = '[sh, -c, "mpirun -np 16 -x NCCL_NET=Socket \\\\\\n -x NCCL_ALGO train"]'
+
+
+@pytest.mark.parametrize(
+    "command", [MPIRUN, "[mpirun, -x, NCCL_NET=Socket, train]", '[bash, -c, "export NCCL_NET=Socket\\ntrain"]']
+)
+def test_what_a_pods_command_sets(tmp_path: Path, command: str) -> None:
+    assert severities(tmp_path, "tcp.chosen", job_yaml=pods(command=command)) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus"),
+    [
+        ("--gres=gpu:4", "4"),
+        ("--gres=gpu:h100:8", "8"),
+        ("--gpus-per-node=h100:8", "8"),
+        ("--gpus-per-node=8", "8"),
+        ("--gres=shard:2", None),
+        ("--gpus-per-node=$GPUS", None),
+    ],
+)
+def test_counts_of_a_batch_script(tmp_path: Path, options: str, gpus: str | None) -> None:
+    text = sbatch("srun train", options=options).replace("#SBATCH", "#SBATCH -N 4\n#SBATCH", 1)
+    (part,) = checked(tmp_path, job_sbatch=text).parts
+    assert (part.gpus.text if part.gpus else None, part.node_count) == (gpus, 4)
+
+
+def test_tcp_on_nodes_that_only_the_jobs_record_names(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"instance": "p5.48xlarge", "files": ["job.sbatch"]}')
+    (tmp_path / "job.sbatch").write_text(sbatch("export NCCL_NET=Socket", "srun train", options="--gpus-per-node=16"))
+    assert {finding.rule for finding in check_files([tmp_path]).findings} == {"tcp.chosen", "gpus.node"}
