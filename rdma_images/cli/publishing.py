@@ -13,7 +13,7 @@ from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
-    from rdma_images.publish.send import Publisher
+    from rdma_images.publish.publisher import Publisher
 
 
 @verb(
@@ -112,9 +112,10 @@ def publisher(sign: str, to_stargz: bool = False) -> "Publisher":
     from functools import cache
 
     from rdma_images import engine
-    from rdma_images.publish import keys, send
+    from rdma_images.publish import keys
+    from rdma_images.publish.publisher import Publisher
     from rdma_images.publish.push_display import progress_display
 
-    return send.Publisher(
+    return Publisher(
         cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign), to_stargz=to_stargz
     )

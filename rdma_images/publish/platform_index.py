@@ -13,7 +13,7 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.cosign import environment
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.publication import PUBLICATION, PublishedCopy
-from rdma_images.publish.send import Publisher
+from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.tags import REHEARSAL, Tags, advance_tags, image_tags, unique_tag
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
@@ -72,9 +72,7 @@ def _join(platforms: Platforms, destination: Destination, publisher: Publisher) 
     if publisher.retry(partial(_members, repository, tag)) != [copy.ref for copy in copies]:
         publisher.retry(partial(_create, tag, copies, destination, repository, publisher))
     digest = publisher.retry(partial(repository.manifest, tag)).digest
-    image_signer = publisher.signing(destination, repository, digest)
-    if image_signer and not publisher.retry(partial(image_signer.has_signed, ())):
-        image_signer.sign((), publisher.retry)
+    publisher.sign_index(destination, repository, digest)
     short = tuple(dict.fromkeys(f"{name}{ending}" for _, tags in platforms for name in tags.short))
     publisher.retry(partial(advance_tags, short, digest, repository, publisher.display.write_line))
     return JoinResult(destination.name, tag, f"{repository.ref}@{digest}")

@@ -16,7 +16,8 @@ from rdma_images.publish.evidence.decisions import require
 from rdma_images.publish.evidence.policy import Policy
 from rdma_images.publish.evidence.scan_result import SCAN
 from rdma_images.publish.publication import Publication, PublishedCopy
-from rdma_images.publish.send import Publisher, move_tags, send
+from rdma_images.publish.publisher import Publisher
+from rdma_images.publish.send import move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
 from rdma_images.report.report_files import REPORT

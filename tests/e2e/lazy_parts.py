@@ -20,9 +20,9 @@ from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.keys import Signer
+from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
-from rdma_images.publish.send import Publisher
 from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,

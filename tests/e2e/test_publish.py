@@ -17,9 +17,9 @@ from rdma_images.publish import platform_index, publication, publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.keys import Signer, Trust
+from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
-from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
 from tests.e2e.publish_parts import (

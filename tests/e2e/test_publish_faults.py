@@ -24,10 +24,10 @@ from rdma_images.publish import publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import open_destination
+from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.push_events import PushProgress
-from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import sha256_digest
 from tests.e2e.publish_parts import (
     PASSWORD,

@@ -23,7 +23,7 @@ from rdma_images.publish.attach import (
 )
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.keys import Trust
-from rdma_images.publish.send import Publisher
+from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.verify import open_verifier
 from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import Manifest, Repository, canonical, sha256_digest

@@ -13,7 +13,7 @@ from rdma_images.jobs.results.result import ExpectedBandwidth, Result
 from rdma_images.publish import push_display, statement, verify
 from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.attachment_checks import check_attachment
-from rdma_images.publish.send import Publisher
+from rdma_images.publish.publisher import Publisher
 from rdma_images.registry import registries
 from rdma_images.registry.client import (
     OCI_INDEX,

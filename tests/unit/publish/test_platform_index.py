@@ -13,9 +13,9 @@ from rdma_images.plan import matrix, planner
 from rdma_images.publish import platform_index, publication
 from rdma_images.publish.platform_index import JoinResult
 from rdma_images.publish.publication import Publication, PublishedCopy
+from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import LayerTraffic, PushPolicy
 from rdma_images.publish.push_display import LineProgress
-from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.send import mount_wheel_layers
+from rdma_images.publish.mount_layers import mount_wheel_layers
 from rdma_images.registry.client import Repository, sha256_digest
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
