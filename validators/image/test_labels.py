@@ -19,13 +19,6 @@ REQUIRED_LABELS = (
     *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision")),
     *(f"{LABEL_PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
 )
-REPLACEABLE_SOURCES = (
-    "base",
-    "efa-installer",
-    "aws-ofi-nccl",
-    "nccl-tests",
-    "erdma-apt",
-)  # sources that have a stand-in
 PACKAGED_SOURCES = ("efa-installer-", "erdma-apt-")  # those whose stand-in brings packages
 STAND_IN_SUFFIX = "+standin"  # how the version of such a package ends
 CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
@@ -169,9 +162,10 @@ def test_cudnn(inspection: Inspection, packages: MeasuredPackages, require: Requ
 @pytest.mark.validator("label.rehearsal", source=DECLARED_SOURCE)
 def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
-    versions = {name: inspection.subject.label(f"component.{name}") for name in REPLACEABLE_SOURCES}
-    possible = {f"{name}-{version}" for name, version in versions.items() if version}
-    possible |= {"erdma-apt-key"} if versions["erdma-apt"] else set()
+    prefix = f"{LABEL_PREFIX}.component."
+    labels = inspection.subject.labels.items()
+    possible = {f"{name.removeprefix(prefix)}-{version}" for name, version in labels if name.startswith(prefix)}
+    possible |= {"erdma-apt-key"} if inspection.subject.label("component.erdma-apt") else set()
     declared = inspection.subject.rehearsal
     packages_for = [source for source in declared if source.startswith(PACKAGED_SOURCES)]
     stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN_SUFFIX)]

@@ -1,0 +1,9 @@
+"""Checks of images with GDRCopy."""
+
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.validate.check_folders import with_component
+
+
+def reason(inspection: Inspection) -> str:
+    """Return why an image gets these checks; "" where it does not."""
+    return with_component(inspection, "gdrcopy")
