@@ -83,6 +83,11 @@ class Document(Strict):
     _name: str = PrivateAttr(default="")
     _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
 
+    @classmethod
+    def expanded(cls, data: Any) -> "tuple[Any, list[tuple[YamlPath, str]]]":
+        """Return the data of the file with what it refers to in its place, and what cannot be: (path, sentence)."""
+        return data, []
+
     def problems(self) -> "Iterator[tuple[YamlPath, str]]":
         """Yield (path, sentence) for each contradiction between values; none by default."""
         yield from ()
@@ -147,6 +152,11 @@ def _loads(texts: Mapping[str, str], model: type[Model], only: tuple[str, str] |
     if only:
         mapping, key = only
         data = {**data, mapping: {key: data[mapping][key]}}
+    if issubclass(model, Document):
+        data, wrong = model.expanded(data)
+        if wrong:
+            places = ((_where(_nearest(lines, steps, (first, 1))), sentence) for steps, sentence in wrong)
+            raise RefusedError("\n".join(f"{where}: {sentence}" for where, sentence in places))
     try:
         loaded = model.model_validate(data)
     except ValidationError as error:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -21,7 +21,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric, PackageIndex
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
-from rdma_images.plan import axes, local_packages, onto_records
+from rdma_images.plan import axes, likeness, local_packages, onto_records
 from rdma_images.plan.additions import TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
@@ -79,6 +79,10 @@ class Target(TargetAdditions):
 
     summary: str = Field(description="What the image is for, in a line.")
     fabric: Fabric = Field(description="The network: efa (AWS) or erdma (Alibaba Cloud).")
+    like: str | None = Field(
+        default=None,
+        description="Another target, of this file or built in: this one is the same, with what is written here added.",
+    )
     template: str | None = Field(
         default=None, description="The list of stages, dockerfiles/targets/NAME.j2; by default the target's own name."
     )
@@ -158,6 +162,24 @@ class Matrix(Document):
         default_factory=dict, description="Package indexes beside the public one, by a name for each."
     )
     targets: dict[str, Target] = Field(description="What can be built, by name.")
+
+    @classmethod
+    def expanded(cls, data: Any) -> tuple[Any, list[tuple[YamlPath, str]]]:
+        """Return the targets with what those that are `like` another one have of it."""
+        written = data.get("targets") if isinstance(data, dict) else None
+        if not isinstance(written, dict) or not any(
+            isinstance(row, dict) and "like" in row for row in written.values()
+        ):
+            return data, []
+        problems: list[tuple[YamlPath, str]] = []
+        targets = {}
+        for name, target in written.items():
+            try:
+                targets[name] = likeness.merged_target(name, written)
+            except RefusedError as error:
+                problems.append((("targets", name, "like"), str(error).replace("\n", ": ")))
+                targets[name] = target
+        return {**data, "targets": targets}, problems
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield invalid names, and axes that are unknown, unused or written twice."""

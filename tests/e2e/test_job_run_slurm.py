@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs.run import job_run, record
+from rdma_images.jobs.run import job_run, multinode, record
 from rdma_images.jobs.write import create
 from rdma_images.report import report_files as report_files
 from tests.e2e import slurm_parts, test_jobs_slurm, unpacked
@@ -164,6 +165,25 @@ def test_the_command_gives_the_result_of_what_it_collected(tmp_path: Path) -> No
     assert done.returncode == 1, done.stderr
     assert "tcp" in json.loads(done.stdout)["sentence"]
     assert json.loads(next(folder.glob("runs/*/result.json")).read_text())["job"] == "measured"
+    assert queue() == []
+
+
+def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs, one for each node and one of the job, are tiers of one report."""
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
+    report = multinode.validate(folder, jobs.load_project(), ("device",), job_run.JobRunOptions(limit=100), print)
+    assert {check.tier for check in report.checks} == {"device", "multinode"}
+    checks_by_id = {check.id: check for check in report.checks}
+    # Both ranks are on this machine, and so of one name.
+    assert checks_by_id["multinode.measured"].actual == "1 nodes"
+    assert checks_by_id["multinode.network"].outcome == "failed"
+    assert checks_by_id["device.memlock"].outcome in ("passed", "failed", "skipped")
+    (report_file,) = (tmp_path / "images").glob("*/report.json")
+    read = report_files.REPORT.load(report_file)
+    assert read
+    assert not read.passed
+    assert len(list((tmp_path / "images").glob("*/report.xml"))) == 1
     assert queue() == []
 
 

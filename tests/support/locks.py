@@ -1,5 +1,6 @@
 """Small locks for tests of rendering: wheels with names and versions, but without bytes."""
 
+import re
 from hashlib import sha256
 
 from rdma_images.core.image import Image
@@ -27,7 +28,7 @@ def wheels(image: Image) -> Lock:
         pinned.append(
             wheel("torch", image.version("pytorch"), 900 * MB, f"-{cpython}-{cpython}-manylinux_2_28_x86_64.whl")
         )
-    packages = {line.partition("==")[0] for line in image.python_packages} - {pin.name for pin in pinned}
+    packages = {re.split(r"[=\[]", line)[0] for line in image.python_packages} - {pin.name for pin in pinned}
     pinned += [
         wheel(name, "1.0", MB, ".tar.gz" if name in image.source_packages else "-py3-none-any.whl") for name in packages
     ]

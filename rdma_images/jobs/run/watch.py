@@ -13,12 +13,10 @@ from rdma_images.nccl_logs.live import LiveVerdict
 from rdma_images.nccl_logs.verdict import Verdict
 
 GRACE_SECONDS = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
-# What rdma-preflight prints before the command, see preflight/system.py.
+# What jobs/node/node_check.py and all_reduce_check.py print.
 FINDING = re.compile(
-    r"rdma-preflight (?P<node>\S+) (?P<severity>error|warning|note) (?P<sentence>(?P<subject>[\w-]+): .+)"
+    r"rdma-images-(?P<check>node-check|all-reduce) (?P<node>\S+) (?P<severity>error|warning|note) (?P<sentence>.+)"
 )
-# What an error is about that several nodes bring about together: the one that prints it need not be at fault.
-SHARED_SUBJECTS = ("all-reduce", "command", "network", "nodes")
 MAX_FINDINGS = 200  # of these checks that are reported
 
 
@@ -32,7 +30,7 @@ class JobWatch:
         self._stop_time = math.inf
         self._findings: set[str] = set()
         self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each
-        self.all_reduce_error = ""  # of all nodes together before the command; no node is blamed for it
+        self.all_reduce_error = ""  # of the all-reduce before the command; no node is blamed for it
 
     @property
     def verdict(self) -> Verdict:
@@ -46,7 +44,7 @@ class JobWatch:
 
     def feed(self, text: str) -> None:
         """Judge text as it comes."""
-        if "rdma-preflight " in text:
+        if "rdma-images-" in text:
             self._report_findings(text)
         self._report_change(self._live.feed(text))
         if self._live.has_ended or self.bad_nodes or self.all_reduce_error:
@@ -70,7 +68,7 @@ class JobWatch:
             self._report(f"{match['severity']}: {finding}")
             if match["severity"] != "error":
                 continue
-            if match["subject"] not in SHARED_SUBJECTS:
+            if match["check"] == "node-check":
                 self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
             else:
                 self.all_reduce_error = self.all_reduce_error or plain(match["sentence"])

@@ -43,6 +43,7 @@ CASES = {
     "efa-nccl-tests": ("efa-nccl-tests", DEBIAN | TESTS | EFA),
     "erdma-nccl-tests": ("erdma-nccl-tests", JAMMY | TESTS),
     "erdma-pytorch": ("erdma-pytorch", JAMMY | {"pytorch": "2.14.1"}),
+    "efa-train": ("efa-train", {}),
     "sagemaker-efa-pytorch": ("sagemaker-efa-pytorch", DEBIAN | TORCH | EFA),
 }
 ONTO_MATRIX = (
@@ -84,8 +85,19 @@ def test_no_golden_file_is_left_over() -> None:
     assert {file.stem for file in GOLDEN.glob("*.Dockerfile")} == set(CASES)
 
 
-def test_every_target_has_a_golden_file() -> None:
-    assert {target for target, _ in CASES.values()} == set(OURS.targets)
+def test_every_template_has_a_golden_file() -> None:
+    templates = {target.template or name for name, target in OURS.targets.items()}
+    assert {OURS.target(name).template or name for name, _ in CASES.values()} == templates
+
+
+def test_parts_have_their_stages_after_the_fabric_and_the_wheels() -> None:
+    planned = image("efa-train", {"nccl-tests": "newest"})
+    text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+    order = re.findall(r"^FROM (\S+) AS (with-\S+|image)$", text, re.MULTILINE)
+    names = [name for _, name in order]
+    assert names.index("with-efa-installer") < names.index("with-ssh") < names.index("with-gdrcopy")
+    assert names.index("with-gdrcopy") < names.index("with-wheels") < names.index("with-nccl-tests")
+    assert "nccl-tests" in planned.tag.split("2.20.0")[0]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -99,7 +111,7 @@ def test_no_address_and_no_loader_path(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_every_stage_is_made_before_it_is_used(case: str) -> None:
     text = dockerfile(case)
-    stages = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests"}
+    stages = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests", "gdrcopy"}
     for line in text.splitlines():
         if match := re.match(r"FROM (?:--platform=\S+ )?(\S+) AS (\S+)", line):
             assert match[1] in stages, line
