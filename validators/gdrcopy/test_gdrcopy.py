@@ -21,7 +21,7 @@ def test_loaded(inspection: Inspection, libraries: Libraries, require: Requireme
     found = re.search(r"libgdrapi\.so\.(\d+\.\d+)", file)
     planned = ".".join(version.split(".")[:2])
     require(
-        bool(found) and (not planned or found[1] == planned),
+        found is not None and (not planned or found[1] == planned),
         expected=f"{LIBRARY} is a libgdrapi.so.{planned or '…'}",
         actual=file or (answer.error if answer else "") or f"the loader finds no {LIBRARY}",
         fix=f"add the folder of {LIBRARY} to /etc/ld.so.conf.d, and run ldconfig",
