@@ -249,7 +249,7 @@ def job_preflight(_: Context, out: str = "") -> None:
 @verb(
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2",
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
-    "job.run build/jobs/training --follow 0",
+    "job.run build/jobs/training --follow",
     "job.run build/jobs/training --attach --sign cosign.key",
     name="run",
     positional=["folder"],
@@ -257,7 +257,7 @@ def job_preflight(_: Context, out: str = "") -> None:
         "folder": f"The folder that {COMMAND} job wrote; with --attach also that of a run that has ended.",
         "compare": "tcp: run the same job over TCP afterwards, to compare.",
         "timeout": "How long the job may take, waiting included: 90s, 30m, 2h or 1d; by default 1h and its own time.",
-        "follow": "Show what a node prints while the job runs: 0 for the first, where rank 0 is.",
+        "follow": "Show what the job prints while it runs.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
         "wait": "Wait for the job's own end, even after a line that no job survives: it may restart.",
         "attach": "Attach the result to the image that ran, as an in-toto statement; verify reads it back.",
@@ -270,7 +270,7 @@ def job_run(
     folder: str,
     compare: str = "",
     timeout: str = "",
-    follow: int = -1,
+    follow: bool = False,
     keep: bool = False,
     wait: bool = False,
     attach: bool = False,
@@ -299,7 +299,7 @@ def job_run(
         if timeout
         else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
     )
-    options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
+    options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, shows=follow)
     loaded_project = project.load()
     run_path = job_run.run_job(Path(folder), loaded_project, options, progress)
     result = from_logs.read_run(run_path)

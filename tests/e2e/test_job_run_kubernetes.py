@@ -43,7 +43,7 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
 
 
 def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
-    starter = "torchrun" if launcher in ("pytorchjob", "rayjob") else "mpirun"
+    starter = "torchrun" if launcher == "pytorchjob" else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
     written_job = create.write_job(
         jobs.job_request(launcher, "efa", starter, name="j", parameters=devices),
@@ -90,25 +90,6 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
     assert list(store.objects) == [("pytorchjobs", "another")]
     (entry,) = record.load(run_folder)
     assert (entry.how, entry.cleanup) == ("succeeded", "removed")
-
-
-@pytest.mark.parametrize(
-    ("status", "ending"),
-    [
-        ({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "succeeded"),
-        ({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "reason": "AppFailed"}, "failed"),
-    ],
-)
-def test_a_rayjob_ends_as_kuberay_says(
-    store: kube_api.ClusterState, tmp_path: Path, status: dict[str, str], ending: str
-) -> None:
-    def finish_job(store: kube_api.ClusterState) -> None:
-        store.objects["rayjobs", "j"]["status"] = status
-
-    store.steps = [pods("Running"), finish_job]
-    (entry,) = record.load(start(job(tmp_path, "rayjob"), []))
-    assert (entry.how, entry.cleanup) == (ending, "removed")
-    assert not store.objects
 
 
 def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(

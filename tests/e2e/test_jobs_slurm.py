@@ -15,11 +15,17 @@ from tests.support import upstream
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
-# What the bundle has in the place of torchrun says how it was called, and leaves a log as NCCL would.
+# What the bundle has in the place of torchrun says how it was called.
 TORCHRUN = """#!/bin/sh
 echo "gpus $CUDA_VISIBLE_DEVICES network $NCCL_NET"
 printf 'word %s\\n' "$@"
-echo "a log of NCCL" > "$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/$$/; s/%p/1/")"
+"""
+# In the place of the image's preflight: this machine has no EFA.
+PREFLIGHT = """#!/bin/sh
+echo "preflight $*"
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
 """
 SYSTEM = ("bin", "lib", "lib64", "usr")
 
@@ -28,9 +34,10 @@ def bundle(folder: Path, shared: Path) -> None:
     """Provide an OCI bundle of this machine's programs that sets NCCL_NET as our images do."""
     for name in (*SYSTEM, "proc", "dev", "tmp", "opt"):
         (folder / "rootfs" / name).mkdir(parents=True)
-    program = folder / "rootfs" / "opt" / "torchrun"
-    program.write_text(TORCHRUN)
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    for name, text in {"torchrun": TORCHRUN, "rdma-preflight": PREFLIGHT}.items():
+        program = folder / "rootfs" / "opt" / name
+        program.write_text(text)
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
     mounts = {f"/{name}": os.path.realpath(f"/{name}") for name in SYSTEM}
     mounts |= {str(shared): str(shared), "/dev": "/dev"}
     (folder / "config.json").write_text(
@@ -77,7 +84,8 @@ def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network:
     assert lines.count(f"gpus 0,1,2,3,4,5,6,7 network {network}") == 2
     assert lines.count("word --nnodes=2") == lines.count("word --nproc-per-node=8") == 2
     assert lines.count("word it's a test") == 2
-    assert list(shared.glob("job-1/*.log"))
+    preflight = [line for line in lines if line.startswith("preflight --require efa --gpus 8 --nodes 1 --node 0 ")]
+    assert len(preflight) == (0 if tcp else 2)
 
 
 def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A real training of torch on a real Slurm: killed, requeued, resumed from a checkpoint."""
 
+import json
 import re
 import subprocess
 import threading
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.run import job_run
-from rdma_images.jobs.write import create, work
-from rdma_images.jobs.write.work import Code, Work
+from rdma_images.jobs.write import create
+from rdma_images.jobs.write.work import Work
 from tests.e2e import slurm_parts, training_parts, unpacked
 from tests.support import job_parts as jobs
 
@@ -35,28 +36,24 @@ def _slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def training(folder: Path, bundle: Path, *command: str) -> Path:
-    """Return the folder of a job with mount, code, checkpoints, a secret and restarts."""
-    for name in ("src", "runs"):
-        (folder / name).mkdir()
-    (folder / "src" / "train.py").write_text(training_parts.TRAIN)
-    part = Work(
-        mounts=(work.parse_mount(f"{folder}/runs:/runs"),),
-        code=Code(str(folder / "src"), work.CODE),
-        secrets={"TOKEN": "env:TOKEN"},
-        checkpoints="/runs",
-        restarts=2,
-        time=3600,
-    )
-    parameters = {"runtime": "oci", "bundle": str(bundle)}
+    """Return the folder of a job with checkpoints, a secret and restarts, whose bundle has them."""
+    (folder / "runs").mkdir()
+    (folder / "runs" / "train.py").write_text(training_parts.TRAIN)
+    config = json.loads((bundle / "config.json").read_text())
+    runs = {"destination": "/runs", "type": "none", "source": f"{folder}/runs", "options": ["rbind"]}
+    config["mounts"] = [*(mount for mount in config["mounts"] if mount["destination"] != "/runs"), runs]
+    (bundle / "config.json").write_text(json.dumps(config))
+    part = Work(env={"CHECKPOINT_DIR": "/runs"}, secrets={"TOKEN": "env:TOKEN"}, restarts=2, time=3600)
     request = jobs.job_request(
         "slurm",
         "efa",
         "torchrun",
-        parameters=parameters,
+        parameters={"runtime": "oci", "bundle": str(bundle)},
         name="training",
         gpus=1,
-        command=("train.py", *command),
+        command=("/runs/train.py", *command),
         work=part,
+        preflight=False,
     )
     create.write_job(request, jobs.load_project(), str(folder / "job"))
     return folder / "job"
@@ -73,13 +70,14 @@ def assert_no_secret_in_files(folder: Path) -> None:
 
 
 def test_a_killed_rank_and_a_killed_node_go_on_from_the_checkpoint(tmp_path: Path, bundle: Path) -> None:
-    """torchrun restarts a rank that was killed; Slurm requeues the job when torchrun was."""
+    """Slurm requeues the job when a rank was killed, and when torchrun was."""
     job = training(tmp_path, bundle, "2=rank", "5=torchrun")
     job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
     lines = printed(job)
     for start in (0, 3, 6):
         assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines
     assert re.search(r"attempt 1: exit code \d+; the job is queued again", lines)
+    assert re.search(r"attempt 2: exit code \d+; the job is queued again", lines)
     assert "rank 1 ends at step 8" in lines
     assert_no_secret_in_files(job)
 

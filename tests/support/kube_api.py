@@ -22,7 +22,6 @@ KINDS = {
     ("", "v1"): {"pods": "Pod", "events": "Event"},
     ("kubeflow.org", "v2beta1"): {"mpijobs": "MPIJob"},
     ("kubeflow.org", "v1"): {"pytorchjobs": "PyTorchJob"},
-    ("ray.io", "v1"): {"rayjobs": "RayJob"},
     ("trainer.kubeflow.org", "v1alpha1"): {"trainjobs": "TrainJob", "trainingruntimes": "TrainingRuntime"},
     ("resource.k8s.io", "v1"): {"resourceclaimtemplates": "ResourceClaimTemplate"},
 }

@@ -11,15 +11,16 @@ from types import FrameType
 from typing import Literal
 
 from rdma_images.core.errors import first_line
+from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
 from rdma_images.jobs.results.log_files import GrowingFolder
-from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.runner import CommandError, JobState, Runner
 from rdma_images.jobs.run.watch import JobWatch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK_POLL_SECONDS, SLOW_POLL_SECONDS = 0.5, 5.0  # between two looks, at first and later
 QUICK_PERIOD_SECONDS = 10.0  # from the start in which looks are quick
+BETWEEN_NODES = ("neighbour:", "nodes:", "all-reduce:", "network:")  # subjects of errors that name no node
 UNREACHABLE_SECONDS = 300.0  # without an answer after which nothing more is expected
 
 
@@ -61,43 +62,43 @@ def handle_stop_signals() -> Iterator[StopRequest]:
 
 
 class LogWatch:
-    """Watch the logs of a job of so many nodes; with `ends`, a fatal line is its end."""
+    """Watch the logs of a job of so many nodes; with `ends`, a fatal line is its end; with `shows`, print them."""
 
-    def __init__(self, folder: Path, progress: Progress, ends: bool, nodes: int) -> None:
+    def __init__(self, folder: Path, progress: Progress, ends: bool, nodes: int, shows: bool = False) -> None:
         self._ends = ends
         self._nodes = nodes
+        self._shows = shows
         self._lines = GrowingFolder(folder)
         self._watch = JobWatch(progress)
 
     @property
     def sentence(self) -> str:
-        """Return why the job cannot run, by the checks before its command, or the verdict so far."""
+        """Return why the job cannot run, by its preflight, or the verdict so far."""
         return self.check_failure or self._watch.verdict.sentence
 
     @property
     def check_failure(self) -> str:
-        """Return the nodes whose check failed with an error of each, or the all-reduce's.
-
-        Returns:
-            "" for none.
-        """
-        bad_nodes = "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
-        return bad_nodes or self._watch.all_reduce_error
+        """Return the nodes whose preflight failed, with an error of each; "" for none."""
+        return "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
 
     @property
     def bad_node_names(self) -> str:
-        """Return the names of the nodes whose check failed, with commas between.
+        """Return the names of the nodes whose preflight failed, with commas between.
 
-        A node that only does not reach its neighbour is not among them: it may be the neighbour's fault. Nor is any
-        where all nodes of several failed: what the job sets is wrong then.
+        A node with errors between nodes alone is not among them: another may be at fault. Nor is any where all nodes of
+        several failed: what the job sets is wrong then.
         """
         bad_nodes = self._watch.bad_nodes.items()
-        names = [node for node, errors in bad_nodes if not all(error.startswith("neighbour:") for error in errors)]
+        names = [node for node, errors in bad_nodes if not all(error.startswith(BETWEEN_NODES) for error in errors)]
         return "" if 1 < self._nodes <= len(names) else ",".join(names)
 
     def judge_new_lines(self) -> bool:
         """Judge what was written since the last look; return whether the job cannot go on."""
-        self._watch.feed(self._lines.new_lines())
+        text = self._lines.new_lines()
+        if self._shows:
+            for line in text.splitlines():
+                print(plain(line), flush=True)
+        self._watch.feed(text)
         return self._ends and self._watch.is_over
 
 
@@ -107,12 +108,10 @@ def follow(
     limit: float,
     progress: Progress,
     logs: LogWatch | None = None,
-    node: NodeOutput | None = None,
 ) -> JobOutcome:
     """Watch a job to its end or for `limit` seconds, report its states, return the outcome.
 
-    With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
-    shown.
+    With `logs` it has failed, too, once a line is in them after which no job goes on.
     """
     start_time = last_answer = time.monotonic()
     state, last_message = JobState("waiting"), ""
@@ -127,8 +126,6 @@ def follow(
         if line != last_message:
             progress(f"{_minutes(now - start_time)} {line}")
             last_message = line
-        if node:
-            node.show()
         if state.phase in ("succeeded", "failed"):
             return JobOutcome(state.phase, state.why)
         if logs and logs.judge_new_lines():

@@ -19,7 +19,6 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, handle_stop_signals
-from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.record import SubmissionRecord
 from rdma_images.jobs.run.removal import remove_leftovers, remove_submission
 from rdma_images.jobs.run.runner import CommandError, ProgramMissingError, Runner, Submission
@@ -55,7 +54,7 @@ class JobRunOptions:
     limit: float = 3600.0  # seconds for a leg
     keep: bool = False  # leave the job in its queue
     wait: bool = False  # for the job's own end, also after a line after which no job goes on
-    node: int | None = None  # whose output is shown while the job runs
+    shows: bool = False  # what the job prints, while it runs
 
 
 def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress: Progress) -> Path:
@@ -154,9 +153,8 @@ class _JobRun:
     def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""
         ends = not (self.options.wait or submission.job.work.is_recovered)
-        logs = LogWatch(submission.logs, self.progress, ends, submission.job.nodes)
-        node = None if self.options.node is None else NodeOutput(submission.logs, self.options.node)
-        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, node)
+        logs = LogWatch(submission.logs, self.progress, ends, submission.job.nodes, self.options.shows)
+        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs)
         try:
             runner.collect()
         except CommandError as error:

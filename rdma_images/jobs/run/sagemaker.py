@@ -1,12 +1,11 @@
-"""Run jobs on SageMaker with boto3, or `aws` where boto3 is not installed. A job's name is of one run."""
+"""Run jobs on SageMaker with boto3. A job's name is of one run."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.core.plain import plain
-from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
+from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, ProgramMissingError, Submission
 from rdma_images.jobs.write.job import JobFolder
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
@@ -83,10 +82,7 @@ class SageMaker:
         bucket, _, prefix = self._submission.job.parameters["output"].removeprefix("s3://").partition("/")
         key = "/".join(filter(None, (prefix.strip("/"), self._submission.job.name, folder.name)))
         source = self._submission.files.absolute() / folder.name
-        if not (client := self._client("s3")):
-            target = f"s3://{bucket}/{key}/"
-            output(["aws", "s3", "sync", source, target, "--delete", "--region", self._region], limit=600)
-            return
+        client = self._client("s3")
         for path in folder.files:
             client.upload_file(str(source / path), bucket, f"{key}/{path}")
 
@@ -95,25 +91,24 @@ class SageMaker:
         return self._submission.job.parameters["region"]
 
     def _client(self, service: str) -> Any:
-        """Return boto3's client, None where boto3 is not installed."""
+        """Return boto3's client. Raises ProgramMissingError where boto3 is not installed."""
         try:
             import boto3
         except ModuleNotFoundError:
-            return None
+            raise ProgramMissingError(
+                "boto3 is not installed, and SageMaker's jobs are submitted with it\n"
+                "install it beside this command: pip install 'rdma-images[ecr]'"
+            ) from None
         factory: Any = boto3.client  # one of hundreds of types, by the name
         return factory(service, region_name=self._region)
 
     def _call(self, service: str, operation: str, request: ApiResponse) -> ApiResponse:
         """Call the API once. Raises CommandError with its words where that fails."""
         client = self._client(service)
-        if client is None:
-            command = ["aws", service, operation, "--region", self._region, "--output", "json"]
-            parsed: ApiResponse = json.loads(output([*command, "--cli-input-json", json.dumps(request)]) or "{}")
-            return parsed
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             response: ApiResponse = getattr(client, operation.replace("-", "_"))(**request)
         except (BotoCoreError, ClientError) as error:
-            raise CommandError(f"aws {service} {operation}: {plain(str(error))}") from None
+            raise CommandError(f"{service} {operation}: {plain(str(error))}") from None
         return response

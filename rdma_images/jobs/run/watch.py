@@ -13,11 +13,9 @@ from rdma_images.nccl_logs.live import LiveVerdict
 from rdma_images.nccl_logs.verdict import Verdict
 
 GRACE_SECONDS = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
-# What jobs/node/node_check.py and all_reduce_check.py print.
-FINDING = re.compile(
-    r"rdma-images-(?P<check>node-check|all-reduce) (?P<node>\S+) (?P<severity>error|warning|note) (?P<sentence>.+)"
-)
-MAX_FINDINGS = 200  # of these checks that are reported
+# What rdma-preflight prints, before the command and at its end.
+FINDING = re.compile(r"rdma-preflight (?P<node>\S+) (?P<severity>error|warning|note|result) (?P<sentence>.+)")
+MAX_FINDINGS = 200  # that are reported
 
 
 class JobWatch:
@@ -29,8 +27,7 @@ class JobWatch:
         self._start_time = time.monotonic()
         self._stop_time = math.inf
         self._findings: set[str] = set()
-        self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each
-        self.all_reduce_error = ""  # of the all-reduce before the command; no node is blamed for it
+        self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each, as "SUBJECT: SENTENCE"
 
     @property
     def verdict(self) -> Verdict:
@@ -44,10 +41,10 @@ class JobWatch:
 
     def feed(self, text: str) -> None:
         """Judge text as it comes."""
-        if "rdma-images-" in text:
+        if "rdma-preflight " in text:
             self._report_findings(text)
         self._report_change(self._live.feed(text))
-        if self._live.has_ended or self.bad_nodes or self.all_reduce_error:
+        if self._live.has_ended or self.bad_nodes:
             self._stop_time = min(self._stop_time, time.monotonic())
 
     def end(self) -> None:
@@ -59,19 +56,15 @@ class JobWatch:
             self._report(f"{self.verdict.network}: {self.verdict.sentence}")
 
     def _report_findings(self, text: str) -> None:
-        """Say what the checks before the command found, each finding once."""
+        """Say what the preflight found, each finding once."""
         for match in FINDING.finditer(text):
             finding = f"{match['node']}: {match['sentence']}"
             if finding in self._findings or len(self._findings) == MAX_FINDINGS:
                 continue
             self._findings.add(finding)
             self._report(f"{match['severity']}: {finding}")
-            if match["severity"] != "error":
-                continue
-            if match["check"] == "node-check":
+            if match["severity"] == "error":
                 self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
-            else:
-                self.all_reduce_error = self.all_reduce_error or plain(match["sentence"])
 
     def _report(self, sentence: str) -> None:
         seconds = int(time.monotonic() - self._start_time)

@@ -105,9 +105,9 @@ def test_logs_that_appear_later_are_read(tmp_path: Path) -> None:
 def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp_path: Path) -> None:
     logs = follow.LogWatch(tmp_path, lambda _: None, ends=True, nodes=2)
     (tmp_path / "a.log").write_text(
-        "0: rdma-images-node-check n0 error neighbour: n1 is not reached\n"
-        "1: rdma-images-node-check n1 error neighbour: n2 is not reached\n"
-        "1: rdma-images-node-check n1 error memlock: locked memory is limited\n"
+        "0: rdma-preflight n0 error neighbour: n1 is not reached\n"
+        "1: rdma-preflight n1 error neighbour: n2 is not reached\n"
+        "1: rdma-preflight n1 error memlock: locked memory is limited\n"
     )
     logs.judge_new_lines()
     assert logs.check_failure == "node n0: neighbour: n1 is not reached; node n1: neighbour: n2 is not reached"
@@ -118,7 +118,7 @@ def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp
 def test_no_node_is_to_be_excluded_where_all_of_several_fail(tmp_path: Path, nodes: int, names: str) -> None:
     logs = follow.LogWatch(tmp_path, lambda _: None, ends=True, nodes=nodes)
     finding = "error gids: NCCL_IB_GID_INDEX=3, and mlx5_0 has no such GID\n"
-    checks = [f"{number}: rdma-images-node-check n{number} {finding}" for number in range(min(nodes, 2))]
+    checks = [f"{number}: rdma-preflight n{number} {finding}" for number in range(min(nodes, 2))]
     (tmp_path / "a.log").write_text("".join(checks))
     logs.judge_new_lines()
     assert logs.bad_node_names == names
@@ -130,12 +130,10 @@ def test_a_failed_all_reduce_ends_the_job_and_excludes_no_node(tmp_path: Path) -
     note = "all-reduce: 2 GPUs of 2 nodes over NET/Socket: 256 MiB at 2.7 GB/s"
     error = "all-reduce: NCCL sends between the nodes over TCP sockets, and not over efa"
     (tmp_path / "a.log").write_text(
-        f"0: rdma-images-all-reduce n0 note {note}\n"
-        f"0: rdma-images-all-reduce n0 error {error}\n"
-        f"1: rdma-images-all-reduce n1 error {error}\n"
+        f"0: rdma-preflight n0 note {note}\n0: rdma-preflight n0 error {error}\n1: rdma-preflight n1 error {error}\n"
     )
     logs.judge_new_lines()
-    assert logs.check_failure == error
+    assert logs.check_failure == f"node n0: {error}; node n1: {error}"
     assert logs.bad_node_names == ""
     sentences = [message.split(" ", 1)[1] for message in messages]
     assert sentences[:3] == [f"note: n0: {note}", f"error: n0: {error}", f"error: n1: {error}"]
