@@ -99,9 +99,8 @@ def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     monkeypatch.setattr(kubernetes, "DELETE_SECONDS", 0.0)
     store.finalizers_wait = True
     store.steps = [pods("Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": FULL}])]
-    with pytest.raises(RdmaImagesError, match=r"did not start in 0:01 minutes: .*\n.*MPIJob j") as raised:
+    with pytest.raises(RdmaImagesError, match=r"did not start in 0:01 minutes: .*\n.*MPIJob j"):
         start(job(tmp_path), [], limit=1)
-    assert "no-efa-resource" in str(raised.value.details())
     (path,) = (tmp_path / "j" / "runs").iterdir()
     assert [(entry.how, entry.cleanup) for entry in record.load(path)] == [("late", "not removed")]
     store.objects.clear()

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rdma_images.build import preflight_folder
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
@@ -25,7 +26,6 @@ SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umas
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 CODE_FOLDER, PREFLIGHT_FOLDER = "code", "preflight"  # in a job's folder, and the ends of their paths on SageMaker
 SAGEMAKER_DATA = "/opt/ml/input/data"
-PREFLIGHT = "/opt/rdma-images/preflight"  # in the image, and where a job's own is mounted
 TCP = "-tcp"  # after the name of a job
 MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
 
@@ -59,7 +59,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         *_folder_variables(request.work, parts),
     ]
     job = _job(request, parts, ref, parameter_values, variables, facts)
-    job = replace(job, folders=folders, preflight=_preflight(request))
+    job = replace(job, folders=folders, preflight=_preflight(request, folders))
     versions = {name: component.version for name, component in parts.image.components.items()}
     values = [
         JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
@@ -170,7 +170,7 @@ def _rank_restarts(request: JobRequest, parts: _Parts) -> int:
 
 
 def _folders(request: JobRequest, parts: _Parts) -> Iterator[JobFolder]:
-    """Yield the folders that the containers see: the user's code.
+    """Yield the folders that the containers see: the user's code, and the preflight where the image has none.
 
     Raises RefusedError for code that cannot be copied, and for a command whose script is not in it.
     """
@@ -181,16 +181,20 @@ def _folders(request: JobRequest, parts: _Parts) -> Iterator[JobFolder]:
         if script and not script.startswith(("/", "-")) and posixpath.normpath(script) not in files:
             raise RefusedError(f"the command runs {script}, which is not in {code.folder}\n{suggestion(script, files)}")
         yield JobFolder(CODE_FOLDER, f"{SAGEMAKER_DATA}/{CODE_FOLDER}" if is_sagemaker else code.to, files)
+    if request.preflight and not request.tcp and not request.target:
+        to = f"{SAGEMAKER_DATA}/{PREFLIGHT_FOLDER}" if is_sagemaker else preflight_folder.FOLDER
+        yield JobFolder(PREFLIGHT_FOLDER, to, tuple(preflight_folder.files()))
 
 
-def _preflight(request: JobRequest) -> str:
+def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:
     """Return the program that checks a node before the command, as words of sh; "" for none.
 
     Images of targets have it. A job over TCP does without: it runs where the fabric is missing.
     """
-    if request.tcp or not request.preflight or not request.target:
+    if request.tcp or not request.preflight:
         return ""
-    return "rdma-preflight"
+    mounted = next((folder.to for folder in folders if folder.name == PREFLIGHT_FOLDER), "")
+    return f"sh {mounted}/rdma-preflight" if mounted else "rdma-preflight"
 
 
 def _network_kind(parts: _Parts) -> str:
@@ -415,6 +419,8 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
         job,
         name=f"{job.name[: MAX_NAME_LENGTH - len(TCP)].rstrip('-')}{TCP}",
         tcp=True,
+        preflight="",
+        folders=tuple(folder for folder in job.folders if folder.name != PREFLIGHT_FOLDER),
         environment={**job.environment, **{variable.name: variable.value for variable in lifted}},
         values=(*job.values, *lifted),
     )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rdma_images.build import preflight_folder
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import compose, counts, folder, render, server
 from rdma_images.jobs.write.job import Job, JobRequest
@@ -29,6 +30,7 @@ def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job
     """
     job = compose_any(request, project)
     path = folder.job_folder(job.name, out)
-    code = {f"{compose.CODE_FOLDER}/{name}": content for name, content in read_code(request.work.code).items()}
-    folder.write(path, {**render_job_files(job, project), **code})
+    contents = {compose.CODE_FOLDER: read_code(request.work.code), compose.PREFLIGHT_FOLDER: preflight_folder.files()}
+    seen = {f"{part.name}/{name}": contents[part.name][name] for part in job.folders for name in part.files}
+    folder.write(path, {**render_job_files(job, project), **seen})
     return job, path

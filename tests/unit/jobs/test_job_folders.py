@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rdma_images.core import paths
-from rdma_images.jobs.write import create
+from rdma_images.jobs.write import compose, create
 from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Launch, Work
 from tests.support import job_parts as jobs
@@ -22,6 +22,7 @@ INSTANCES = {
     "erdma": ("ecs.ebmgn8v.48xlarge", "ecs.gn8is-4x.16xlarge"),
 }
 EVERY = list(jobs.combinations())
+FOLDERS = ("code", "preflight")  # of a job, whose files are other people's and the image's
 SHELLCHECK = shutil.which("shellcheck")
 
 
@@ -38,6 +39,8 @@ def requests(launcher: str, fabric: str, starter: str, folder: Path) -> dict[str
     if starter == "mpirun" and row.restarts == "torchrun":
         part = replace(part, restarts=0)
     changes: dict[str, dict[str, Any]] = {"measurement": {}, "tcp": {"tcp": True}}
+    if starter == "torchrun":
+        changes["foreign image"] = {"target": "", "work": Work(launch="torchrun")}
     changes["training"] = {"work": part, "nodes": 1 if launcher == "docker" else 2}
     launches: tuple[Launch, ...] = get_args(Launch)
     for launch in launches:
@@ -58,9 +61,9 @@ def _types(launcher: str, fabric: str) -> list[str]:
 
 
 def written(request: JobRequest, folder: Path) -> dict[str, str]:
-    """Return the files of a job that are not the user's own, by their paths."""
+    """Return the files of a job, by their paths, without the user's own and the preflight's."""
     _, path = create.write_job(request, jobs.load_project(), str(folder))
-    files = [file for file in path.rglob("*") if file.is_file() and "code" not in file.relative_to(path).parts]
+    files = [file for file in path.rglob("*") if file.is_file() and file.relative_to(path).parts[0] not in FOLDERS]
     return {str(file.relative_to(path)): file.read_text() for file in files}
 
 
@@ -85,7 +88,8 @@ def test_a_colleague_would_merge_the_folder(launcher: str, fabric: str, starter:
     for number, (kind, request) in enumerate(requests(launcher, fabric, starter, code).items()):
         files = written(request, tmp_path / str(number))
         listed = re.findall(r"^- `([^`]+)`: .", files["README.md"].partition("## Before")[0], re.MULTILINE)
-        assert {*listed, "README.md", "code"} >= {Path(name).parts[0] for name in files}, kind
+        written_names = {path.name for path in (tmp_path / str(number)).iterdir()}
+        assert {*listed, "README.md"} == written_names, kind
         for name, text in files.items():
             where = f"{kind}: {name}"
             assert str(tmp_path) not in text, where
@@ -118,3 +122,19 @@ def test_every_script_is_good_shell(launcher: str, fabric: str, starter: str, tm
         options = ["--format=gcc", "--severity=warning", "--exclude=SC2154"]
         done = subprocess.run([SHELLCHECK, *options, *tmp_path.glob("*.sh")], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), [each for each in EVERY if each[2] == "torchrun"])
+def test_an_image_without_the_preflight_is_given_it(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
+    """The job's folder has its files, whatever starts them; the same job over TCP, and one without it, have none."""
+    work = Work(launch="torchrun")
+    request = jobs.job_request(launcher, fabric, starter, target="", work=work, nodes=1 if launcher == "docker" else 2)
+    job, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "job"))
+    assert (folder / "preflight" / "start.py").is_file()
+    text = "".join(path.read_text() for path in folder.iterdir() if path.is_file() and path.name != "README.md")
+    to = "/opt/ml/input/data/preflight" if launcher == "sagemaker" else "/opt/rdma-images/preflight"
+    assert f"sh {to}/rdma-preflight --require {fabric}" in text
+    over_tcp = compose.job_over_tcp(job, jobs.load_project().facts)
+    assert not any("rdma-preflight" in text for name, text in jobs.files(over_tcp).items() if name != "README.md")
+    create.write_job(replace(request, preflight=False), jobs.load_project(), str(tmp_path / "none"))
+    assert not (tmp_path / "none" / "preflight").exists()
