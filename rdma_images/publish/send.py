@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from rdma_images.core.paths import COMMAND
+from rdma_images.engine import images
 from rdma_images.publish import gate, keys, push
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
@@ -99,6 +101,8 @@ def _find_or_push(
     mounted = mount_wheel_layers(approved, destination, repository, publisher.display.write_line)
     publisher.display.write_line(f"{destination.name}: pushing {repository.ref}:{tag}")
     engine, display = publisher.engine(), publisher.display
+    if approved.is_built_here:
+        images.built_image(approved.build, engine, f"{COMMAND} build {approved.image.options}", display.write_line)
     result = push.push(
         engine, digest, repository, tag, publisher.push_policy, display.update, display.write_line, mounted
     )

@@ -20,7 +20,8 @@ def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
     output = tmp_path / "written"
 
     def interrupt() -> None:
-        while not output.exists():
+        # Some lines, so that this process is past the program's start, which an interruption would leave running.
+        while not output.exists() or output.stat().st_size < 100:
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
