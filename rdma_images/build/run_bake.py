@@ -53,6 +53,7 @@ _LOST = re.compile(r"^ERROR: failed to solve: (?:rpc error: code = )?Unavailable
 # Of plain progress: "#12 [efa-pytorch-3f2a01 system-layer 2/4] RUN apt-get …", later "#12 DONE 3.2s" or "#12 CACHED".
 _STEP = re.compile(r"#(\d+) (\[.+\] .+)")
 _END = re.compile(r"#(\d+) (?:DONE|CACHED|ERROR)\b")
+_MOUNT = re.compile(r"--mount=\S+ ")
 MAX_STEP = 100  # characters of a step in a line of progress
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
@@ -206,7 +207,7 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
 
 def describe_steps(lines: Sequence[str]) -> str:
     """Return what BuildKit does by its plain progress: how many steps it ended, and the last one that it began."""
-    begun = {match[1]: match[2] for match in map(_STEP.match, list(lines)) if match}
+    begun = {match[1]: _MOUNT.sub("", match[2]) for match in map(_STEP.match, list(lines)) if match}
     ended = {match[1] for match in map(_END.match, list(lines)) if match}
     current = next((name for number, name in reversed(begun.items()) if number not in ended), "")
     return f"BuildKit, {len(ended)} steps done{f', now at {textwrap.shorten(current, MAX_STEP)}' if current else ''}"
