@@ -79,22 +79,6 @@ def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
     assert [file.name for file in Path(first["source-some-extension"]).iterdir()] == [WHEEL]
 
 
-def test_other_packages_beside_it_change_nothing() -> None:
-    compiler = Compiler()
-    provided(compiler, spec())
-    extension_image = planned("some-extension")
-    provided(compiler, spec(replace(extension_image, python_packages=(*extension_image.python_packages, "einops"))))
-    assert compiler.stages == ["source-some-extension"]
-
-
-@pytest.mark.parametrize("changes", [{"pytorch": "2.14.1"}, {"base": "ubuntu24.04"}, {"variant": "devel"}])
-def test_another_torch_python_or_base_is_compiled_for(changes: dict[str, str]) -> None:
-    compiler = Compiler()
-    provided(compiler, spec())
-    provided(compiler, spec(planned("some-extension", **changes)))
-    assert len(compiler.stages) == (1 if "variant" in changes else 2)
-
-
 def test_other_architectures_platforms_and_stand_ins_are_compiled_for() -> None:
     compiler = Compiler()
     provided(compiler, spec())

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rdma_images.ci import identity
-from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from tests.support.loopback import Answer, Site, serve
 
@@ -106,12 +104,3 @@ def test_no_answer_is_a_sentence_without_the_secret(github: Site, answer: Answer
     with pytest.raises(RdmaImagesError, match="gives no identity token") as caught:
         identity.run_with_token(["false"], environ(github, **ROLE))
     assert "s3cret" not in str(caught.value)
-
-
-def test_the_command_line() -> None:
-    completed = subprocess.run(
-        [sys.executable, "-m", "rdma_images.ci.identity", *python("import sys; sys.exit(7)")],
-        cwd=paths.PROJECT,
-        env={"PATH": os.environ["PATH"]},
-    )
-    assert completed.returncode == 7

@@ -67,16 +67,6 @@ def test_kin_stay_together_where_there_are_kinds_enough() -> None:
     assert sum(map(len, of_kind)) == 10
 
 
-def test_shards_weigh_alike() -> None:
-    parts = select.split_images(many(1000, torches=40), 8)
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= 25
-
-
-def test_every_machine_gets_something_where_there_are_images_enough() -> None:
-    assert all(select.split_images(many(10, torches=1), 4))
-
-
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="--shard"):
@@ -106,13 +96,6 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
     assert "every image counts as changed" in lines[0]
     worktrees = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
     assert len(worktrees.splitlines()) == 1
-
-
-@pytest.mark.parametrize("text", ["1/1000000000", "1/" + "9" * 5000, "\u0661/\u0662", "1/2\n", ""])
-def test_a_shard_that_nobody_has(text: str, all_images: tuple[Image, ...]) -> None:
-    with pytest.raises(RefusedError, match="write i/n with i from 1 to n, and n at most 2000") as error:
-        select.select_images(all_images, text, None)
-    assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("commit", ["--output=x", "-x", "no-such-commit", "HEAD\0", ""])

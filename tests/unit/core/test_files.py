@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.ci import job_summary
-from rdma_images.core import atomic, disk_space, exit_codes, files, locking, paths
-from rdma_images.core.errors import RefusedError
-from rdma_images.inputs import mirrors
-from rdma_images.publish import keys
+from rdma_images.core import atomic, disk_space, exit_codes, files, paths
 from rdma_images.report import report_files as reports
 
 # invoke, with its build folder (the first word) in another place.
@@ -72,13 +69,6 @@ def test_what_is_in_the_way_of_the_build_folder_is_reported(
         step()
 
 
-@pytest.mark.parametrize("obstacle", [file, dangling])
-def test_what_is_in_the_way_of_a_written_file_is_reported(tmp_path: Path, obstacle: Callable[..., object]) -> None:
-    obstacle(tmp_path / "build")
-    with pytest.raises(files.FileError, match=str(tmp_path / "build")):
-        atomic.write(tmp_path / "build" / "images" / "x.json", "")
-
-
 def test_a_full_disk_and_a_long_path_are_reported() -> None:
     full = Path("/dev/full")
     with (
@@ -114,13 +104,6 @@ def test_a_folder_that_cannot_be_read_is_not_reported_as_empty(tmp_path: Path, n
     assert_reported(task(build, *words), f"{build}/images")
 
 
-def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    build = tmp_path / "build"
-    build.mkdir()
-    build.chmod(0o500)
-    assert_reported(task(build, "render", "--target", "efa-pytorch"), "Permission denied")
-
-
 @pytest.mark.parametrize("name", ["RDMA_IMAGES_REGISTRIES", "RDMA_IMAGES_MIRRORS"])
 def test_a_configuration_that_cannot_be_read_is_reported(tmp_path: Path, name: str) -> None:
     secret = tmp_path / "secret" / "file.yaml"
@@ -129,15 +112,6 @@ def test_a_configuration_that_cannot_be_read_is_reported(tmp_path: Path, name: s
     words = ("publish", "--to", "x") if name.endswith("REGISTRIES") else ("sources", "--target", "efa-pytorch")
     completed = task(tmp_path, *words, by=UNPRIVILEGED, **{name: str(secret)})
     assert_reported(completed, f"{secret}: Permission denied\nlet user ")
-
-
-def test_a_key_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(files.FileError, match="too long"):
-        keys.parse_trust("x" * 300, "", "")
-    with pytest.raises(files.FileError, match="Is a directory"):
-        keys.parse_trust(str(tmp_path), "", "")
-    (tmp_path / "key").touch(mode=0)
-    assert_reported(task(tmp_path, "verify", "--image", "h/r:t", "--key", str(tmp_path / "key")), "Permission denied")
 
 
 @pytest.mark.parametrize("state", ["a-file", "a-file/below", "unreadable/below", "x" * 300])
@@ -158,27 +132,6 @@ def test_a_user_whom_the_machine_does_not_know_is_reported_with_what_to_set(tmp_
     assert task(tmp_path, "plan", by=[*NOBODY, "env", *environ]).returncode == 0
 
 
-def test_locks_that_cannot_be_read_are_not_reported_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    assert locking.holders() == {}
-    (tmp_path / "state").touch()
-    with pytest.raises(files.FileError, match="is not a folder"):
-        locking.holders()
-
-
-BAD = ["http://[", "file://[", "http://h:99999999/x", f"https://{'a' * 70}.example/x", "http://h/\0", "http://a..b/"]
-
-
-@pytest.mark.parametrize("address", BAD)
-def test_an_address_that_is_not_valid_is_refused_with_its_line(tmp_path: Path, address: str) -> None:
-    path = tmp_path / "mirrors.yaml"
-    path.write_text(f'sources:\n  efa-installer: "{address}"\n'.replace("\0", "\\0"))
-    with pytest.raises(RefusedError, match=rf"^{path}:2: not a valid address\nwrite https://"):
-        mirrors.load(path, {})
-    with pytest.raises(RefusedError, match=r"^\$RDMA_IMAGES_MIRROR_EFA_INSTALLER: not a valid address"):
-        mirrors.load(None, {"RDMA_IMAGES_MIRROR_EFA_INSTALLER": address})
-
-
 def write_latin(folder: Path) -> str:
     (folder / "latin").write_bytes(b"pass\xe9word")
     return str(folder / "latin")
@@ -193,25 +146,6 @@ REFERENCES: list[tuple[Callable[[Path], str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("password_path", "expected"), REFERENCES)
-def test_a_password_file_that_cannot_be_used_is_refused_with_its_line(
-    tmp_path: Path, password_path: Callable[[Path], str], expected: str
-) -> None:
-    path = tmp_path / "mirrors.yaml"
-    text = f'credentials:\n  h.example:\n    username: a\n    password: "file:{password_path(tmp_path)}"\n'
-    path.write_text(text)
-    with pytest.raises(RefusedError, match=rf"^{path}:\d: .*{expected}.*\n"):
-        mirrors.load(path, {})
-
-
-@pytest.mark.parametrize("address", ["/" + "x" * 300, "file:///" + "x" * 300, "~nosuch/x"])
-def test_a_mirror_that_no_file_can_be_is_reported_with_the_reason(tmp_path: Path, address: str) -> None:
-    completed = task(tmp_path, "sources", "--target", "efa-pytorch", RDMA_IMAGES_MIRROR_EFA_INSTALLER=address)
-    assert completed.returncode == 2, completed.stderr
-    assert "Traceback" not in completed.stderr
-    assert "no home folder" in completed.stderr if "~" in address else "too long" in completed.stderr
-
-
 PROGRAM = [sys.executable, "-c", "from rdma_images.cli.program import main; main()"]
 
 
@@ -222,18 +156,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> No
     completed = subprocess.run([*PROGRAM, *words], cwd=paths.PROJECT, stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert (completed.returncode, completed.stderr) == (141, "")
-
-
-def test_a_list_that_cannot_be_written_is_reported() -> None:
-    with Path("/dev/full").open("w") as full:
-        completed = subprocess.run(
-            [*PROGRAM, "--list"], cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert completed.returncode == 1
-    assert (
-        completed.stderr
-        == "the output cannot be written: No space left on device\nredirect it to a place with free space\n"
-    )
 
 
 def test_a_program_that_is_not_installed_is_not_reported_as_a_file() -> None:

@@ -44,12 +44,6 @@ def test_content_is_that_of_all_frames(form: str, steps: list[tuple[int, int]]) 
     assert file.read(1) == b""
 
 
-def test_runs_of_one_byte() -> None:
-    file = ZstdFrames(io.BytesIO(frames(bytes(1 << 20), b"end")))
-    assert file.seek(1 << 20) == 1 << 20
-    assert file.read() == b"end"
-
-
 class CountedBytes(io.BytesIO):
     count = 0
 
@@ -66,14 +60,6 @@ def test_a_skipped_frame_is_not_read() -> None:
     file.seek(4 + len(NOISE))
     assert file.read(4) == b"tail"
     assert blob.count < 1000
-
-
-def test_the_end_is_as_far_as_it_goes() -> None:
-    file = ZstdFrames(io.BytesIO(frames(b"head")))
-    assert file.seek(10) == 4
-    assert file.read() == b""
-    with pytest.raises(io.UnsupportedOperation):
-        file.seek(0)
 
 
 @pytest.mark.parametrize(

@@ -55,18 +55,6 @@ def test_what_is_wrong_and_where(text: str, sentence: str) -> None:
     assert sentence in refused(text)
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="no such file"):
-        yaml_file.load(tmp_path / "none.yaml", TreeDocument)
-
-
-def test_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "tree.yaml"
-    path.write_bytes(b"leaves:\n  a: {value-of: \xff}\n")
-    with pytest.raises(RefusedError, match=r"tree\.yaml:2: not UTF-8 \(byte 0xff\): save it as UTF-8"):
-        yaml_file.load(path, TreeDocument)
-
-
 def test_more_than_any_file_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
     path.write_text("#" * (files.MAX_TEXT_BYTES + 1))
@@ -101,9 +89,3 @@ def test_a_list_without_end() -> None:
 @pytest.mark.parametrize(("text", "value"), [("", None), ("~", None), ("null", None), ("''", ""), ("'null'", "null")])
 def test_what_is_plainly_empty_is_nothing(text: str, value: str | None) -> None:
     assert yaml_file.documents(f"key: {text}", "tree.yaml")[0].data == {"key": value}
-
-
-def test_where() -> None:
-    tree = yaml_file.loads("leaves:\n  a:\n    value-of: x", TreeDocument, "tree.yaml")
-    assert tree.where("leaves", "a", "value-of") == "tree.yaml:3"
-    assert tree.where("leaves", "a", "no such") == "tree.yaml:2"

@@ -40,12 +40,6 @@ def test_a_machine_that_has_everything_gives_it() -> None:
     assert container_run.describe_omitted(SETTINGS, DockerHost(), ContainerOptions()) == ""
 
 
-def test_what_is_described_is_what_is_run() -> None:
-    described = container_run.command(REF, SETTINGS)
-    assert described == ["docker", "run", "--gpus=all", *NEEDS, REF]
-    assert set(described) <= set(line())
-
-
 def test_what_the_machine_lacks_is_left_out_and_named() -> None:
     assert line(host=BARE) == [*ALWAYS, "--init", "--cap-add=IPC_LOCK", "--shm-size=64g", "--network=host", REF]
     missing = container_run.describe_omitted(SETTINGS, BARE, ContainerOptions())
@@ -108,12 +102,6 @@ def test_a_terminal_and_an_engine_without_an_init_of_its_own() -> None:
     )
     assert "--tty" in arguments
     assert "--init" not in arguments
-
-
-def test_a_network_that_the_image_asks_for_is_named_once() -> None:
-    (planned,) = target_options.chosen_images(project.load(), ["erdma-pytorch"], False, None)
-    arguments = container_run.command_on_host(REF, planned.settings, BARE, ContainerOptions())
-    assert [word for word in arguments if word.startswith("--network")] == ["--network=host"]
 
 
 DAEMON = """{"Name": "other", "Runtimes": {"runc": {}%s}, "SecurityOptions": [%s], "InitCommit": {"ID": "%s"}}"""

@@ -1,6 +1,5 @@
 """Which engine is used, and why an engine is not usable."""
 
-import json
 import pathlib
 import shutil
 
@@ -19,11 +18,6 @@ def test_a_docker_that_will_do(version: str) -> None:
 @pytest.mark.parametrize("version", ["23.0.6", "20.10.24+dfsg1", "", "dev"])
 def test_a_docker_that_will_not_do(version: str) -> None:
     assert discovery.too_old("Docker", version, discovery.DOCKER) == f"Docker is {version}, and 24.0 or later is needed"
-
-
-def test_buildx_of_debian_13_will_do() -> None:
-    assert discovery.too_old("buildx", "0.13.1+ds1", discovery.BUILDX) is None
-    assert discovery.too_old("buildx", "v0.9.1", discovery.BUILDX)
 
 
 def test_no_docker_is_said_without_asking_anyone(no_choice: pathlib.Path) -> None:
@@ -66,19 +60,6 @@ def test_a_user_outside_of_dockers_group_is_told_so(
     assert "this user may not open Docker's socket" in first_line
     assert len(first_line) <= 160
     assert fix.startswith("add this user to the socket's group, as with `sudo usermod -aG docker USER`, and log in")
-
-
-def test_a_complaint_of_several_lines_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of an engine over TCP whose host does not answer."""
-    answer = json.dumps({"ServerErrors": ["error during connect: exit status 255\n\nstderr=refused\n"]})
-    monkeypatch.setattr(discovery, "_docker", lambda *_: (answer, ""))
-    assert discovery.inspect_engine() == (None, "error during connect: exit status 255 stderr=refused")
-
-
-def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
-    (no_choice / "config.json").write_text('{"currentContext": "farm"}')
-    with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used: "):
-        discovery.find()
 
 
 @pytest.mark.usefixtures("no_choice")

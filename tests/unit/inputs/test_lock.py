@@ -13,7 +13,6 @@ from rdma_images.core.image import Component, Image, Platform
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
-from tests.support.existing_images import existing, planned_onto
 from tests.support.images import planned_image
 
 DIGEST = "0" * 64
@@ -99,14 +98,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert loaded.size == 14
 
 
-def test_a_lock_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
-    locked(tmp_path)
-    assert lock.load(planned_image(), tmp_path) is lock.load(planned_image(), tmp_path)
-    locked(tmp_path, nccl="2.31.2")
-    with pytest.raises(RdmaImagesError, match=r"the wheels bring nvidia-nccl-cu13 2\.31\.2"):
-        lock.load(planned_image(), tmp_path)
-
-
 def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
     assert lock.load(planned_image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
 
@@ -182,11 +173,6 @@ def test_the_builder_has_its_tools_on_every_platform() -> None:
     assert tools["uv"].requirement.startswith(f"uv=={uv[0].version} --hash=sha256:{uv[0].sha256} --hash=")
 
 
-def test_build_tools_are_for_every_python() -> None:
-    for wheel in lock.read_tools("linux/amd64").wheels:
-        assert {tag.interpreter for tag in wheel.tags} <= {"py3", "py2", "cp36"}, wheel.file
-
-
 def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path: Path) -> None:
     question = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
     file = lock.tools_path("linux/amd64", tmp_path)
@@ -218,10 +204,6 @@ def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> No
     message = r"source-packages names inotify-simple, which none of its packages needs\nremove it there"
     with pytest.raises(RefusedError, match=message):
         lock.load(unused, tmp_path)
-
-
-def test_no_wheel_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lock.load(planned_onto(existing(), tmp_path, monkeypatch)).wheels == ()
 
 
 def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(

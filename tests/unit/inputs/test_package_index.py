@@ -63,21 +63,3 @@ def test_what_is_chosen_for_uv_comes_first_and_a_variable_of_pip_before_its_file
     assert package_index.index_address(both) == f"{INDEX}/uv"
     del both["UV_DEFAULT_INDEX"]
     assert package_index.index_address(both) == f"{INDEX}/variable"
-
-
-def test_a_file_that_pip_cannot_read_is_passed_over(tmp_path: Path) -> None:
-    configured(tmp_path, ".config/pip/pip.conf")
-    (tmp_path / ".config/pip/pip.conf").write_text("index-url\n")
-    default = package_index.index_address(environment(tmp_path, PIP_CONFIG_FILE="/dev/null"))
-    assert package_index.index_address(environment(tmp_path)) == default
-
-
-def test_no_other_python_is_started_for_it(tmp_path: Path) -> None:
-    program = tmp_path / "bin" / "python3"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\ntouch {tmp_path}/started\nexec {sys.executable} "$@"\n')
-    program.chmod(0o755)
-    environ = environment(tmp_path, UV_CACHE_DIR="{}/cache", PATH=f"{program.parent}:/usr/bin:/bin")
-    environ.pop("VIRTUAL_ENV", None)
-    assert package_index.index_address(environ)
-    assert not (tmp_path / "started").exists()

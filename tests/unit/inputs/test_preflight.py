@@ -3,7 +3,6 @@
 import io
 import json
 import ssl
-import threading
 from pathlib import Path
 
 import pytest
@@ -84,29 +83,10 @@ def test_hosts_that_do_not_answer_say_why() -> None:
     assert only(download("/none/tool")).detail == "no such file"
 
 
-def test_everything_is_asked_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "DEADLINE", 60.0)
-    source = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
-    site.answers |= dict.fromkeys((f"/{n}" for n in range(20)), Answer(together=threading.Barrier(20)))
-    assert all(supply.reachable for supply in preflight.find_supplies(source, mirrors()))
-
-
 def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "DEADLINE", 1.0)
     site.answers["/tool"] = Answer(silent_for=30)
     assert only(download(f"{site.address}/tool")).detail == "no answer in 1 s"
-
-
-def test_the_same_question_is_asked_once(site: Site) -> None:
-    site.answers["/tool"] = Answer(b"x")
-    preflight.find_supplies([download(f"{site.address}/tool")] * 5, mirrors())
-    assert len(site.requests) == 1
-
-
-def test_a_mirror_is_asked_in_place_of_upstream(site: Site) -> None:
-    site.answers["/files/tool"] = Answer(b"x")
-    supply = only(download(f"{CLOSED}/tool"), rehearse=False, **{"efa-installer": f"{site.address}/files/"})
-    assert (supply.via, supply.address, supply.reachable) == ("mirror", f"{site.address}/files/tool", True)
 
 
 def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
@@ -159,13 +139,6 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     assert "mirrors.yaml" in text
     assert "--rehearse" in text
     preflight.require(supplies[:1])
-
-
-def test_rehearse_is_not_offered_where_it_does_not_help() -> None:
-    supplies = preflight.find_supplies([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
-    with pytest.raises(preflight.UnreachableSourcesError) as error:
-        preflight.require(supplies)
-    assert "--rehearse" not in str(error.value)
 
 
 def test_the_table_and_the_json_show_every_source() -> None:

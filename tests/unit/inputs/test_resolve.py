@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import io
-import os
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, PackageIndex
-from rdma_images.inputs import lock, package_index, resolve
+from rdma_images.inputs import lock, resolve
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
 from rdma_images.plan import local_packages
@@ -154,22 +153,6 @@ def test_a_package_without_a_wheel_for_us(files: list[str]) -> None:
     ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
     with pytest.raises(RdmaImagesError, match=r"a 1 has no wheel for this python and platform\nname another"):
         resolve.best_wheel({"name": "a", "version": "1", "wheels": [{"name": file} for file in files]}, ranks)
-
-
-def test_the_index_is_the_one_that_the_clients_are_configured_with(tmp_path: Path) -> None:
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
-    bare |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    default = package_index.index_address(bare)
-    assert default.startswith("https://")
-    assert (
-        package_index.index_address(bare | {"PIP_INDEX_URL": "https://pip.example/simple"})
-        == "https://pip.example/simple"
-    )
-    environ = bare | {"PIP_INDEX_URL": "https://pip.example/simple", "UV_DEFAULT_INDEX": "https://uv.example/simple"}
-    assert package_index.index_address(environ) == "https://uv.example/simple"
-    (tmp_path / "config/uv").mkdir(parents=True)
-    (tmp_path / "config/uv/uv.toml").write_text('[[index]]\nurl = "https://toml.example/simple"\ndefault = true\n')
-    assert package_index.index_address(bare | {"UV_ASKED": "again"}) == "https://toml.example/simple"
 
 
 class TestLocalPackages:

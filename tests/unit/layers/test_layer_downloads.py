@@ -104,13 +104,6 @@ def test_nothing_is_downloaded_after_a_stop(
     assert not registry.requests
 
 
-def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
-    stop = Event()
-    with pytest.raises(ZeroDivisionError), fetching(*sent, repository, EngineLayers(), stop):
-        raise ZeroDivisionError
-    assert stop.is_set()
-
-
 def test_a_disk_without_space_is_reported_before_a_download(
     monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
@@ -182,14 +175,6 @@ def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
     assert layer.path.read_bytes() == BODY
     assert requests == [f"bytes={len(partial)}-", *([] if partial == BODY else [None])]
-
-
-def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
-    leftover = paths.state_folder() / "fetched" / "half"
-    leftover.parent.mkdir(parents=True)
-    leftover.write_bytes(b"x")
-    with fetching(*sent, repository, EngineLayers(), Event()):
-        assert not leftover.exists()
 
 
 def test_a_file_that_has_changed_is_reported_and_removed(tmp_path: Path, sent: tuple[LayerSet, LoadedImage]) -> None:

@@ -1,6 +1,5 @@
 """A layer is made once, and is complete or absent; wheels are verified, and not kept."""
 
-import json
 import multiprocessing
 import os
 import ssl
@@ -12,7 +11,6 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import download, wheel_files
-from rdma_images.inputs import download_store as downloads
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
@@ -61,14 +59,6 @@ def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path:
     wheel.unlink()
     with LayerPool([layer_recipe], index, MIRRORS) as pool:
         assert pool.layer_future(layer_recipe).result() == layer
-
-
-def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path: Path) -> None:
-    wheel = layer_wheels.make(tmp_path)
-    layer_recipe = recipe(wheel)
-    assert recipe(wheel).key == layer_recipe.key
-    assert Recipe("wheel-thing", layer_recipe.wheels, "gzip").key != layer_recipe.key
-    assert recipe(layer_wheels.make(tmp_path / "other", files={"thing/y.py": b""})).key != layer_recipe.key
 
 
 def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,23 +144,6 @@ def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
     with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {locked.size} bytes.*found 100 bytes"):
         wheel_files.fetch_wheel(locked, index, DownloadSettings(locked.file, MIRRORS))
     assert not list((state / "downloads" / "wheels").glob("*"))
-
-
-def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: Site) -> None:
-    wheel = layer_wheels.make(tmp_path, files={"thing/x": os.urandom(200_000)})
-    locked, body = layer_wheels.locked(wheel), wheel.read_bytes()
-    listed = json.dumps({"files": [{"filename": locked.file, "url": f"../files/{locked.file}"}]}).encode()
-    headers = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
-    site.answers["/simple/thing/"] = Answer(listed, headers=headers)
-    site.answers[f"/simple/files/{locked.file}"] = [Answer(body, cut=70_000), Answer(body)]
-    job = DownloadSettings(locked.file, MIRRORS)
-    assert wheel_files.fetch_wheel(locked, f"{site.address}/simple", job).read_bytes() == body
-    assert sum("range" in request.headers for request in site.requests) == 1
-    wheel_files.remove_wheel(locked)
-    part = downloads.root() / "wheels" / locked.sha256 / "partial" / locked.file
-    part.parent.mkdir(parents=True)
-    part.write_bytes(b"nothing of it")
-    assert wheel_files.fetch_wheel(locked, f"{site.address}/simple", job).read_bytes() == body
 
 
 @pytest.mark.parametrize(

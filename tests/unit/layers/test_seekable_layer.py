@@ -121,15 +121,3 @@ def test_zstd_s_own_program_reads_the_layer_as_any_other(layer: WrittenLayer) ->
         ["zstd", "--decompress", "--stdout"], input=bytes(layer.raw), capture_output=True, check=True
     )
     assert completed.stdout == layer.tar()
-
-
-def test_a_layer_of_nothing_has_a_table_too() -> None:
-    out = io.BytesIO()
-    empty = WrittenLayer(blob.write([], out, "zstd"), bytearray(out.getvalue()))
-    assert empty.reader().entries == [seekable_layer.NO_PREFETCH]
-    with tarfile.open(fileobj=io.BytesIO(empty.tar())) as archive:
-        assert archive.getnames() == []
-
-
-def test_gzip_has_no_table() -> None:
-    assert blob.write([], io.BytesIO(), "gzip").annotations == {}

@@ -21,7 +21,7 @@ from rdma_images.maintain.facts_update import Update, nccl_wheels, pages, torch_
 from rdma_images.maintain.facts_update import index_client as asking
 from rdma_images.maintain.facts_update.index_client import IndexClient
 from rdma_images.maintain.facts_update.pages import ReleaseNews
-from rdma_images.maintain.facts_update.reading import Reading, add_rows, readings_json, update_table, yaml_row
+from rdma_images.maintain.facts_update.reading import Reading, add_rows, readings_json, update_table
 from tests.support.loopback import Answer, Site, serve
 
 FACTS = facts.load()
@@ -45,18 +45,6 @@ def test_interfaces_of_a_library() -> None:
 def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_wheels, "CHUNK", 100)
     assert nccl_wheels.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
-
-
-def test_device_code_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_wheels, "CHUNK", 100)
-    stream = io.BytesIO(library(*STRINGS, tail=b"ncclNetPlugin_v99" + b"x" * 100_000))
-    nccl_wheels.library_interfaces(stream)
-    assert stream.tell() < 20_000
-
-
-def test_a_library_without_the_interface() -> None:
-    with pytest.raises(RdmaImagesError, match="names no net plugin interface"):
-        nccl_wheels.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
 
 
 class WheelIndex:
@@ -190,18 +178,6 @@ def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
     assert read.sources["wheel"].read == date(2026, 12, 24)
     added = set(after.splitlines()) - set(before.splitlines())
     assert len(added) == 3, "the version, its values, and the date"
-
-
-def test_rows_are_written_as_they_stand_in_our_files() -> None:
-    for name in ("torch.yaml", "nccl.yaml"):
-        text = (paths.FACTS / name).read_text()
-        row_text = (
-            {version: torch_wheels.row_values(release) for version, release in FACTS.torch.releases.items()}
-            if name == "torch.yaml"
-            else {version: nccl_wheels.row_values(release) for version, release in FACTS.nccl.releases.items()}
-        )
-        for version, values in row_text.items():
-            assert yaml_row(version, dict(values)) in text
 
 
 def _values(version: str) -> dict[str, str | tuple[str, ...]]:

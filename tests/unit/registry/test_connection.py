@@ -105,19 +105,6 @@ def test_a_web_server_is_no_registry(method: str) -> None:
         getattr(repository(host), method)("v1")
 
 
-class PagesForTokens(Store):
-    """A registry whose token endpoint is a web page."""
-
-    def send_token(self, request: Handler, *_: object) -> None:
-        page(request)
-
-
-def test_a_token_endpoint_that_answers_with_a_page() -> None:
-    store = PagesForTokens("bearer")
-    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError, match="is not a JSON object"):
-        repository(host).head("v1")
-
-
 def test_a_token_that_is_no_header_is_refused() -> None:
     store = Store("bearer")
     store.token = "token\u2028"
@@ -148,11 +135,6 @@ def test_a_host_that_is_down() -> None:
         pass
     with pytest.raises(registry_errors.UnreachableError, match=f"{host} is unreachable: the connection is refused"):
         repository(host).head("v1")
-
-
-def test_an_unknown_host() -> None:
-    with pytest.raises(registry_errors.UnreachableError, match=r"registry\.invalid is an unknown host"):
-        repository("registry.invalid").head("v1")
 
 
 @pytest.mark.parametrize(

@@ -33,28 +33,6 @@ def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
     return bake.bake_file([target], helpers)
 
 
-def test_only_images_are_asked_for(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["group"]["default"]["targets"] == [bake.image_name(image.id)]
-    assert set(file["target"]) == {bake.image_name(image.id), "base-debian13-arm64", "builder-debian13"}
-
-
-def test_names_have_no_dots(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert all("." not in name for name in file["target"])
-
-
-def test_paths_of_the_project_are_relative(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["target"][bake.image_name(image.id)]["context"] == f"build/images/{image.id}"
-    assert file["target"]["base-debian13-arm64"]["context"] == "/somewhere"
-
-
-def test_the_created_time_is_the_sources(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    assert file["target"][bake.image_name(image.id)]["args"] == {"SOURCE_DATE_EPOCH": "1700000000"}
-
-
-def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert file["target"]["base-debian13-arm64"]["dockerfile-inline"] == "FROM scratch\nADD debian13.tar /\n"
-
-
 def test_a_base_of_a_foreign_platform_says_so(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert file["target"]["base-debian13-arm64"]["platforms"] == ["linux/arm64"]
     assert "platforms" not in file["target"]["builder-debian13"]
@@ -68,10 +46,6 @@ def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:
     helper = bake.HelperTarget("x", Path("/somewhere"), inline="FROM ${ONE}\nENV A=$B C=%{d}\n")
     inline = bake.bake_file([], [helper])["target"]["x"]["dockerfile-inline"]
     assert inline == "FROM $${ONE}\nENV A=$B C=%%{d}\n"
-
-
-def test_a_helper_leaves_no_image(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert file["target"]["base-debian13-arm64"]["output"] == ["type=cacheonly"]
 
 
 def test_no_secret_is_in_the_file_that_is_kept(file: dict[str, dict[str, dict[str, object]]]) -> None:
@@ -107,7 +81,3 @@ def test_layers_of_an_image_that_exists_are_not_compressed_again() -> None:
 @pytest.mark.parametrize("builder", [None, "remote"])
 def test_an_engine_that_cannot_keep_compressed_layers_gets_an_archive(builder: str | None) -> None:
     assert bake.bake_output("x", "classic", builder, "zstd") == "type=docker,name=x"
-
-
-def test_the_same_content_has_the_same_text(file: dict[str, dict[str, dict[str, object]]]) -> None:
-    assert bake.bake_text(file) == bake.bake_text(json.loads(bake.bake_text(file)))

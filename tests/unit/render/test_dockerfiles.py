@@ -128,28 +128,6 @@ def test_what_is_installed_is_checked_by_its_hash(case: str) -> None:
         assert re.search(r" --hash=sha256:[0-9a-f]{64}", line), line
 
 
-def test_the_fabric_is_insisted_on() -> None:
-    assert 'ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"\n' in dockerfile("efa-pytorch")
-    assert 'ENV NCCL_NET="IB"\n' in dockerfile("erdma-pytorch")
-    assert not re.search("NCCL_NET=|FI_PROVIDER=", dockerfile("efa-pytorch-devel"))
-
-
-def test_one_plugin() -> None:
-    bundled, with_user_plugin = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
-    assert "dpkg --purge" not in bundled
-    assert "configure" not in bundled
-    assert "dpkg --purge libnccl-ofi\n" in with_user_plugin
-    assert "--disable-tests" in stage(with_user_plugin, "build-aws-ofi-nccl")
-
-
-@pytest.mark.parametrize("version", ["1.22.0", "1.20.0", "1.17.1"])
-def test_a_plugin_from_source_has_the_aws_platform(version: str) -> None:
-    """In every version: configure detects the platform only on an EC2 instance."""
-    planned = image("efa-pytorch", DEBIAN | TORCH | {"efa-installer": "1.50.0", "aws-ofi-nccl": version})
-    text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
-    assert "--enable-platform-aws" in stage(text, "build-aws-ofi-nccl")
-
-
 @pytest.mark.parametrize(
     ("expected", "refused"),
     [  # the last lines of the real configure, with the switch and without
@@ -170,49 +148,6 @@ def test_a_plugin_without_the_aws_platform_is_not_built(tmp_path: Path, expected
     assert ("fix: " in completed.stderr) is bool(refused)
 
 
-def test_nothing_of_the_compiler_is_in_a_runtime_image() -> None:
-    for case in ("efa-pytorch-own-plugin", "efa-nccl-tests"):
-        text = dockerfile(case)
-        copied = re.findall(r"^COPY .*--from=(\S+)", text, re.MULTILINE)
-        assert "cuda-toolkit" not in copied
-        assert "uv" not in copied
-
-
-def test_a_devel_image_has_what_a_runtime_image_leaves_out() -> None:
-    assert "COPY --link --from=wheel-torch /devel/ /" in dockerfile("efa-pytorch-devel")
-    assert "/devel/ /" not in dockerfile("efa-pytorch")
-
-
-def test_what_a_cuda_base_brings_itself_is_removed() -> None:
-    assert "libnccl2" in stage(dockerfile("efa-pytorch-cuda"), "with-base")
-    assert "AS with-base" not in dockerfile("efa-pytorch")
-
-
-@pytest.mark.parametrize("base", [name for name, base in FACTS.bases.bases.items() if base.cuda])
-def test_what_a_cuda_base_sets_is_emptied(base: str) -> None:
-    """What NVIDIA sets leads the loader to other libraries."""
-    fitting = {"3.10": "2.14.1", "3.12": "2.15.0"}[FACTS.bases.bases[base].python]
-    planned = image("efa-pytorch", {"base": base, "pytorch": "2.10.0" if base.startswith("cuda12") else fitting})
-    text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
-    emptied = matched(r"^ENV ([^\n]*)$", stage(text, "with-base"))[1].split()
-    assert set(emptied) == {f'{name}=""' for name in FACTS.bases.bases[base].environment}
-    assert 'LD_LIBRARY_PATH=""' in emptied
-    assert "ENV" not in stage(dockerfile("efa-pytorch"), "with-python")
-
-
-def programs(case: str) -> list[str]:
-    """Return the folders that the image itself puts on the PATH."""
-    folders = matched(r"^ENV PATH=(\S+)", stage(dockerfile(case), "with-environment"))[1].split(":")
-    return folders[: folders.index("/usr/local/sbin")]
-
-
-def test_a_cuda_bases_toolkit_stays_on_the_path() -> None:
-    assert "/usr/local/cuda/bin" in programs("efa-pytorch-cuda")
-    assert "/usr/local/cuda/bin" not in programs("efa-pytorch")
-    for case in ("efa-pytorch-devel", "efa-pytorch-cuda-devel"):
-        assert programs(case).count("/usr/local/cuda/bin") == 1
-
-
 def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Path) -> None:
     """/usr/local/cuda is a link to a folder: a new link would be made inside that folder."""
     (command,) = re.findall(
@@ -230,29 +165,6 @@ def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Pat
         assert job_folder.resolve() == ours
         assert list(base.iterdir()) == []
         job_folder.unlink()
-
-
-@pytest.mark.parametrize("name", ["with-devel", "cuda-toolkit"])
-def test_what_compiles_finds_cudas_runtime(tmp_path: Path, name: str) -> None:
-    """The linker looks for a name without a version, which the wheel does not have."""
-    home = tmp_path / "cuda"
-    (home / "lib").mkdir(parents=True)
-    (home / "lib" / "libcudart.so.13").touch()
-    text = stage(dockerfile("efa-pytorch-devel" if name == "with-devel" else "efa-nccl-tests"), name)
-    (command,) = re.findall(r"^.*libcudart\.so\.\*.*$", text, re.MULTILINE)
-    subprocess.run(["sh", "-euc", f"cuda={home}; {command.replace('/cuda/lib', f'{home}/lib')}"], cwd="/", check=True)
-    assert (home / "lib" / "libcudart.so").resolve() == home / "lib" / "libcudart.so.13"
-
-
-def test_the_command_of_sagemaker_is_ours() -> None:
-    text = dockerfile("sagemaker-efa-pytorch")
-    assert "boto3==1.0 --hash" in text
-    assert "sagemaker-training==" not in text
-    assert "#!/opt/venv/bin/python" in stage(text, "with-sagemaker")
-
-
-def test_the_same_image_has_the_same_text() -> None:
-    assert dockerfile("efa-pytorch") == dockerfile("efa-pytorch")
 
 
 def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,12 +306,6 @@ def own_image() -> Image:
     extended = yaml_file.loads(paths.MATRIX.read_text() + "\n" + own_target.ROWS, Matrix, "matrix.yaml")
     (planned,) = planner.plan(extended, FACTS, [own_target.NAME]).images
     return planned
-
-
-@pytest.mark.usefixtures("own_templates")
-def test_a_target_of_ones_own_is_planned(own_image: Image) -> None:
-    assert own_image.target == own_target.NAME
-    assert own_image.version("nccl") == FACTS.torch.releases[own_image.version("pytorch")].nccl
 
 
 @pytest.mark.usefixtures("own_templates")
