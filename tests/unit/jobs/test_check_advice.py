@@ -242,7 +242,7 @@ VALUES = (
         "ucx",
         "simple",
     ),
-    *("expandable_segments:True"),
+    "expandable_segments:True",
 )
 ROWS = [
     row for row in facts_file.read(Environment).variables.values() if not row.image_only and row.name.isidentifier()
