@@ -12,8 +12,7 @@ from rdma_images.publish.evidence import bill
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import Verification, verify
-from rdma_images.registry import registry_errors
-from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import GREEN
@@ -216,11 +215,3 @@ class TestVerify:
         destination = open_destination("here", entry)
         image_signer = ImageSigner(Signer("k"), destination, repository, manifest.digest, lambda _: None)
         assert not image_signer.is_trusted(odd.descriptor, Artifact("t", "report.json", b"{}", "now", statement.REPORT))
-
-
-@pytest.mark.parametrize("raw", [b"", b"[]", b"<html>", b'{"manifests": {"a": 1}}', b'{"manifests": [{}]}', b"\xff"])
-def test_a_manifest_that_is_none_is_a_sentence(raw: bytes) -> None:
-    store = Store()
-    store.manifests["odd"] = (OCI_INDEX, raw)
-    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError):
-        verify(f"{host}/a/b:odd", Oci(kind="oci", host=host, credentials="none"), None)
