@@ -59,7 +59,7 @@ def test_a_web_server_is_no_registry(invoke: Callable[..., subprocess.CompletedP
     with served(PageHandler) as host:
         completed = invoke("verify", "--image", f"{host}/a/b")
     assert completed.returncode == 1
-    assert "see that a registry is at this address" in completed.stderr
+    assert "check that a registry answers at this address" in completed.stderr
     assert "Traceback" not in completed.stderr
 
 
