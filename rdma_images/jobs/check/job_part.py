@@ -69,6 +69,11 @@ class JobPart:
         return self.images[0] if self.images else None
 
     @property
+    def node_name(self) -> str:
+        """Return what a finding calls its node: the instance type, where that is known."""
+        return self.instance.text if self.instance else "the node"
+
+    @property
     def node_count(self) -> int:
         """Return the number of nodes; 0 where that is not written, or left open."""
         return (self.nodes and self.nodes.number) or 0

@@ -13,7 +13,6 @@ from rdma_images.jobs.check.rules.rule import (
     CheckContext,
     Problem,
     is_placeholder,
-    node_name,
     rule,
 )
 
@@ -28,7 +27,7 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     """Report more GPUs than the node has: no node fits, and the job waits for ever."""
     if context.node and part.gpus and (requested := part.gpus.number) and requested > context.node.gpus:
-        message = f"{requested} GPUs, and {node_name(part)} has {context.node.gpus}"
+        message = f"{requested} GPUs, and {part.node_name} has {context.node.gpus}"
         yield Problem(part.gpus, message, f"ask for {context.node.gpus} at most")
 
 
@@ -54,7 +53,7 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Problem]:
             fix = f"ask for {EFA}: {share} in requests and limits"
             yield Problem(part.gpus, message, fix, "error" if context.uses_fabric else "warning")
     elif (number := requested.number) is not None and (number < share or number > context.node.interfaces):
-        capacity = f"{node_name(part)} has {context.node.interfaces} for {context.node.gpus} GPUs"
+        capacity = f"{part.node_name} has {context.node.interfaces} for {context.node.gpus} GPUs"
         idle = "no node has that many" if number > context.node.interfaces else f"{share - number} of {share} lie idle"
         yield Problem(requested, f"{EFA}: {number} for {gpus} GPUs: {capacity}, so {idle}", f"ask for {share}")
 

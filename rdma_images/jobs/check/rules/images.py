@@ -47,7 +47,7 @@ def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Problem]:
                 yield Problem(word, message, REMOVE_PLUGIN, "warning")
             continue
         tried = [file for name in names for file in plugin_files(name, prefix)]
-        if any(_may_contain(file, context.mounts, libraries) for file in tried):
+        if any(_may_contain(file, context, libraries) for file in tried):
             continue
         ends = {file.rpartition("/")[2] for file in tried}
         same_name = sorted(path for path in libraries if path.rpartition("/")[2] in ends)
@@ -71,17 +71,12 @@ def plugin_files(word: str, prefix: str) -> list[str]:
     return [word, f"{prefix}-{word}.so"] if is_composed else [word]
 
 
-def _may_contain(name: str, mounts: Collection[str], libraries: Collection[str]) -> bool:
+def _may_contain(name: str, context: CheckContext, libraries: Collection[str]) -> bool:
     """Return whether the image or a volume may have it.
 
     A name that reports do not list, or that a shell completes, may be.
     """
     if "/" not in name:
         return any(path.rpartition("/")[2] == name for path in libraries)
-    if (
-        "$" in name
-        or not LISTED_NAME.fullmatch(name.rpartition("/")[2])
-        or name.startswith(tuple(f"{mount}/" for mount in mounts))
-    ):
-        return True
-    return name in libraries or f"/usr{name}" in libraries
+    is_listed = LISTED_NAME.fullmatch(name.rpartition("/")[2]) is not None
+    return not (is_listed and is_path_in_image(name, context)) or name in libraries or f"/usr{name}" in libraries

@@ -71,8 +71,3 @@ def rule(id: str, severity: Severity, source: str, summary: str = "") -> Callabl
 def is_placeholder(text: str) -> bool:
     """Return whether a value is filled in later."""
     return PLACEHOLDER.search(text) is not None
-
-
-def node_name(part: JobPart) -> str:
-    """Return what a finding calls the node of `part`: its instance type, where that is known."""
-    return part.instance.text if part.instance else "the node"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.environment import TransferSetting
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
 from rdma_images.jobs.check.rules.rule import CheckContext, Problem, is_placeholder, rule
@@ -24,7 +25,8 @@ def transfers_without_fabric(part: JobPart, context: CheckContext) -> Iterator[P
         severity: Severity = (
             "error" if row.effect == "harmful" and (given or not part.pod.has_more_environment) else "warning"
         )
-        message = f"{match[0]} on EFA, and {state}: {row.why} [{context.tables.environment.cite(row)}]"
+        reason = f"{row.why} [{context.tables.environment.cite(row)}]"
+        message = f"{match[0]} on {FABRIC_TITLES[row.fabric]}, and {state}: {reason}"
         word = LocatedText(match[0], line_at(part, match.start()))
         yield Problem(word, message, f"set {setting}", severity)
 
