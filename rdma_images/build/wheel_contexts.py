@@ -1,11 +1,10 @@
 """Bring wheel layers to the builder while BuildKit builds the rest."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
@@ -85,32 +84,36 @@ def provide_contexts(
 
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
-    locked = locked_digests.read_digests()
     layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
     distinct_layer_sets = list(
         dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values())
     )
     if not distinct_layer_sets:
         return WheelContexts()
+    locked = locked_digests.read_digests()
+    remotes: dict[LayerSet, RemoteLayers] = {}
+    if repository := options.layers:
+        remotes = {each: remote_layers.query_registry(each, repository, locked) for each in distinct_layer_sets}
     engine_layers = engine_layers_of(engine, options.compression) if _is_loadable(engine, options) else None
-    if (repository := options.layers) is None:
-        transfer = _plan_load(distinct_layer_sets, engine_layers or EngineLayers(), engine, progress)
-    else:
-        transfer = _plan_pull(
-            [remote_layers.query_registry(layer_set, repository, locked) for layer_set in distinct_layer_sets],
-            repository,
-            engine_layers,
-            engine,
-            progress,
-        )
+    to_engine = [
+        layer_set
+        for layer_set in distinct_layer_sets
+        if engine_layers is not None
+        # Not those of a registry that the engine has already: BuildKit reads their manifest there.
+        and not (remotes and all(map(engine_layers.has, remotes[layer_set].blobs.values())))
+    ]
+    way = _Way(engine, engine_layers or EngineLayers(), repository, remotes, to_engine, progress)
     try:
         indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
-        layer_pool = LayerPool(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
-        loaded_images = _run_in_parallel(
-            transfer.by_layer_set,
-            layer_pool,
-            (lambda: build_system_layers(list(layer_sets))) if transfer.is_long else None,
-        )
+        recipes = [recipe for layer_set in distinct_layer_sets for recipe in way.recipes(layer_set)]
+        layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
+        is_long = any(map(way.is_long, distinct_layer_sets))
+        # The executor outside: what waits for a layer ends once the pool has.
+        with ThreadPoolExecutor(1) as executor, layer_pool:
+            bringing = executor.submit(lambda: {each: way.bring(each, layer_pool) for each in distinct_layer_sets})
+            if is_long:
+                build_system_layers(list(layer_sets))
+            loaded_images = bringing.result()
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
         return provide_contexts(specs, project, engine, replace(options, layers=None), build_system_layers, progress)
@@ -122,93 +125,46 @@ def provide_contexts(
         image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded_images[layer_set].blobs}
         for image_id, by_stage in layer_sets.items()
     }
-    refs = tuple(loaded_images[layer_set].ref for layer_set in distinct_layer_sets if layer_set in transfer.in_engine)
+    refs = tuple(loaded_images[layer_set].ref for layer_set in distinct_layer_sets if layer_set in to_engine)
     return WheelContexts(contexts, blobs, repository.ref if repository else "", refs)
 
 
 @dataclass(frozen=True)
-class _Transfer:
-    """How layer images are brought, and the layers to make first."""
+class _Way:
+    """The way of layers to the builder: from here or a registry, into its engine or a registry that it reads."""
 
-    by_layer_set: Mapping[LayerSet, Callable[[LayerPool], LoadedImage]]
-    recipes: Sequence[Recipe]
-    in_engine: Collection[LayerSet]
-    is_long: bool  # so that the rest of the images is built meanwhile
+    engine: Engine
+    engine_layers: EngineLayers
+    repository: Repository | None
+    remotes: Mapping[LayerSet, RemoteLayers]  # what the repository has; empty without one
+    to_engine: Sequence[LayerSet]  # that are loaded into the engine
+    progress: Progress
 
+    def recipes(self, layer_set: LayerSet) -> Sequence[Recipe]:
+        """Return the layers that have to be made, where this machine has not made them before."""
+        return self.remotes[layer_set].missing if self.repository else layer_set.recipes
 
-def _plan_load(
-    layer_sets: Sequence[LayerSet], engine_layers: EngineLayers, engine: Engine, progress: Progress
-) -> _Transfer:
-    """Plan to load the layers into the engine."""
-    recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
-    load_layer_set = partial(load_layers.load_image, engine=engine, engine_layers=engine_layers, progress=progress)
-    is_long = any(
-        _is_new(recipe, layer_set.part, engine_layers) for layer_set in layer_sets for recipe in layer_set.recipes
-    )
-    actions = {layer_set: partial(load_layer_set, layer_set) for layer_set in layer_sets}
-    return _Transfer(actions, recipes, layer_sets, is_long)
+    def is_long(self, layer_set: LayerSet) -> bool:
+        """Return whether bringing the layers takes so long that the rest of the images is built meanwhile."""
+        if self.repository:
+            return bool(self.recipes(layer_set)) or layer_set in self.to_engine
+        return any(_is_new(recipe, layer_set.part, self.engine_layers) for recipe in layer_set.recipes)
 
-
-def _plan_pull(
-    remotes: Sequence[RemoteLayers],
-    repository: Repository,
-    engine_layers: EngineLayers | None,
-    engine: Engine,
-    progress: Progress,
-) -> _Transfer:
-    """Plan to complete a registry, and to pull what the engine, if any, lacks."""
-    recipes = [recipe for remote in remotes for recipe in remote.missing]
-    complete = partial(remote_layers.complete_registry, repository=repository, progress=progress)
-    actions: dict[LayerSet, Callable[[LayerPool], LoadedImage]] = {
-        remote.layer_set: partial(complete, remote) for remote in remotes
-    }
-    lacking_sets = [
-        remote.layer_set
-        for remote in remotes
-        if engine_layers is not None and not all(map(engine_layers.has, remote.blobs.values()))
-    ]
-    bring = partial(
-        _bring_layers,
-        repository=repository,
-        engine=engine,
-        engine_layers=engine_layers or EngineLayers(),
-        progress=progress,
-    )
-    actions |= {layer_set: partial(bring, layer_set, actions[layer_set]) for layer_set in lacking_sets}
-    return _Transfer(actions, recipes, lacking_sets, bool(recipes or lacking_sets))
-
-
-def _run_in_parallel(
-    work: Mapping[LayerSet, Callable[[LayerPool], LoadedImage]],
-    layer_pool: LayerPool,
-    build_system_layers: Callable[[], None] | None,
-) -> dict[LayerSet, LoadedImage]:
-    """Run `work` for each layer image, and meanwhile build the system layers."""
-    # The executor outside: what waits for a layer ends once the pool has.
-    with ThreadPoolExecutor(1) as executor, layer_pool:
-        running = executor.submit(lambda: {layer_set: action(layer_pool) for layer_set, action in work.items()})
-        if build_system_layers:
-            build_system_layers()
-        return running.result()
+    def bring(self, layer_set: LayerSet, layer_pool: LayerPool) -> LoadedImage:
+        """Make, send and load what is missing; return the image of the layers where the builder finds it."""
+        layers = self.engine_layers
+        if not self.repository:
+            return load_layers.load_image(layer_set, layer_pool, self.engine, layers, self.progress)
+        loaded = remote_layers.complete_registry(self.remotes[layer_set], layer_pool, self.repository, self.progress)
+        if layer_set not in self.to_engine:
+            return loaded
+        with fetching(layer_set, loaded, self.repository, layers, layer_pool.stop, self.progress) as source:
+            return load_layers.load_image(layer_set, source, self.engine, layers, self.progress)
 
 
 def _is_loadable(engine: Engine, options: Options) -> bool:
     """Return whether the engine that builds keeps layers as it gets them."""
     return engine.store == "containerd" and not options.builder
-
-
-def _bring_layers(
-    layer_set: LayerSet,
-    complete: Callable[[LayerPool], LoadedImage],
-    layer_pool: LayerPool,
-    engine: Engine,
-    repository: Repository,
-    engine_layers: EngineLayers,
-    progress: Progress,
-) -> LoadedImage:
-    """Complete a layer image in its registry, and load its layers into the engine from there."""
-    with fetching(layer_set, complete(layer_pool), repository, engine_layers, layer_pool.stop, progress) as source:
-        return load_layers.load_image(layer_set, source, engine, engine_layers, progress)
 
 
 def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
