@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rdma_images.core.plain import plain
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.jobs.results import log_files
 from rdma_images.jobs.results.nccl_tests import SizesParser
@@ -28,7 +29,7 @@ def read_run_logs(logs: Sequence[Path], base: Path | None = None) -> RunLogs:
     wordings = load_wordings()
     reader, tables = LogReader(wordings), []
     for path in logs:
-        name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
+        name = plain(str(path.relative_to(base) if base and path.is_relative_to(base) else path))
         table = SizesParser()
         for number, text in log_files.pieces(path):
             reader.read(text, name, number)

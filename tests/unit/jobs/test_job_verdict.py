@@ -283,3 +283,10 @@ def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
     with console.capture() as captured:
         console.print(result_table.result_table(judged(tmp_path, against=Expectations(nodes=2))))
     assert "logs/0.log:4" in captured.get()
+
+
+def test_the_name_of_a_log_moves_no_cursor(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[2J.log").write_text((RESULTS.parent / "nccl-logs" / "net-socket.log").read_text())
+    places = [place for problem in from_logs.read_logs([tmp_path]).runs[0].problems for place in problem.where]
+    assert places
+    assert all(place.isprintable() for place in places)
