@@ -38,7 +38,6 @@ class Files(MeasuredValue):
     libraries: dict[str, LibraryFile]
     sizes: dict[str, Count]
     leftovers: Leftovers
-    world_writable: list[str]
     set_user_id: list[str] = Field(default_factory=list)  # programs of a job
 
 
@@ -110,7 +109,6 @@ class Libraries(MeasuredValue):
 
     nccl: dict[str, NcclFile]
     plugins: dict[str, PluginFile]
-    headers: dict[str, str] = Field(default_factory=dict)
     gpu_code: dict[str, list[str]] = Field(default_factory=dict)
     resolved: dict[str, ResolvedLibrary]
     closures: dict[str, Closure]
@@ -118,9 +116,6 @@ class Libraries(MeasuredValue):
     libfabric: dict[str, str] = Field(default_factory=dict)
     opens: dict[str, list[str]] = Field(default_factory=dict)
     topologies: dict[str, str] = Field(default_factory=dict)
-    variables: dict[str, list[str]] = Field(
-        default_factory=dict
-    )  # that libraries read, by prefix of those that are set
     method: str
 
 

@@ -39,7 +39,6 @@ SUBJECTS = {
     "user": "The image's user",
     "label": "Labels",
     "layers": "Layers",
-    "files": "Files",
     "size": "Size",
     "device": "Devices",
     "gpu": "GPUs",

@@ -38,7 +38,7 @@ from rdma_images.validate.probes import (
 from rdma_images.validate.probes.rootfs import SKIPPED, Root, RootEntry, renamed
 
 READ_PATHS = re.compile(  # what probes read by its path
-    r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/(?:METADATA|WHEEL)|.*/nccl\.h"
+    r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/(?:METADATA|WHEEL)"
     r"|.*\.egg-info/PKG-INFO|.*/[\w.-]+-topo\.xml"
     r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|"
     + settings.SETTINGS_PATHS.pattern

@@ -69,23 +69,8 @@ FAULTS = (
         ),
         ("patchelf",),
     ),
-    ImageFault(
-        "nccl.packages",
-        "a Debian package of NCCL beside the wheel",
-        (
-            "RUN mkdir -p /p/DEBIAN && printf 'Package: libnccl2\\nVersion: 2.18.3-1+cuda12.1\\nArchitecture: amd64\\n"
-            "Maintainer: nobody <nobody@example.org>\\nDescription: NCCL\\n' > /p/DEBIAN/control && "
-            "dpkg-deb -b /p /p.deb && dpkg -i /p.deb && rm -r /p /p.deb",
-        ),
-    ),
-    ImageFault(
-        "nccl.header",
-        "a nccl.h of another version",
-        (f"RUN sed -i 's/^#define NCCL_MINOR .*/#define NCCL_MINOR 18/' {NCCL}/include/nccl.h",),
-    ),
     ImageFault("nccl.environment", "NCCL_VERSION as a base image left it", ("ENV NCCL_VERSION=2.18.3-1",)),
     ImageFault("nccl.label", "a false label of NCCL", (f"{LABEL}component.nccl=2.18.3",)),
-    ImageFault("label.tag", "a false version of Python in the tag", tag="py3.9"),
     ImageFault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
     ImageFault(
         "nccl.broken",
@@ -119,21 +104,12 @@ FAULTS = (
     ImageFault(
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
-    ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(
         "torch.broken",
         "a torch that gives old addresses after a restart",
         (f"RUN sed -i 's/^Version: .*/Version: 2.5.1/' {S}/torch-*/METADATA",),
     ),
     ImageFault("libraries.intact", "the plugin is empty", (f"RUN : > {OFI}/lib/libnccl-net-ofi.so",)),
-    ImageFault(
-        "libraries.links",
-        "a link whose library was left behind in another stage",
-        (
-            "RUN mkdir /opt/parts && ln -s /opt/gone/libcufft.so.9.9 /opt/parts/libcufft.so.9",
-            "ENV LD_LIBRARY_PATH=/opt/parts",
-        ),
-    ),
     ImageFault(
         "libraries.bundled",
         "a wheel that brings a libfabric",

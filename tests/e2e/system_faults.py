@@ -44,9 +44,6 @@ FAULTS = (
     ),
     ImageFault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
     ImageFault(
-        "cuda.single", "a second CUDA runtime", (f"RUN cp {S}/nvidia/cu13/lib/libcudart.so.13 /usr/local/lib/",)
-    ),
-    ImageFault(
         "verbs.closure",
         "the provider of EFA lacks a library",
         (
@@ -63,11 +60,6 @@ FAULTS = (
             f"{LABEL}fabric=none",
         ),
         besides=("label.efa-installer", "transports.load"),
-    ),
-    ImageFault(
-        "verbs.others",
-        "a driver is announced that is not installed",
-        ("RUN echo 'driver absentverbs' > /etc/libibverbs.d/absentverbs.driver",),
     ),
     ImageFault(
         "cuda.compat",
@@ -95,11 +87,6 @@ FAULTS = (
     ),
     ImageFault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     ImageFault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
-    ImageFault(
-        "environment.misspelt",
-        "variables that nearly are those of the image's torch and NVSHMEM",
-        ("ENV TORCH_NCCL_BLOCKING_WAITS=1 NVSHMEM_REMOTE_TRANSPORTS=libfabric NVSHMEM_HOME=/opt/nvshmem",),
-    ),
     ImageFault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
     ImageFault(
         "environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)
@@ -166,7 +153,6 @@ FAULTS = (
     ImageFault(
         "label.architectures", "a label of programs that are not there", (f"{LABEL}nccl-tests.architectures=sm_90",)
     ),
-    ImageFault("label.cudnn", "a false label of cuDNN", (f"{LABEL}component.cudnn=9.10.2.21",)),
     ImageFault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],), besides=OTHER),
     ImageFault(
         "label.rehearsal",
@@ -194,7 +180,6 @@ FAULTS = (
         "layers.caches", "a package cache", ("RUN mkdir -p /root/.cache/pip/http && echo > /root/.cache/pip/http/page",)
     ),
     ImageFault("layers.temporary", "a temporary file", ("RUN echo > /tmp/left",)),
-    ImageFault("files.writable", "a folder that everybody may write to", ("RUN mkdir -m 777 /opt/open",)),
     # The toolkit itself needs a compiler; what is read of it is its METADATA.
     ImageFault(
         "sagemaker.toolkit",

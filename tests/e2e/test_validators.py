@@ -29,7 +29,6 @@ IMAGES = {
         "the efa provider and its announcement where nobody looks",
         "a variable of older versions",
         "an empty label",
-        "a folder that everybody may write to",
         "a secret that a later layer removes",
     ),
     "second-nccl": (

@@ -7,65 +7,15 @@ import pytest
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.cuda import Cuda
-from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, base_name, cuda_in_use
+from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.applies import in_tree
 from validators.support.in_use import loads_nccl
 
-CUDA_LIBRARY = re.compile(
-    r"(lib(?:cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nvJitLink|nvrtc)\.so\.\d+)(?:\.[\d.]+)?"
-)
 COMPAT_SOURCE = "docs.nvidia.com/deploy/cuda-compatibility: libcuda of a compat package is in place of the host's"
 LIBCUDA = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
-TOOLKIT_FOLDERS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
-
-
-def toolkit_copies(inspection: Inspection, paths: list[str]) -> list[str]:
-    """Return the toolkit's copies of libraries that torch maps from a wheel.
-
-    The toolkit has them for its own programs. A process has one library of a name: other modules, as torchvision's, get
-    what torch has loaded.
-    """
-    tree, torch = inspection.measured.tree, inspection.measured.torch
-    mapped = set(torch.mapped if torch else ())
-    for path, closure in (tree.libraries.closures if tree else {}).items():
-        mapped |= set(closure.libraries.values()) if "/torch/lib/" in path else set()
-    by_wheels = any("-packages/" in path for path in paths)
-    return [path for path in paths if by_wheels and path.startswith(TOOLKIT_FOLDERS) and path not in mapped]
-
-
-def cuda_copies(files: Files) -> dict[str, list[str]]:
-    """Return the files of each CUDA library, by its name."""
-    copies: dict[str, list[str]] = {}
-    for path, file in files.libraries.items():
-        if "/stubs/" not in path and not file.target and (match := CUDA_LIBRARY.fullmatch(base_name(path))):
-            copies.setdefault(match.group(1), []).append(path)
-    return copies
-
-
-@pytest.mark.validator(
-    "cuda.single",
-    source="two copies of one CUDA library in a process each keep their own state",
-    severity="warning",
-    when=in_tree(lambda files, _: cuda_copies(files)),
-)
-def test_cuda_single(inspection: Inspection, files: Files, require: Requirement) -> None:
-    """Each CUDA library is in the image once, but for those of a toolkit."""
-    copies = cuda_copies(files)
-    separate = {path for copies_of_name in copies.values() for path in toolkit_copies(inspection, copies_of_name)}
-    relevant = {
-        name: [path for path in copies_of_name if path not in separate] for name, copies_of_name in copies.items()
-    }
-    repeated = {name: copies_of_name for name, copies_of_name in relevant.items() if len(copies_of_name) > 1}
-    require(
-        not repeated,
-        expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if separate else ""),
-        actual="; ".join(f"{name}: {', '.join(copies_of_name)}" for name, copies_of_name in repeated.items())
-        or "each once",
-        fix="keep the wheels' and leave the toolkit out, or the other way round",
-    )
 
 
 @pytest.mark.validator(

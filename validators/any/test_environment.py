@@ -1,7 +1,7 @@
 """Variables of any image: names that are read, and files and folders that are there."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import PurePosixPath
 
 import pytest
@@ -9,7 +9,6 @@ import pytest
 from rdma_images.chain import compute
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
-from rdma_images.facts.variables import closest
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in, resolve_links, same_nccl
 from rdma_images.inspection.measurements import Libraries, Settings
 from rdma_images.validate.probes.settings import FILE_VARIABLES
@@ -17,10 +16,7 @@ from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.variables import environments, variable_facts
 from validators.support.wording import shorten_names
 
-NAME_SOURCE = (
-    "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core; of torch, NVSHMEM and "
-    "Mooncake the names that are in the image's own libraries"
-)
+NAME_SOURCE = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
 FILE_SOURCE = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
 ENDING_EFFECTS = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
 MISSING_EFFECTS = {**ENDING_EFFECTS, "LD_PRELOAD": "every program complains, and nothing is preloaded"}
@@ -42,7 +38,6 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     variable_table, started_with = variable_facts(), started_environment(inspection)
     values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
-    meant |= _unread_by_libraries(inspection, values)
     quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED_VALUE.fullmatch(value)]
     lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
@@ -58,17 +53,6 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
         actual="; ".join(lines) or "no other name, and no quotes",
         fix="; ".join(fixes),
     )
-
-
-def _unread_by_libraries(inspection: Inspection, names: Iterable[str]) -> dict[str, str]:
-    """Return the variables that no library reads, with the similar one that is read."""
-    tree = inspection.measured.tree
-    return {
-        name: near
-        for prefix, known_names in (tree.libraries.variables if tree else {}).items()
-        for name in names
-        if name.startswith(prefix) and name not in known_names and (near := closest(name, known_names))
-    }
 
 
 @pytest.mark.validator("environment.loader", source=SEARCH_SOURCE, severity="warning")

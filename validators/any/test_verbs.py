@@ -19,45 +19,8 @@ from validators.support.in_use import (
 )
 from validators.support.wording import shorten_names
 
-DRIVER_SOURCE = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
-MAX_SHOWN = 4
 OPEN_SOURCE = "NVIDIA/nccl src/misc/ibvsymbols.cc: dlopen of libibverbs.so.1, and sockets without it"
 PROVIDER_SOURCE = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
-
-
-def announced_drivers(inspection: Inspection, files: Files) -> dict[str, str]:
-    """Return the files that announce drivers of other networks than the image's fabric, by the driver."""
-    announced = {base_name(p).removesuffix(".driver"): p for p in files.libraries if p.endswith(".driver")}
-    return {name: path for name, path in announced.items() if name != inspection.expected.fabric}
-
-
-def announces_others(inspection: Inspection) -> bool:
-    """Return whether an image with libibverbs announces other drivers, or may do so."""
-    tree = inspection.measured.tree
-    return tree is None or bool(tree.libraries.verbs_looks_for and announced_drivers(inspection, tree.files))
-
-
-@pytest.mark.validator("verbs.others", source=DRIVER_SOURCE, severity="warning", when=announces_others)
-def test_others(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """Every other driver that is announced in /etc/libibverbs.d can be loaded, so that no process warns."""
-    announced = announced_drivers(inspection, files)
-    opened = opened_providers(files, libraries)
-    without = {name: path for name, path in announced.items() if name not in opened.values()}
-    faults = [
-        f"{path} announces {name}, of which there is no provider: libibverbs warns, no more"
-        for name, path in without.items()
-    ]
-    announced_alone = len(faults)
-    for path in (path for path, driver in opened.items() if driver in announced):
-        answer = closure(libraries, path)
-        faults += [f"{path} needs {', '.join(answer.missing)}, not there"] if answer.missing else answer.faults[:1]
-    require(
-        not faults,
-        expected="a provider that loads for each file in /etc/libibverbs.d",
-        actual="; ".join(faults[:MAX_SHOWN]) or f"{len(announced)} have one",
-        fix="remove the .driver files of what is not used, or install ibverbs-providers whole",
-        severity="note" if faults and len(faults) == announced_alone else None,
-    )
 
 
 def may_use_verbs(files: Files, libraries: Libraries) -> bool:

@@ -21,7 +21,6 @@ REQUIRED_LABELS = (
 )
 PACKAGED_SOURCES = ("efa-installer-", "erdma-apt-")  # those whose stand-in brings packages
 STAND_IN_SUFFIX = "+standin"  # how the version of such a package ends
-CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 OFI_PACKAGE = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
@@ -147,16 +146,6 @@ def test_aws_ofi_nccl(
     require_label(
         require, label, version or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl"
     )
-
-
-@pytest.mark.validator("label.cudnn", source=DECLARED_SOURCE, when=names_component("cudnn"))
-def test_cudnn(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
-    """The label names the cuDNN that is there."""
-    label = labelled_version(inspection, "cudnn")
-    installed = next((version for name, version in packages.installed if CUDNN_WHEEL.fullmatch(name)), "")
-    if not installed and inspection.libraries_named("libcudnn.so"):
-        pytest.skip("no wheel brought the cuDNN that is there")
-    require_label(require, label, installed, "cudnn")
 
 
 @pytest.mark.validator("label.rehearsal", source=DECLARED_SOURCE)

@@ -20,7 +20,7 @@ from rdma_images.inspection.inspection import (
     second_nccl,
     wheel_nccl,
 )
-from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
+from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.applies import in_tree
 from validators.support.in_use import LIBNCCL, NO_LIBRARY, describe_lack, has_broken_file
@@ -214,7 +214,7 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
     in_folders = (
         [{name for name in folder if name in wheels} for folder in packages.wheels.values()] if packages else []
     )
-    wheels = {name: wheels[name] for name in max(in_folders, key=len, default=wheels)}
+    wheels = {name: wheels[name] for name in sorted(max(in_folders, key=len, default=wheels))}
     require(
         len(wheels) == 1,
         expected="one wheel of nvidia-nccl-cu*",
@@ -312,53 +312,6 @@ def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNc
         if missing
         else f"{len(libraries.closures[nccl.path].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",
-    )
-
-
-@pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
-def test_packages(
-    inspection: Inspection,
-    packages: MeasuredPackages,
-    libraries: Libraries,
-    nccl: InstalledNccl,
-    require: Requirement,
-) -> None:
-    """The system's package manager brings no second NCCL."""
-    if second_nccl(libraries, nccl.path):
-        pytest.skip("the loader finds a second NCCL: see nccl.loader")
-    packages_of_nccl = {
-        name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES
-    }
-    agree = all(release_of(version) == nccl.version for version in packages_of_nccl.values())
-    only = not nccl_wheels(inspection)
-    require(
-        not packages_of_nccl or (only and agree),
-        expected=f"none beside the wheel's {nccl.version}" if not only else f"{nccl.version}, which is in use",
-        actual=f"the system's packages {', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} "
-        f"are installed beside NCCL {nccl.version}, which torch uses"
-        if packages_of_nccl
-        else "none",
-        fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
-        severity="note" if agree else None,
-    )
-
-
-@pytest.mark.validator(
-    "nccl.header",
-    source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h",
-    severity="note",
-    when=in_tree(lambda _, libraries: libraries.headers),
-)
-def test_header(libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
-    """What is compiled in the image is compiled for the NCCL that is in use."""
-    if second_nccl(libraries, nccl.path):
-        pytest.skip("the loader finds a second NCCL: see nccl.loader")
-    require(
-        all(version == nccl.version for version in libraries.headers.values()),
-        expected=nccl.version,
-        actual=", ".join(f"{path} is of NCCL {version or 'no version'}" for path, version in libraries.headers.items())
-        + f", and {nccl.version} is in use",
-        fix="remove the header of the other version, or install the library's own",
     )
 
 

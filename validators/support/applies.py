@@ -5,7 +5,6 @@ What is not measured may hold: the validator then says what it could not compare
 
 from collections.abc import Callable
 
-from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Files, Libraries
 
@@ -32,11 +31,6 @@ def names_component(component: str) -> Condition:
     return lambda inspection: bool(
         inspection.subject.label(f"component.{component}") or inspection.expected.components.get(component)
     )
-
-
-def has_variable(name: str) -> Condition:
-    """Return the condition that the image, or its entry point, sets the variable."""
-    return lambda inspection: bool(started_environment(inspection).get(name))
 
 
 def is_image(inspection: Inspection) -> bool:

@@ -28,7 +28,6 @@ RDMA_CORE_RELEASE = re.compile(
     r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$"
 )  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
 GDRCOPY_RELEASE = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
-NO_NCCL = "the image has no NCCL, and is for neither fabric"  # why a check of variables is skipped
 UNMEASURED_MARK = "not asked"  # what the probe says of a library for which its time was over
 OVERRIDDEN_READERS = ("nccl", "libfabric")  # whose files set only what the environment does not
 

@@ -20,11 +20,6 @@ from validators.support.wording import shorten_names
 LOADER_SOURCE = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 UNDEFINED_IN_NCCL = re.compile(r"undefined symbol: (nccl\w*)")
 UNDEFINED_VERSION = re.compile(r"undefined symbol: \w+, version (lib[\w.-]+\.so[\d.]*)")
-# CUDA's own libraries, but NCCL; other wheels bring code for a CUDA beside torch's, as nvidia-cutlass-dsl-libs-cu13.
-CUDA_WHEEL = re.compile(
-    r"nvidia-(?:cublas|cuda-[a-z-]+|cudnn|cufft|cufile|curand|cusolver|cusparse(?:lt)?|npp|nvjitlink|nvjpeg|nvshmem|nvtx)"
-    r"-cu(\d+)"
-)
 
 
 def undefined_for_torch(libraries: Libraries) -> list[str]:
@@ -120,21 +115,3 @@ def _stray_library(libraries: Libraries, why: str) -> str:
     files = [libraries.closures[path].libraries for path in torch_libraries(libraries)] if match else []
     paths = [names[match[1]] for names in files if match and match[1] in names]
     return next((file for file in paths if "-packages/" not in file), "")
-
-
-@pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the wheels' names", severity="warning")
-def test_cuda(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
-    """The CUDA wheels are of the CUDA that torch was built for."""
-    torch = inspection.measured.torch
-    if not torch or not torch.cuda:
-        pytest.skip("there is no torch with CUDA to relate them to")
-    names = {name for folder in packages.wheels.values() for name in folder}
-    of_other = sorted(
-        name for name in names if (match := CUDA_WHEEL.fullmatch(name)) and match.group(1) != torch.cuda.split(".")[0]
-    )
-    require(
-        not of_other,
-        expected=f"wheels of CUDA {torch.cuda.split('.')[0]}, which torch {torch.version} was built for",
-        actual=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
-        fix=f"uninstall {' '.join(of_other)}",
-    )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, tools, tree, variables
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, tools, tree
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -21,9 +21,6 @@ ABIS = ("ncclNetPlugin_v", "ncclTunerPlugin_v", "ncclGinPlugin_v", "ncclRmaPlugi
 EXPORTED = re.compile(rb"nccl(?:Net|Tuner|Gin|Rma)Plugin_v\d+(?=\0)")
 PROGRAM = re.compile(r"\w+_perf")  # those of nccl-tests
 FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
-HEADER = re.compile(r"nccl\.h")
-MAX_HEADER_BYTES = 1 << 20  # bytes: a nccl.h has some 30,000
-HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 # The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
 VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
 OFI_BANNER = re.compile(rb"aws-ofi-nccl (?:\d|git-)[\w.]*")  # in the first line that the plugin logs
@@ -111,13 +108,11 @@ def fabric_libraries(
         "nccl": nccls,
         "plugins": plugins,
         "gpu_code": {path: root.apply(gpu_code, path) for path in real_files(files, PROGRAM)},
-        "headers": nccl_headers(root, real_files(files, HEADER)),
         "resolved": resolved,
         "closures": closures,
         "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
         "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
-        "variables": variables.readable_names(root, files, environment),
         "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
@@ -344,18 +339,6 @@ def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict
     """
     faults = {path: topology_fault(text(path)) for path in paths}
     return {path: fault for path, fault in faults.items() if fault}
-
-
-def nccl_headers(root: rootfs.Root, paths: list[str]) -> dict[str, str]:
-    """Return the versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
-    versions = {path: header_version(root.text(path, MAX_HEADER_BYTES) or "") for path in paths}
-    return {path: version for path, version in versions.items() if version}
-
-
-def header_version(text: str) -> str:
-    """Return the version that a nccl.h declares; "" where it declares none."""
-    parts = dict(HEADER_VERSION.findall(text))
-    return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH")) if len(parts) == 3 else ""
 
 
 def verbs_words(path: str) -> list[str]:

@@ -18,9 +18,7 @@ LISTED_NAME = re.compile(
     | lib(?:plugin_[A-Z]\w*|nixl(?:_\w+)?|serdes|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)
         (?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?
     | nvshmem_(?:transport|bootstrap)_\w+\.so(?:\.[\d.]+)?
-    | libtorch_(?:cpu|python)\.so
     | libpython3\.\d+\.so(?:\.[\d.]+)?
-    | nccl\.h
     | \w+_perf
     | eadm | mpirun | orted | prted | ucx_info | sshd? | rsh
     | [\w-]+\.driver""",
@@ -58,7 +56,6 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
     leftovers_by_kind: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
-    writable: list[str] = []
     secure: list[str] = []
     count = total = 0
     for entry in entries:
@@ -69,8 +66,6 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
             libraries[entry.path] = _library_facts(entry)
         if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and JOB_PROGRAM.fullmatch(name):
             secure.append(entry.path)
-        if open_to_all(entry.mode) and not _is_lock(entry) and len(writable) < MAX_ENTRIES:
-            writable.append(entry.path)
         if is_file:
             total += entry.size
             category = counted_folder(entry.path)
@@ -82,7 +77,6 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
         "libraries": dict(sorted(libraries.items())),
         "sizes": dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MAX_SIZES]),
         "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in leftovers_by_kind.items()},
-        "world_writable": sorted(writable),
         "set_user_id": sorted(secure)[:MAX_ENTRIES],
     }
 
@@ -116,18 +110,6 @@ def note_leftover(
             kind, why = "secret", secret
     if kind and len(leftovers_by_kind[kind]) < MAX_ENTRIES:
         leftovers_by_kind[kind][entry.path] = why
-
-
-def open_to_all(mode: int) -> bool:
-    """Return whether anybody may write here: files, and folders without the sticky bit."""
-    if not mode & stat.S_IWOTH or stat.S_ISLNK(mode):
-        return False
-    return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)
-
-
-def _is_lock(entry: rootfs.RootEntry) -> bool:
-    """Return whether an entry is an empty lock file, as uv leaves in environments."""
-    return not entry.size and entry.path.endswith(".lock")
 
 
 def counted_folder(path: str) -> str:

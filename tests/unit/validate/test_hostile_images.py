@@ -24,7 +24,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import image_layers, probing, readout, suite, transport
 from rdma_images.validate.answers import mark_lost, parse_answers
-from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools
+from rdma_images.validate.probes import elf, leftovers, libraries, loader, measure, packages, tools
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
@@ -137,12 +137,15 @@ def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monk
 
 def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
-    files = {**data["files"], "world_writable": [LATIN, "/\x1b[2J"]}
+    secrets = dict.fromkeys((LATIN, "/\x1b[2J"), leftovers.BY_NAME)
+    files = {**data["files"], "leftovers": {"secret": secrets}}
     inspection = parse_answers(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
     assert inspection.tree
-    assert inspection.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
-    checks = suite.run(case(tree=inspection.tree.model_dump()), ("static",), tmp_path / "report.xml")
-    assert [c.actual for c in checks if c.outcome == "failed"] == [r"everybody may write to /opt/caf?, /\x1b[2J"]
+    assert list(inspection.tree.files.leftovers.secret) == ["/opt/caf?", "/\x1b[2J"]
+    checks = suite.run(case(tree=inspection.tree.model_dump(), layers=None), ("static",), tmp_path / "report.xml")
+    assert [c.actual for c in checks if c.outcome == "failed"] == [
+        r"programs keep logins in /opt/caf?, /\x1b[2J, which everybody who pulls the image can read"
+    ]
     ElementTree.parse(tmp_path / "report.xml")
 
 
@@ -269,7 +272,6 @@ def test_files_are_read_out_whatever_their_names() -> None:
     assert inspection.lost == ()
     assert inspection.tree
     assert inspection.packages
-    assert "/opt/caf?" in inspection.tree.files.world_writable
     assert inspection.packages.dpkg == {"libc6": "2.41"}
 
 

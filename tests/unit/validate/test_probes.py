@@ -330,7 +330,6 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",
     }
-    assert summary["world_writable"] == ["/open"]
     assert summary["bytes"] == 10
 
 
@@ -355,17 +354,6 @@ def test_versions_of_nccl(number: int | None, version: str) -> None:
 def test_plugin_names_follow_the_environment() -> None:
     names = libraries.candidate_plugin_names(["libnccl-net-ofi.so"], {"NCCL_NET_PLUGIN": "ofi"})
     assert names == ["libnccl-net.so", "ofi", "libnccl-net-ofi.so"]
-
-
-def test_headers_of_nccl_only(tmp_path: Path) -> None:
-    ours, other = tmp_path / "a" / "nccl.h", tmp_path / "b" / "nccl.h"
-    for path, text in (
-        (ours, "#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n"),
-        (other, "// c10\n"),
-    ):
-        path.parent.mkdir()
-        path.write_text(text)
-    assert libraries.nccl_headers(Root(), [str(ours), str(other)]) == {str(ours): "2.28.9"}
 
 
 def test_packages_without_dpkg(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from tests.support.changed_case import Changes, changed, check_outcome
 
 S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
-CUDART = f"{TOOLKIT}/libcudart.so.13.2"
 NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so"
 FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
@@ -39,10 +38,6 @@ def settings(*assigned: tuple[str, str, str], absent: Any = (), without_path: An
     return {"settings": {"assigned": lines, "absent": list(absent), "without_path": dict(without_path)}}
 
 
-def closure_change(name: str, target: str) -> Changes:
-    return {name: {"libraries": {"libcudart.so.13": target}}}
-
-
 def missing_file(variable: str) -> dict[str, Changes]:
     return {"measured": settings(absent=["/etc/x"]), "environment": {variable: "/etc/x"}}
 
@@ -68,30 +63,12 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         {"resolved": {"libcuda.so.1": {"file": f"{LIB}/libcuda.so.1"}}, "files": {f"{LIB}/libcuda.so.1": FILE}},
         "failed",
     ),
-    ("cuda.single", {"files": {CUDART: FILE}}, "passed"),
-    ("cuda.single", {"files": {"/opt/stubs/libcudart.so.13.2": FILE}}, "passed"),
-    ("cuda.single", {"files": {"/opt/libcudart.so.13.2": {"size": 1, "target": "/opt/libcudart.so.13"}}}, "passed"),
-    ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "failed"),
-    (
-        "cuda.single",
-        {"files": {CUDART: FILE}, "closures": closure_change(TORCH, CUDART)},
-        "failed",
-    ),
-    (
-        "cuda.single",
-        {"files": {CUDART: FILE}, "closures": closure_change("/opt/a", CUDART)},
-        "passed",
-    ),
-    ("cuda.single", {"files": {CUDART: FILE}, "closures": closure_change(f"{S}/torchvision/_C.so", CUDART)}, "passed"),
     ("label.pytorch", {"measured": NO_TORCH}, "skipped: it crashed"),
     ("label.pytorch", {"measured": {"torch": None, "missing": {"torch": "the image has no torch"}}}, "failed"),
     ("label.libfabric", {"labels": {REHEARSAL: None}}, "failed: the label io.rdma-images"),
     ("label.libfabric", {"labels": {REHEARSAL: None}, "measured": {"tools": None}}, "skipped: fi_info did not"),
     ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": "64.0-1"}}, "passed"),
     ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": None}}, "skipped: no package manager"),
-    ("label.cudnn", {"files": {"/opt/libcudnn.so.9": FILE}}, "passed"),
-    ("label.cudnn", {"files": {"/opt/libcudnn.so.9": FILE}, "wheels": {"nvidia-cudnn-cu13": None}}, "skipped: no"),
-    ("label.cudnn", {"wheels": {"nvidia-cudnn-cu13": None}}, "failed: the label io.rdma-images"),
     ("measured.complete", {"measured": {"lost": ["packages"]}}, "failed: packages: no reason is known"),
     (
         "measured.complete",
@@ -108,9 +85,6 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("nccl.cuda", {"nccl": {NCCL: {"banner": "2.30.7"}}}, f"skipped: {NCCL} does not say its CUDA"),
     ("nccl.matrix", {"planned": {"nccl": "2.30.7"}}, "passed"),
     ("nccl.matrix", {"planned": {"nccl": "2.31.2"}}, "failed: NCCL 2.30.7 is in use"),
-    ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "failed: the system's packages libnccl2"),
-    ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "passed"),
-    ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "failed"),
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "libgone.so"}}, "failed: NCCL_NET_PLUGIN=libgone.so: NCCL"),
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: NCCL_NET_PLUGIN=gone: NCCL finds no lib"),
     ("torch.imports", {"measured": NO_TORCH}, "failed: import torch fails: it crashed"),
@@ -131,9 +105,6 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("torch.imports", {"measured": NO_TORCH, "closures": {NCCL: LACKS}}, "skipped: NCCL is missing or lacks"),
     ("torch.imports", {"closures": {TORCH: LACKS}}, "passed"),
     ("torch.imports", {"closures": {NCCL: LACKS}}, "passed"),
-    ("torch.cuda", {"wheels": {"nvidia-nccl-cu12": "2.30.7"}}, "passed"),
-    ("torch.cuda", {"wheels": {"nvidia-cutlass-dsl-libs-cu12": "4.4.0"}}, "passed"),
-    ("torch.cuda", {"wheels": {"nvidia-cublas-cu12": "12.9"}}, "failed: of another: nvidia-cublas-cu12"),
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 0, "err": ""}}}, "passed"),
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 1, "err": NONE}}}, "failed"),
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 255, "err": "Bad address"}}}, "failed"),
@@ -142,28 +113,6 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         {"files": {"/opt/libibverbs.so.1": FILE}, "resolved": {"libibverbs.so.1": {"file": "/opt/libibverbs.so.1"}}},
         "passed",
     ),  # verbs.loader reports it
-    (
-        "verbs.others",
-        {"files": {"/etc/libibverbs.d/x.driver": FILE, f"{LIB}/libibverbs/libx-rdmav34.so": FILE}},
-        "passed",
-    ),
-    (
-        "verbs.others",
-        {
-            "files": {"/etc/libibverbs.d/x.driver": FILE, f"{LIB}/libibverbs/libx-rdmav34.so": FILE},
-            "closures": {f"{LIB}/libibverbs/libx-rdmav34.so": LACKS},
-        },
-        f"failed: {LIB}/libibverbs/libx-rdmav34.so needs libgone.so.9, not there",
-    ),
-    (
-        "verbs.others",
-        {
-            "files": {"/etc/libibverbs.d/x.driver": FILE, f"{LIB}/libibverbs/libx-rdmav34.so": FILE},
-            "closures": {f"{LIB}/libibverbs/libefa-rdmav34.so": LACKS},
-        },
-        "passed",
-    ),  # verbs.closure reports it
-    ("label.tag", {"subject": {"ref": "x/efa-pytorch:cu12.8"}}, "failed: cuda 12.8"),
     ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libjemalloc.so.2", "loader"))}, "passed"),
     ("environment.loader", {"measured": settings(("FI_X", "/opt/libefa.so.1", "shell"))}, "passed"),
     ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libefa.so.1", "loader"))}, "failed: /etc/a"),
@@ -210,11 +159,6 @@ def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
         ("environment.files", missing_file("NCCL_TOPO_FILE"), "warning"),
         ("environment.files", missing_file("NCCL_GRAPH_FILE"), "error"),
         ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
-        ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
-        ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "note"),
-        ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}}, "warning"),
-        ("files.writable", {"tree": {"world_writable": ["/root/.ssh"]}}, "warning"),
-        ("files.writable", {"tree": {"world_writable": ["/tmp/uv-05f7b0856e340464.lock", "/workspace"]}}, "note"),
     ],
 )
 def test_what_a_finding_is(check: str, changes: dict[str, Changes], severity: str) -> None:

@@ -95,7 +95,6 @@ def test_a_link_and_its_file_are_one_fault() -> None:
     [
         ("user.memlock", {"user": "1000", "files": {"/etc/passwd": "trainer:x:1000:1000::/tmp:/bin/sh\n"}}, "efa"),
         ("nccl.single", {"files": {"/opt/spare/libnccl.so.2": SECOND_NCCL[f"{LIB}/libnccl.so.2"]}}, "torch"),
-        ("verbs.others", {"files": {"/etc/libibverbs.d/ipath.driver": "driver ipath\n"}}, "efa"),
     ],
 )
 def test_what_costs_nothing_or_what_the_host_decides_is_a_note(
@@ -175,29 +174,3 @@ def test_a_plugin_that_an_image_without_rdma_cannot_open() -> None:
     assert check.severity == "warning"
     words = "cannot be opened: it finds no libibverbs.so.1. NCCL goes on without it"
     assert check.actual == f"{LIB}/libnccl-net.so {words}"
-
-
-LINK = {"/opt/parts/libcufile.so.0": {"link": "/opt/gone/libcufile.so.0.1"}}
-DRIVER_LINK = {"/opt/parts/libcuda.so.1": {"link": "/opt/gone/libcuda.so.580"}}
-REAL = {f"{LIB}/libcufile.so.0": {"library": {"soname": "libcufile.so.0"}}}
-
-
-@pytest.mark.parametrize(
-    ("files", "folders", "is_reported"),
-    [
-        (LINK, "/opt/parts", True),
-        (LINK, "/opt/other", False),
-        ({**LINK, **REAL}, "/opt/parts", False),
-        (DRIVER_LINK, "/opt/parts", False),
-    ],
-)
-def test_a_link_that_leads_nowhere_in_a_folder_of_the_loader(
-    files: dict[str, object], folders: str, is_reported: bool
-) -> None:
-    image = base("torch").changed(ImageChange.model_validate({"files": files, "env": {"LD_LIBRARY_PATH": folders}}))
-    (check,) = run.run_checks({"image": image}, {"image": {"libraries.links"}})["image"]
-    assert (check.outcome == "failed") == is_reported
-    words = (
-        "/opt/parts/libcufile.so.0 is a link to /opt/gone/libcufile.so.0.1, which is not there: the loader passes by it"
-    )
-    assert not is_reported or (check.severity, check.actual) == ("note", words)

@@ -50,7 +50,7 @@ def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) ->
     others = {"environment.gpus", "environment.secret", "environment.secret-names", "cuda.driver"}
     others |= {"environment.refusal", "nccl.tag"}
     assert every - ids == others | {check for check in every if check.startswith(parts)}
-    assert {"cuda.single", "cuda.stub", "files.writable"} <= ids
+    assert {"cuda.stub", "measured.complete"} <= ids
     for check in checks:
         text = f"{check.title} {check.expected} {check.actual} {check.fix} {check.reason}"
         assert not re.search(r"\b(?:the|an|this) image\b", text, re.IGNORECASE), check
@@ -97,7 +97,7 @@ def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> N
     assert skipped.keys() - unmeasured == {
         "label.libfabric", "label.rdma-core", "libfabric.version", "plugin.newest", "plugin.project",
     }  # fmt: skip
-    kinds = {"environment", "libraries", "settings"}
+    kinds = {"environment", "settings"}
     assert {name.partition(".")[0] for name in unmeasured} == kinds
 
 
@@ -134,24 +134,6 @@ def test_what_is_empty_is_not_set() -> None:
     )
     checks = suite_here.checks(case(environment=emptied))
     assert [c for c in checks.values() if c.outcome == "failed"] == []
-
-
-def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
-    """A toolkit's copy is no fault, whatever the base; one in another folder is, and one that torch maps."""
-    plain = case()
-    files = plain.model_dump(mode="json")["measured"]["tree"]["files"]["libraries"]
-    wheels = next(path for path in files if path.endswith("/libcudart.so.13"))
-    toolkit = "/usr/local/cuda-13.2/targets/x86_64-linux/lib/libcudart.so.13.2.75"
-    for path, mapped, red in (
-        (toolkit, False, False),
-        ("/opt/lib/libcudart.so.13.2.75", False, True),
-        (toolkit, True, True),
-    ):
-        data = json.loads(plain.model_dump_json())
-        data["measured"]["tree"]["files"]["libraries"][path] = files[wheels]
-        data["measured"]["torch"]["mapped"] += [path] if mapped else []
-        checks = suite_here.checks(Inspection.model_validate(data))
-        assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
 
 
 @pytest.mark.parametrize(
