@@ -12,7 +12,6 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
@@ -81,12 +80,11 @@ def build(
     "validate --target efa-pytorch --instance p5.48xlarge",
     "validate --host kubectl://pod?namespace=ml",
     "validate --folder /shared/envs/training --instance p5.48xlarge",
-    "validate --tier multinode --job build/jobs/efa-nccl-tests-p5-48xlarge-2",
     help=CHOICE
     | ONTO
     | {
         "image": "Any image in the engine, also one that was not built here.",
-        "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be repeated.",
+        "tier": "static (default), device (default with --host), gpu, datapath; may be repeated.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
         "folder": "A conda or virtual environment on this machine: its packages, with this machine's libraries.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
@@ -94,7 +92,6 @@ def build(
         "list": "Only list the checks that each chosen target's image gets, by folder of validators/, and why.",
         "again": "Measure anew, also where the report of an unchanged image is kept.",
         "verbose": "Also show notes, and every check in a line.",
-        "job": f"With --tier multinode: the job in whose pods or ranks to measure, a folder that {COMMAND} job wrote.",
     }
     | JSON,
     iterable=(*MANY, "image", "tier"),
@@ -114,7 +111,6 @@ def validate(
     list: bool = False,
     again: bool = False,
     verbose: bool = False,
-    job: str = "",
     json: bool = False,
 ) -> None:
     """Check images from the inside.
@@ -131,17 +127,11 @@ def validate(
         raise RefusedError(f"--host {host}: is no host\nwrite --folder {path}")
     if folder:
         options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
-        options |= {"--job": job, **{f"--tier {name}": name in (tier or ()) for name in ("datapath", "multinode")}}
+        options |= {"--tier datapath": "datapath" in (tier or ())}
         _refuse_beside("--folder", options)
         host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
-    tiers = validation.parse_tiers(tier or (["device"] if host else ["multinode"] if job else None))
+    tiers = validation.parse_tiers(tier or (["device"] if host else None))
     choice: dict[str, object] = {"--target": target, "--all": all, "--set": set, "--onto": onto}
-    if job:
-        question = {"--fabric": fabric, "--instance": instance}
-        _refuse_beside("--job", {"--host": host, "--image": image, **choice, **question})
-    if job or "multinode" in tiers:
-        _multinode(job, tiers, verbose, json)
-        return
     if list:
         _refuse_beside("--list", {"--host": host, "--image": image, "--fabric": fabric, "--instance": instance})
         loaded_project = with_measured_base(project.load(), target, onto)
@@ -170,21 +160,6 @@ def _refuse_beside(option: str, others: Mapping[str, object]) -> None:
     """Raise RefusedError where one of the other options is given that would have no effect beside this one."""
     if given := ", ".join(name for name, value in others.items() if value):
         raise RefusedError(f"{option} and {given} do not go together\nleave one out")
-
-
-def _multinode(job: str, tiers: Sequence[str], verbose: bool, json: bool) -> None:
-    """Validate the nodes of a job and the job itself, in its own pods or ranks."""
-    from rdma_images.jobs.run import job_run, multinode
-    from rdma_images.report import report_json, report_table
-
-    if not job or "multinode" not in tiers:
-        raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
-    if strange := set(tiers) - {"multinode", "device", "gpu"}:
-        raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
-    node_tiers = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
-    image_report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
-    show(report_json(image_report) if json else report_table(image_report, verbose))
-    _exit_on_failure([image_report])
 
 
 @verb("report", help={"no-open": "Only write the page; otherwise it is opened in a browser, where there is one."})

@@ -1,6 +1,5 @@
 """The tasks on the logs and results of jobs."""
 
-import sys
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -96,18 +95,6 @@ def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
         raise Exit(code=log_verdict.exit_code)
 
 
-@verb("job.library", name="library")
-def job_library(_: Context) -> None:
-    """Print rdma_check.py: three lines of a training import it.
-
-    The training then ends within 30 seconds where NCCL uses TCP between nodes, with the reason. It is one file for
-    Python 3.8 and later, and needs nothing of this tool.
-    """
-    from rdma_images.jobs.node import rdma_check
-
-    sys.stdout.write(Path(rdma_check.__file__).read_text(encoding="utf-8"))
-
-
 @verb(
     "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
     "job.compare ghcr.io/team/image@sha256:… result.json --key cosign.pub",
@@ -140,4 +127,4 @@ def job_compare(_: Context, first: str, second: str, key: str = "", json: bool =
     show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))
 
 
-tasks = (job_library, job_compare)
+tasks = (job_compare,)

@@ -91,8 +91,10 @@ def _scan(candidate: _Candidate, report: str) -> "Scan":
     if report:
         return scanner.read_report(files.expand_user(report), candidate.image)
     folder = paths.image_folder(candidate.image_id) if candidate.image_id else paths.BUILD / "scans"
+    program = scanner.find_scanner()
     running = engine.ensure(progress) if candidate.image_id else None
-    return scanner.read_report(scanner.run_scanner(candidate.image, running, folder, progress), candidate.image)
+    written = scanner.run_scanner(program, candidate.image, running, folder, progress)
+    return scanner.read_report(written, candidate.image)
 
 
 def _candidates(

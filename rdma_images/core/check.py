@@ -5,7 +5,7 @@ from typing import Literal
 
 from rdma_images.core.plain import plain
 
-Tier = Literal["static", "device", "gpu", "multinode", "datapath"]
+Tier = Literal["static", "device", "gpu", "datapath"]
 Severity = Literal["error", "warning", "note"]  # a note is advice, shown on request
 Outcome = Literal["passed", "failed", "skipped", "not measured"]  # the last: the clock ended what measures
 

@@ -10,13 +10,6 @@ MAX_TRACEBACK_LINES = 2000  # of all ranks that write at once
 MAX_PREFIX_LENGTH = 100  # characters before a traceback, as launchers write them
 TRACEBACK = "Traceback (most recent call last)"
 NUMBER = re.compile(r"\d+")
-# A warning of NCCL's after which it goes on.
-GOES_ON = re.compile(r"fall(?:s|ing)? ?back|ignor|continu|instead|retrying|skipping", re.IGNORECASE)
-
-
-def quotable(warning: str) -> str:
-    """Return a warning as it is quoted; "" for one after which NCCL goes on."""
-    return "" if GOES_ON.search(warning) else _shorten(warning)
 
 
 class FirstTraceback:
@@ -46,9 +39,9 @@ class FirstTraceback:
         self._left -= 1
         match = self._own_line.match(line)
         if match:
-            self.last_line, self._left = _shorten(match["text"]), 0
+            self.last_line, self._left = shorten(match["text"]), 0
 
 
-def _shorten(line: str) -> str:
+def shorten(line: str) -> str:
     """Return the line as far as it is quoted."""
     return line if len(line) <= MAX_QUOTE_LENGTH else f"{line[: MAX_QUOTE_LENGTH - 1]}…"

@@ -10,7 +10,7 @@ from typing import Iterable
 
 from rdma_images.nccl_logs.lines import LineShape, LineShapes, printable_parts
 from rdma_images.nccl_logs.processes import MAX_VALUES, VALUES, Process, Processes
-from rdma_images.nccl_logs.quotes import TRACEBACK, FirstTraceback, quotable
+from rdma_images.nccl_logs.quotes import TRACEBACK, FirstTraceback, shorten
 from rdma_images.nccl_logs.wordings import Wording, Wordings
 
 MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ATTN|ERROR|TRACE) ")
@@ -101,21 +101,26 @@ class LogReader:
         return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._channels
 
     def _read_line(self, line: str, shape: LineShape) -> None:
-        for part in printable_parts(line) if shape.is_raw else (line,):
-            if shape.is_raw:
-                shape = self._shapes.of_lines(part)[0]
-            prefix, *messages = MESSAGE.split(part, MAX_MESSAGES) if shape.is_nccl else (part,)
-            if not messages:
-                self._traceback.read(part)
-                self._record_version(part)
-                self._record_meanings((row for row in shape.wordings if row.anywhere), part)
-                continue
-            self._has_nccl_lines = True
-            if WARNING in part and not self._first_warning:
-                self._record_warning(part)
-            for message in messages:
-                self._read_message(prefix[-MAX_PREFIX_LENGTH:], message[:MAX_MESSAGE_LENGTH], shape)
-                prefix = message
+        if shape.is_raw:
+            for part in printable_parts(line):
+                self._read_part(part, self._shapes.of_lines(part)[0])
+        else:
+            self._read_part(line, shape)
+
+    def _read_part(self, part: str, shape: LineShape) -> None:
+        """Read a line without control characters, out of what wrapped it."""
+        prefix, *messages = MESSAGE.split(part, MAX_MESSAGES) if shape.is_nccl else (part,)
+        if not messages:
+            self._traceback.read(part)
+            self._record_version(part)
+            self._record_meanings((row for row in shape.wordings if row.anywhere), part)
+            return
+        self._has_nccl_lines = True
+        if WARNING in part and not self._first_warning:
+            self._record_warning(part)
+        for message in messages:
+            self._read_message(prefix[-MAX_PREFIX_LENGTH:], message[:MAX_MESSAGE_LENGTH], shape)
+            prefix = message
 
     def _read_message(self, prefix: str, message: str, shape: LineShape) -> None:
         """Read a message of NCCL's; `prefix` is what stands before it."""
@@ -168,8 +173,8 @@ class LogReader:
     def _record_warning(self, line: str) -> None:
         """Record NCCL's first warning that no row explains."""
         words = line[line.index(WARNING) + len(WARNING) :].strip()[:MAX_MESSAGE_LENGTH]
-        if quotable(words) and not any(row.meaning(words) for row in self._wordings.causes.values()):
-            self._first_warning = quotable(words)
+        if not any(row.meaning(words) for row in self._wordings.causes.values()):
+            self._first_warning = shorten(words)
 
     def summary(self) -> LogSummary:
         """Return what all lines read so far say together."""

@@ -14,8 +14,7 @@ import jinja2
 from rdma_images.core import templates
 from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results import expected_bandwidth, tables
-from rdma_images.jobs.results.result import Problem, Result, RunResult
-from rdma_images.jobs.results.tables import ResultTable
+from rdma_images.jobs.results.result import Result, RunResult
 
 Point = tuple[int, float]  # bytes, GB/s
 
@@ -138,45 +137,21 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
 
 
-@dataclass(frozen=True)
-class ResultPage:
-    """The content of the template."""
-
-    title: str
-    sentence: str
-    state: str
-    about: Sequence[str]
-    heading: str
-    chart: Chart | None
-    tables: Sequence[ResultTable]
-    problems: Sequence[Problem] = ()
-    notes: Sequence[str] = ()
-
-
 def result_html(result: Result) -> str:
     """Return the page of a result."""
     bandwidth, row = result.expected, result.runs[0].largest
     collective = row.collective if row else ""
-    lines = [chart_line(tables.run_title(run), run, collective) for run in result.runs]
+    lines = [_chart_line(run, collective) for run in result.runs]
     published = [(reference.size, reference.low, reference.high) for reference in bandwidth.published if reference.size]
-    return render(
-        ResultPage(
-            title=result.job or "A job's result",
-            sentence=result.sentence,
-            state=STATES[result.exit_code],
-            about=_description(result),
-            heading=f"Bus bandwidth of {collective or 'the collective'}",
-            chart=chart(lines, published, bandwidth.line_rate.low if bandwidth.line_rate else None),
-            tables=(tables.node_table(result.runs[0].nodes), tables.size_table(result)),
-            problems=[problem for run in result.runs for problem in run.problems],
-            notes=tables.comparison_notes(result),
-        )
+    return _template().render(
+        result=result,
+        state=STATES[result.exit_code],
+        about=_description(result),
+        heading=f"Bus bandwidth of {collective or 'the collective'}",
+        chart=chart(lines, published, bandwidth.line_rate.low if bandwidth.line_rate else None),
+        tables=(tables.node_table(result.runs[0].nodes), tables.size_table(result)),
+        notes=tables.comparison_notes(result),
     )
-
-
-def render(page: ResultPage) -> str:
-    """Return the HTML of a page."""
-    return _template().render(page=page)
 
 
 @functools.cache
@@ -184,12 +159,11 @@ def _template() -> jinja2.Template:
     return templates.environment([TEMPLATE.parent], escape=True).get_template(TEMPLATE.name)
 
 
-def chart_line(name: str, run: RunResult, collective: str) -> ChartLine:
+def _chart_line(run: RunResult, collective: str) -> ChartLine:
     """Return the rows of one collective of a run as a line."""
     rows = (row for row in tables.rows_by_key(run).values() if row.collective == collective)
-    return ChartLine(
-        name, tuple((row.size, busbw) for row in rows if (busbw := expected_bandwidth.best_busbw(row)) is not None)
-    )
+    points = ((row.size, expected_bandwidth.best_busbw(row)) for row in rows)
+    return ChartLine(tables.run_title(run), tuple((size, busbw) for size, busbw in points if busbw is not None))
 
 
 def _description(result: Result) -> list[str]:

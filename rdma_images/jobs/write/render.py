@@ -1,25 +1,17 @@
 """From a job to its files: the templates of its launcher, under jobs/."""
 
-import ast
-import base64
-import importlib
 import json
 import re
 import shlex
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 import jinja2
 
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs import node as node_programs
-from rdma_images.jobs.node import all_reduce_check, node_check
 from rdma_images.jobs.write.job import Job
 from rdma_images.registry.reference import with_registry_host
 
@@ -29,19 +21,6 @@ NOT_IN_YAML = re.compile(
     "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 )  # yaml.org/spec/1.2.2, c-printable, and line breaks of 1.1
 TAKEN_BY_PODS = re.compile(r"\$(?=[$(])")
-# Registers each module as imported before the next, and runs the program as __main__.
-BUNDLE = """
-import sys, types
-for name, source in {modules!r}:
-    sys.modules[name] = types.ModuleType(name)
-    exec(source, sys.modules[name].__dict__)
-exec({program!r})
-"""
-# What its working directory hides of Python's own modules is not for a program that checks the job.
-START = (
-    "import sys;sys.path[:]=filter(None,sys.path);"
-    "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
-)
 WIDTH = 110  # characters of a command's line in a script
 
 
@@ -117,16 +96,6 @@ def shell(words: Sequence[str]) -> str:
     return " \\\n  ".join(lines)
 
 
-def render_preflight(fabric: str, gpus: int) -> str:
-    """Return the script that checks the nodes of any job as those of jobs here.
-
-    Args:
-        fabric: What must be there: efa, erdma or ib; "" for whatever a node has.
-        gpus: GPUs of each node; 0 for those that are visible.
-    """
-    return _text("shared/preflight.sh", {"fabric": fabric, "gpus": gpus})
-
-
 def _text(name: str, context: Mapping[str, object]) -> str:
     return _environment().get_template(name + ENDING).render(context).strip("\n") + "\n"
 
@@ -139,36 +108,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["quoted"] = quoted
     environment.filters["with_registry_host"] = with_registry_host
     environment.globals["refuse"] = _refuse
-    environment.globals["node_check"] = packed_program(node_check)
-    environment.globals["all_reduce_check"] = packed_program(all_reduce_check)
     return environment
-
-
-@cache
-def packed_program(module: ModuleType) -> str:
-    """Return a program, and the modules of its package that it imports, for `python3 -c`.
-
-    Returns:
-        One line without a quotation mark other than the apostrophe.
-    """
-    sources: dict[str, str] = {}
-    _add_sources(module.__name__, sources)
-    program = sources.pop(module.__name__)
-    bundle = BUNDLE.format(modules=list(sources.items()), program=program)
-    return START.format(base64.b64encode(zlib.compress(bundle.encode(), 9)).decode())
-
-
-def _add_sources(name: str, sources: dict[str, str]) -> None:
-    """Add a module of jobs/node, without docstrings, after those that it imports."""
-    tree = ast.parse(Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8"))
-    imported = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
-    for module in imported:
-        if module.startswith(f"{node_programs.__name__}.") and module not in sources:
-            _add_sources(module, sources)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            node.body = node.body[1:] or [ast.Pass()]
-    sources[name] = ast.unparse(tree)
 
 
 def _refuse(reason: str, fix: str) -> NoReturn:

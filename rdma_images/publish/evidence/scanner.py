@@ -215,22 +215,27 @@ def _tool(tools: Any) -> tuple[str, str]:
     return str(first.get("name") or "an unnamed scanner"), str(first.get("version") or "")
 
 
-def run_scanner(image: ScannedImage, engine: Engine | None, folder: Path, progress: Progress) -> Path:
-    """Scan `image` with the first scanner on the PATH; return the document that it wrote into `folder`.
-
-    Args:
-        engine: The engine that has the image; None for an image in a registry.
-
-    Raises:
-        RefusedError: Neither Trivy nor Grype is installed.
-        RdmaImagesError: The scanner failed.
-    """
+def find_scanner() -> str:
+    """Return the scanner on the PATH, Trivy before Grype. Raises RefusedError without one."""
     program = next(filter(shutil.which, _COMMANDS), None)
     if program is None:
         raise RefusedError(
             f"no scanner is on the PATH: {' and '.join(_COMMANDS)} are not installed\n"
             "install Trivy, or read the CycloneDX document of a scan elsewhere with --report"
         )
+    return program
+
+
+def run_scanner(program: str, image: ScannedImage, engine: Engine | None, folder: Path, progress: Progress) -> Path:
+    """Scan `image` with a scanner; return the document that it wrote into `folder`.
+
+    Args:
+        program: As `find_scanner` returned it.
+        engine: The engine that has the image; None for an image in a registry.
+
+    Raises:
+        RdmaImagesError: The scanner failed.
+    """
     command = _COMMANDS[program](image.by_digest, engine is not None)
     environ = {**engine.environ(), "DOCKER_HOST": engine.host} if engine else None
     folder.mkdir(parents=True, exist_ok=True)

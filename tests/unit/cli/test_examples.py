@@ -28,7 +28,7 @@ NEEDS_MORE = re.compile(
     r"(?:build|run|shell|validate|engine\.(?:up|down|prune)) |"  # an engine
     r"(?:lock|sources|facts\.update) |plan .*--(?:onto|solve) |ci\.locked |"  # indexes and archives
     r"(?:publish|verify|ci\.join|job\.attach) |job\.compare ghcr|scan .*--(?:image|published) |"  # a registry
-    r"scan --target \S+$|job\.run |"  # a scanner, a cluster
+    r"scan --target \S+ $|job\.run |"  # a scanner, a cluster
     r"test "  # these tests
 )
 SHORTER = {"5m": "1s"}  # a time for which an example watches a log

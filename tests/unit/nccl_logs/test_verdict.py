@@ -645,12 +645,18 @@ def test_of_ranks_that_write_at_once_the_first_ones_traceback_is_quoted(prefix: 
     assert 'last line "ValueError: batch size is 0"' in judge_lines(lines, load_wordings()).sentence
 
 
-def test_nccls_first_warning_is_quoted_unless_nccl_goes_on_after_it() -> None:
+def test_nccls_first_warning_that_no_row_explains_is_quoted() -> None:
     warn = f"{HEAD[:-5]}WARN "
-    goes_on = f"{warn}Could not find a path for pattern 1, falling back to simple order"
-    result = judge_lines([goes_on, f"{warn}The moon is full", f"{warn}The sun is up"], load_wordings())
+    lines = [f"{warn}Failed to open libibverbs.so[.1]", f"{warn}The moon is full", f"{warn}The sun is up"]
+    result = judge_lines(lines, load_wordings())
     assert result.network == "unknown"
     assert result.sentence.endswith('NCCL\'s first warning "The moon is full"')
+
+
+def test_every_part_of_a_line_that_wraps_several_is_read() -> None:
+    wrapped = json.dumps({"a": f"step 1\r{HEAD}{EFA}", "b": f"step 2\n{HEAD}{LIBFABRIC}"})
+    assert judge_lines([wrapped], load_wordings()).network == "efa"
+    assert judge_lines([f"50%\r{HEAD}{EFA}\r51%\r{HEAD}{LIBFABRIC}"], load_wordings()).network == "efa"
 
 
 def test_ranks_without_a_line_are_counted() -> None:

@@ -250,8 +250,8 @@ def test_every_validator_is_in_the_docs() -> None:
 
 
 def test_a_tier_without_validators_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RdmaImagesError, match="no validator is of the tier multinode"):
-        suite.run(case(), ("multinode",), tmp_path / "report.xml")
+    with pytest.raises(RdmaImagesError, match="no validator is of the tier datapath"):
+        suite.run(case(), ("datapath",), tmp_path / "report.xml")
 
 
 @pytest.mark.parametrize(
