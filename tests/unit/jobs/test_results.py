@@ -65,11 +65,13 @@ def test_a_training_over_tcp_is_a_fallback_on_both_nodes(tmp_path: Path) -> None
     ]
 
 
-def test_a_job_whose_nodes_failed_their_check_is_reported(tmp_path: Path) -> None:
-    (problem,) = training(tmp_path, "training-check").problems
-    assert problem.sentence.startswith("the preflight of node0 ended the job: ")
-    assert "the kernel has no efa device" in problem.sentence
-    assert "training-check-0.log:1" in problem.where[0]
+def test_a_job_that_its_preflight_ended_is_reported(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        line = f"rdma-preflight node{rank} error devices: the kernel has no efa device"
+        (tmp_path / f"{rank}.log").write_text(f"{line}\n")
+    (problem,) = from_logs.read_logs([tmp_path]).runs[0].problems
+    assert problem.sentence == "the preflight of node0 ended the job: devices: the kernel has no efa device"
+    assert problem.where == ("0.log:1", "1.log:1")
 
 
 def test_a_refusal_before_the_first_rank_is_the_only_problem(tmp_path: Path) -> None:
