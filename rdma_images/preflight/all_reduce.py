@@ -8,19 +8,14 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from rdma_images.nccl_logs.verdict import judge_lines
-from rdma_images.preflight.devices import total_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rdma_images.nccl_logs.verdict import Verdict
-    from rdma_images.nccl_logs.wordings import Wordings
-    from rdma_images.preflight.devices import Device
-    from rdma_images.preflight.job_nodes import JobNode
-    from rdma_images.preflight.system import Finding, NcclLibrary
+from rdma_images.nccl_logs.verdict import Verdict, judge_lines
+from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.preflight.devices import Device, total_rate
+from rdma_images.preflight.job_nodes import JobNode
+from rdma_images.preflight.system import Finding, NcclLibrary
 
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
 GRACE_SECONDS = 5.0  # for the others, after one has failed
@@ -108,15 +103,9 @@ class Ranks:
 def check_answers(
     ranks: Ranks, answers: dict[int, Any], node: JobNode, carriers: list[Device], required: str, wordings: Wordings
 ) -> Iterator[Finding]:
-    """Yield the findings of the all-reduce, after NCCL's lines where it failed.
+    """Yield the findings of the all-reduce from what `ranks.run` returned, after NCCL's lines where it failed.
 
-    Args:
-        ranks: This node's processes.
-        answers: Those of `ranks.run`.
-        node: This node's place in the job.
-        carriers: The RDMA devices of its fabric.
-        required: What must carry the job between nodes: efa, erdma or any; "" where TCP is no error.
-        wordings: What lines of NCCL's mean.
+    `carriers` are the RDMA devices of the fabric, which `required` names, "" where TCP is no error.
     """
     verdict = judge_lines([line for rank in answers for line in ranks.lines("nccl", rank)], wordings)
     failed = [rank for rank, answer in answers.items() if "error" in answer]

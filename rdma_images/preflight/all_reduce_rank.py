@@ -31,10 +31,10 @@ class UniqueId(ctypes.Structure):
 
 
 class CallError(Exception):
-    """CUDA or NCCL returned an error."""
+    """CUDA or NCCL returned an error, or is not here."""
 
 
-def check_cuda(cuda: Any, function: str, *arguments: Any) -> None:
+def call_cuda(cuda: Any, function: str, *arguments: Any) -> None:
     """Call a function of CUDA's driver. Raises CallError with its words and what they may come from."""
     code = getattr(cuda, function)(*arguments)
     if code:
@@ -45,69 +45,60 @@ def check_cuda(cuda: Any, function: str, *arguments: Any) -> None:
         raise CallError("CUDA's %s ended with error %d, %s%s" % (function, code, words, cause))
 
 
-def check_nccl(nccl: Any, function: str, *arguments: Any) -> None:
+def call_nccl(nccl: Any, function: str, *arguments: Any) -> None:
     """Call a function of NCCL. Raises CallError with its words."""
     code = getattr(nccl, function)(*arguments)
     if code:
         raise CallError("%s: %s" % (function, nccl.ncclGetErrorString(code).decode("utf-8", "replace")))
 
 
-def load_libraries(nccl_path: str) -> tuple[Any, Any]:
-    """Return CUDA's driver and NCCL. Raises CallError where one is not found."""
+def load_library(path: str, advice: str) -> Any:
+    """Return a library. Raises CallError where it cannot be loaded."""
     try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise CallError(
-            "libcuda.so.1, the driver's, is not found: the container lacks the driver capability compute "
-            "(NVIDIA_DRIVER_CAPABILITIES=compute,utility), or was started without NVIDIA's runtime"
-        ) from None
-    try:
-        nccl = ctypes.CDLL(nccl_path)
+        return ctypes.CDLL(path)
     except OSError as error:
-        raise CallError("NCCL cannot be loaded: %s" % error) from None
-    nccl.ncclGetErrorString.restype = ctypes.c_char_p
-    nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int]
-    nccl.ncclAllReduce.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int),
-        *(ctypes.c_void_p, ctypes.c_void_p),
-    ]
-    return cuda, nccl
+        raise CallError("%s: %s" % (error, advice)) from None
 
 
 def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict[str, Any]:
     """Take part in the all-reduces, and return `is_right`, `start_seconds` and `seconds` of one of `size` bytes."""
-    cuda, nccl = load_libraries(nccl_path)
-    check_cuda(cuda, "cuInit", 0)
+    cuda = load_library("libcuda.so.1", "the container lacks NVIDIA_DRIVER_CAPABILITIES=compute,utility or its runtime")
+    nccl = load_library(nccl_path, "NCCL of this image")
+    nccl.ncclGetErrorString.restype = ctypes.c_char_p
+    pointer, size_type, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    nccl.ncclCommInitRank.argtypes = [pointer, number, UniqueId, number]
+    nccl.ncclAllReduce.argtypes = [pointer, pointer, size_type, number, number, pointer, pointer]
+    call_cuda(cuda, "cuInit", 0)
     device, context = ctypes.c_int(), ctypes.c_void_p()
-    check_cuda(cuda, "cuDeviceGet", ctypes.byref(device), gpu)
-    check_cuda(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    check_cuda(cuda, "cuCtxSetCurrent", context)
+    call_cuda(cuda, "cuDeviceGet", ctypes.byref(device), gpu)
+    call_cuda(cuda, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call_cuda(cuda, "cuCtxSetCurrent", context)
     unique_id = UniqueId()
     if rank == 0:
-        check_nccl(nccl, "ncclGetUniqueId", ctypes.byref(unique_id))
+        call_nccl(nccl, "ncclGetUniqueId", ctypes.byref(unique_id))
         print(bytes(unique_id).hex(), flush=True)
     unique_id = UniqueId.from_buffer_copy(bytes.fromhex(sys.stdin.readline().strip()))
     started = time.monotonic()
     communicator, buffer = ctypes.c_void_p(), ctypes.c_uint64()
-    check_nccl(nccl, "ncclCommInitRank", ctypes.byref(communicator), ranks, unique_id, rank)
-    check_cuda(cuda, "cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(size))
+    call_nccl(nccl, "ncclCommInitRank", ctypes.byref(communicator), ranks, unique_id, rank)
+    call_cuda(cuda, "cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(size))
     one = struct.unpack("I", struct.pack("f", 1.0))[0]
-    check_cuda(cuda, "cuMemsetD32_v2", buffer, ctypes.c_uint(one), ctypes.c_size_t(size // 4))
+    call_cuda(cuda, "cuMemsetD32_v2", buffer, ctypes.c_uint(one), ctypes.c_size_t(size // 4))
 
     def sum_up() -> None:
         address = buffer.value
-        check_nccl(nccl, "ncclAllReduce", address, address, size // 4, FLOAT32, SUM, communicator, None)
+        call_nccl(nccl, "ncclAllReduce", address, address, size // 4, FLOAT32, SUM, communicator, None)
 
     sum_up()
-    check_cuda(cuda, "cuCtxSynchronize")
+    call_cuda(cuda, "cuCtxSynchronize")
     start_seconds = time.monotonic() - started
     result = ctypes.create_string_buffer(size)
-    check_cuda(cuda, "cuMemcpyDtoH_v2", result, buffer, ctypes.c_size_t(size))
+    call_cuda(cuda, "cuMemcpyDtoH_v2", result, buffer, ctypes.c_size_t(size))
     is_right = result.raw == struct.pack("f", float(ranks)) * (size // 4)
     started = time.monotonic()
     for _ in range(ROUNDS):
         sum_up()
-    check_cuda(cuda, "cuCtxSynchronize")
+    call_cuda(cuda, "cuCtxSynchronize")
     return {"is_right": is_right, "start_seconds": start_seconds, "seconds": (time.monotonic() - started) / ROUNDS}
 
 

@@ -1,49 +1,37 @@
-"""Run the job's command as a child: its signals and its exit code are passed on."""
+"""Run the job's command as a child, whose signals and exit code are passed on, and judge its NCCL's logs."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 
+from rdma_images.nccl_logs.reader import LogReader
+from rdma_images.nccl_logs.verdict import judge_summary, logs_channels
+from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.preflight.all_reduce import NETWORKS
 from rdma_images.preflight.system import read_file
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import FrameType
-
-PASSED_ON = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-)
+PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 LOOK_SECONDS = 0.5  # between two looks at the command and its log
 END_SECONDS = 10.0  # for a command to end after SIGTERM
 PR_SET_PDEATHSIG = 1  # prctl(2)
+READ_BYTES = 8 << 20  # bytes of a file that are read in one look
 
 
 def run_command(command: Sequence[str], variables: dict[str, str], look: Callable[[], bool]) -> int | None:
-    """Run a command until it ends.
+    """Run a command until it ends, or until `look`, which is called again and again, returns True.
 
-    Args:
-        command: Its words.
-        variables: Its environment.
-        look: Called again and again while it runs; True to end it.
-
-    Returns:
-        Its exit code, 128 + n after signal n; None where `look` ended it.
-
-    Raises:
-        OSError: It cannot be started.
+    Returns its exit code, 128 + n after signal n; None where `look` ended it. Raises OSError where it cannot start.
     """
     libc = ctypes.CDLL(None)
     child = subprocess.Popen(command, env=variables, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
@@ -54,8 +42,8 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, number)
 
-    for number in PASSED_ON:
-        signal.signal(number, pass_on)
+    for name in PASSED_ON:
+        signal.signal(getattr(signal, name), pass_on)
     next_look = 0.0
     while True:
         status = reap(child.pid)
@@ -98,3 +86,65 @@ def descendants(process: int) -> list[int]:
     """Return the processes that a process has started, and those that they have."""
     children = [int(word) for word in read_file("/proc/%d/task/%d/children" % (process, process)).split()]
     return children + [member for child in children for member in descendants(child)]
+
+
+class NcclLogs:
+    """The logs of one node's processes in one folder, which other nodes may share."""
+
+    def __init__(self, folder: str, wordings: Wordings, is_printed: bool) -> None:
+        """Take the folder ("" for none), what lines mean, and whether each line goes to standard output, too."""
+        self.wordings, self.is_printed = wordings, is_printed
+        host = socket.gethostname().partition(".")[0]  # %h of NCCL's
+        self.pattern = os.path.join(glob.escape(folder), "%s.*.log" % glob.escape(host)) if folder else ""
+        self.offsets = {path: os.path.getsize(path) for path in glob.glob(self.pattern)}  # an earlier attempt's lines
+        self.reader = LogReader(wordings)
+        self.verdict = judge_summary(self.reader.summary(), wordings)
+
+    def read(self) -> None:
+        """Read what was written since the last time, up to the last whole line of each file."""
+        is_new = False
+        for path in sorted(glob.glob(self.pattern)):
+            with open(path, "rb") as file:
+                file.seek(self.offsets.get(path, 0))
+                content = file.read(READ_BYTES)
+            whole = content[: content.rfind(b"\n") + 1]
+            if not whole:
+                continue
+            is_new = True
+            self.offsets[path] = self.offsets.get(path, 0) + len(whole)
+            text = whole.decode("utf-8", "replace")
+            self.reader.read(text, os.path.basename(path))
+            if self.is_printed:
+                print(text, end="", flush=True)
+        if is_new:
+            self.verdict = judge_summary(self.reader.summary(), self.wordings)
+
+    def misses(self, required: str) -> bool:
+        """Return whether the channels between nodes use something else than what is required ("": nothing is)."""
+        has_network = any(name.startswith("NET/") for name in self.verdict.channels)
+        return bool(required) and has_network and self.verdict.network not in (*NETWORKS[required], "unknown")
+
+
+def log_variables(folder: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which NCCL writes its log of each process into a folder; "" for none."""
+    if not folder:
+        return dict(environment)
+    variables = dict(environment, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "%h.%p.log"))
+    if not logs_channels(variables.get("NCCL_DEBUG_SUBSYS", "INIT")):
+        del variables["NCCL_DEBUG_SUBSYS"]
+    return variables
+
+
+def find_folder(option: str, environment: Mapping[str, str]) -> str:
+    """Return the folder of NCCL's logs: the option's, NCCL_DEBUG_FILE's, or a new one; "" where none can be written."""
+    named = option or os.path.dirname(environment.get("NCCL_DEBUG_FILE", ""))
+    if named and "%" not in named:
+        try:
+            os.makedirs(named, exist_ok=True)
+        except OSError:
+            return ""
+        return named if os.access(named, os.W_OK) else ""
+    for parent in (environment.get("TMPDIR", ""), "/tmp", "/dev/shm"):
+        if os.path.isdir(parent) and os.access(parent, os.W_OK):
+            return tempfile.mkdtemp(prefix="nccl-", dir=parent)
+    return ""

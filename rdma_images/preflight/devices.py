@@ -1,4 +1,4 @@
-"""Read the RDMA devices of this machine from the kernel's files."""
+"""Read the RDMA devices of this machine, and check that a job can use those of its fabric."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import glob
 import ipaddress
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Tuple
 
-from rdma_images.preflight.system import first_line, open_errno, run_program
+from rdma_images.preflight.system import Finding, first_line, open_errno, run_program
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Gid = Tuple[int, ipaddress.IPv6Address, str]  # index, address, type
 
-    Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
 
 FOLDER = "/sys/class/infiniband"
+MTUS = (256, 512, 1024, 2048, 4096)  # of RDMA: a device has the largest that fits into its interface's
+REFUSALS = {
+    errno.EACCES: "this user has no right to its file: rdma-core's udev rules give it mode 0666",
+    errno.EPERM: "the container's cgroup does not let the device in: ask for it, as with --device",
+}
 
 
 @dataclass(frozen=True)
@@ -90,24 +94,12 @@ def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
     return [device for device in devices if not fabric or device.driver == fabric]
 
 
-def named_devices(devices: list[Device], setting: str) -> dict[str, list[Device]]:
-    """Return the devices that each name in the value of NCCL_IB_HCA stands for."""
-    names = [word.strip() for word in setting.lstrip("^=").split(",") if word.strip()]
-    return {
-        name: [
-            device
-            for device in devices
-            # NCCL takes beginnings of names, unless a "=" stands before them.
-            if device.name == name.partition(":")[0] or ("=" not in setting and device.name.startswith(name))
-        ]
-        for name in names
-    }
-
-
 def selected_devices(devices: list[Device]) -> list[Device]:
     """Return the devices that NCCL_IB_HCA leaves; all, where it is not set or names none of them."""
     setting = os.environ.get("NCCL_IB_HCA", "")
-    named = [device for fitting in named_devices(devices, setting).values() for device in fitting]
+    names = [word.partition(":")[0].strip() for word in setting.lstrip("^=").split(",") if word]
+    is_exact = "=" in setting  # else NCCL takes beginnings of names
+    named = [row for row in devices if any(row.name == n or (row.name.startswith(n) and not is_exact) for n in names)]
     return [device for device in devices if (device in named) != setting.startswith("^")] if named else devices
 
 
@@ -116,7 +108,75 @@ def total_rate(devices: list[Device]) -> float:
     return sum(float(device.rate.split()[0]) / 8 for device in devices if device.is_active and device.rate)
 
 
-def active_mtus() -> dict[str, int]:
-    """Return the MTU of each device's port by its name, as libibverbs has it: a pod does not see the interface."""
-    found = re.findall(r"^hca_id:\s*(\S+)(?:\n(?!hca_id).*)*?active_mtu:\s*(\d+)", run_program("ibv_devinfo"), re.M)
-    return {name: int(mtu) for name, mtu in found}
+def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
+    """Yield what is wrong with the devices of the required fabric ("": TCP may do), of which the job asked for `count`.
+
+    One node may do without any.
+    """
+    carriers = fabric_devices(devices, fabric)
+    usable = [device for device in carriers if device.is_usable]
+    if nodes < 2 and not (fabric or count or usable):
+        return
+    severity = "error" if fabric or count else "warning"
+    refused = [device for device in carriers if device.open_errno not in (0, errno.ENOENT)]
+    reason = ""
+    if refused:
+        words = REFUSALS.get(refused[0].open_errno, "no more is known")
+        reason = "%s cannot be opened: %s; %s" % (refused[0].name, os.strerror(refused[0].open_errno), words)
+    if not carriers:
+        kind = "RDMA" if fabric in ("", "any") else fabric
+        sentence = "the kernel has no %s device: its driver is not loaded, or the instance has none" % kind
+        yield severity if fabric or count else "note", "devices", sentence
+    elif not usable:
+        names = ", ".join(device.name for device in carriers[:4])
+        absent = "the kernel has %s, and /dev/infiniband of this container none of them: ask for the devices" % names
+        yield severity, "devices", reason or absent
+    elif len(usable) < count:
+        counted = "%d of %d adapters can be used here" % (len(usable), count)
+        # With one less the job runs nearly as fast, and a device plugin may have kept it for the node.
+        severity = "error" if len(usable) < count - 1 else "warning"
+        yield severity, "devices", "%s: %s" % (counted, reason) if reason else counted
+    down = [device.name for device in selected_devices(usable) if device.state and not device.is_active]
+    if down:
+        yield "error", "ports", "the port is not active: %s" % ", ".join(down)
+    others = [device.name for device in devices if device.is_usable and device not in carriers]
+    if fabric == "efa" and usable and others:
+        sentence = (
+            "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath of /dev/infiniband; EFA's device "
+            "plugin before 0.5.10 counts NVLink's controllers as EFA"
+        )
+        yield "warning", "devices", sentence % others[0]
+
+
+def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
+    """Yield RoCE devices without a routed GID, or of which NCCL takes another one: `index` is NCCL_IB_GID_INDEX."""
+    for device in selected_devices(devices):
+        if not (device.is_usable and device.link_layer == "Ethernet"):
+            continue
+        if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
+            sentence = "%s has no GID of RoCE v2 that is routed: give its interface an IP address"
+            yield "error", "gids", sentence % device.name
+        chosen = [gid for number, gid, _ in device.gids if index.isdigit() and number == int(index)]
+        if index.isdigit() and not chosen:
+            yield "error", "gids", "NCCL_IB_GID_INDEX=%s, and %s has no such GID" % (index, device.name)
+        elif chosen and chosen[0].is_link_local:
+            yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
+
+
+def check_mtu(devices: list[Device], expected: int) -> Iterator[Finding]:
+    """Yield the fabric's devices with another MTU than the job's: with NCCL's LL128 it corrupts data.
+
+    `expected` is that of their network interfaces; 0 where any will do.
+    """
+    fitting = max((mtu for mtu in MTUS if mtu <= expected), default=0)
+    # As libibverbs has it, for a pod does not see the interface.
+    listing = run_program("ibv_devinfo") if fitting else ""
+    found = re.findall(r"^hca_id:\s*(\S+)(?:\n(?!hca_id).*)*?active_mtu:\s*(\d+)", listing, re.M)
+    mtus = {name: int(mtu) for name, mtu in found}
+    for device in devices if fitting else ():
+        if device.mtu and device.mtu != str(expected):
+            sentence = "the interface of %s has an MTU of %s, and the job was made for %d"
+            yield "error", "mtu", sentence % (device.name, device.mtu, expected)
+        elif not device.mtu and mtus.get(device.name, fitting) != fitting:
+            sentence = "%s has an active MTU of %d, and over an interface with the job's MTU of %d it has %d"
+            yield "error", "mtu", sentence % (device.name, mtus[device.name], expected, fitting)

@@ -7,15 +7,10 @@ import glob
 import itertools
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from rdma_images.preflight.system import first_line, open_errno
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rdma_images.preflight.devices import Device
-    from rdma_images.preflight.system import Finding
+from rdma_images.preflight.devices import Device
+from rdma_images.preflight.system import Finding, first_line, has_library, open_errno
 
 DRIVER_FILE = "/proc/driver/nvidia/version"
 
@@ -65,6 +60,11 @@ def visible_gpus(present: int) -> int:
 
 def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
     """Yield why this node's GPUs and adapters cannot share memory: `devices` are the fabric's that can be used."""
+    if not gpu_files(root):
+        return
+    if not root and has_library("libgdrapi.so.2") and not os.path.exists("/dev/gdrdrv"):
+        sentence = "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv, and give the pod the device"
+        yield "warning", "gdrcopy", sentence
     has_dma_buf = "Open Kernel Module" in first_line(root + DRIVER_FILE)
     known = [device for device in devices if device.peer]
     if known and not has_dma_buf and all(device.peer == "NA" for device in known):
@@ -82,12 +82,3 @@ def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
             "NVIDIA's open kernel modules"
         )
         yield "warning", "peermem", sentence
-
-
-def check_gdrcopy(root: str, has_gdrcopy: bool) -> Iterator[Finding]:
-    """Yield a finding if the image's GDRCopy has no driver to talk to."""
-    if has_gdrcopy and not os.path.exists(root + "/dev/gdrdrv"):
-        sentence = (
-            "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv on the node, give the pod the device"
-        )
-        yield "warning", "gdrcopy", sentence

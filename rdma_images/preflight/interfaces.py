@@ -7,12 +7,10 @@ import fcntl
 import re
 import socket
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rdma_images.preflight.system import Finding, NcclLibrary
+from rdma_images.preflight.system import Finding, NcclLibrary
 
 IFF_RUNNING = 0x40  # include/uapi/linux/if.h
 # Interfaces of containers, virtual machines and VPNs by the names that Docker, libvirt, CNI, Podman, LXC, Tailscale,
@@ -71,14 +69,7 @@ def socket_interfaces(rows: list[Interface], setting: str, nccl: NcclLibrary | N
 
 
 def check_interfaces(rows: list[Interface], used: list[Interface], setting: str, nodes: int) -> Iterator[Finding]:
-    """Yield why NCCL cannot start over the interface that it will choose.
-
-    Args:
-        rows: The node's interfaces.
-        used: Those of NCCL's sockets.
-        setting: The value of NCCL_SOCKET_IFNAME.
-        nodes: Number of the job's nodes.
-    """
+    """Yield why NCCL cannot start over the first of the interfaces that are `used`, by NCCL_SOCKET_IFNAME's setting."""
     if not used:
         states = ", ".join("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows[:8])
         reason = "NCCL_SOCKET_IFNAME=%s fits no interface" % setting if setting else "no interface with an IPv4 address"

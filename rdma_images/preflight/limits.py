@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import re
 import resource
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from rdma_images.preflight.system import read_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rdma_images.preflight.system import Finding
+from rdma_images.preflight.devices import Device
+from rdma_images.preflight.system import Finding, read_file
 
 CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
 MIN_LOCKED_BYTES = 1 << 30  # NCCL registers its own buffers, of megabytes for each channel and peer
@@ -36,33 +32,21 @@ def huge_pages(root: str = "") -> dict[str, int]:
     return pages
 
 
-def check_locked_memory(root: str) -> Iterator[Finding]:
-    """Yield a small limit of locked memory; the capability IPC_LOCK lifts it."""
+def check_limits(root: str, carriers: list[Device]) -> Iterator[Finding]:
+    """Yield small limits of memory that the fabric's devices lock, of huge pages for EFA, and of /dev/shm."""
     limit = locked_memory()
     status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
     may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
-    if limit is not None and not may_lock:
+    if carriers and limit is not None and not may_lock:
         sentence = (
             "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd, "
             "or IPC_LOCK"
         )
         yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024)
-
-
-def check_shared_memory(root: str) -> Iterator[Finding]:
-    """Yield a small or full /dev/shm, over which NCCL connects the GPUs of a node."""
-    try:
-        stat = os.statvfs(root + "/dev/shm")
-    except OSError:
-        return
-    size, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
-    if size < MIN_SHM_BYTES:
-        yield "warning", "shm", "/dev/shm has %d MiB: NCCL and data loaders need more" % (size >> 20)
-    elif free < MIN_SHM_BYTES:
-        yield "warning", "shm", "%d of %d MiB are free in /dev/shm" % (free >> 20, size >> 20)
-
-
-def check_huge_pages(root: str) -> Iterator[Finding]:
-    """Yield a finding if no huge page is free, which EFA's provider takes for its buffers."""
-    if "HugePages_Free" in read_file(root + "/proc/meminfo") and not huge_pages(root)["free"]:
+    has_efa = any(device.driver == "efa" for device in carriers)
+    if has_efa and "HugePages_Free" in read_file(root + "/proc/meminfo") and not huge_pages(root)["free"]:
         yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
+    stat = os.statvfs(root + "/dev/shm") if os.path.isdir(root + "/dev/shm") else None
+    if stat and stat.f_bavail * stat.f_frsize < MIN_SHM_BYTES:  # over which NCCL connects the GPUs of a node
+        sizes = (stat.f_bavail * stat.f_frsize >> 20, stat.f_blocks * stat.f_frsize >> 20)
+        yield "warning", "shm", "%d of %d MiB are free in /dev/shm: NCCL and data loaders need more" % sizes

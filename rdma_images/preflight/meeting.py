@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
+import re
 import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, Dict
 
-from rdma_images.preflight.system import node_name, print_line
+from rdma_images.preflight.devices import Device
+from rdma_images.preflight.gpus import gpu_files, nvidia_driver
+from rdma_images.preflight.job_nodes import JobNode
+from rdma_images.preflight.system import EFA_DRIVER, Finding, first_line, has_library, node_name, print_line
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Message = Dict[str, Any]
 
-    from rdma_images.preflight.job_nodes import JobNode
-    from rdma_images.preflight.system import Finding
-
-    Message = dict[str, Any]
 
 # Seconds for all nodes to come, as long as torchrun waits for its nodes: one may pull its image first.
 MEETING_SECONDS = 600.0
@@ -27,16 +28,19 @@ ANSWER_SECONDS = 300.0  # for nodes that have come: the longest all-reduce and w
 FIRST_NOTE_SECONDS, NOTE_SECONDS = 10.0, 60.0  # until the nodes that are waited for are named, and named again
 CONNECT_SECONDS = 5.0  # for a connection to the neighbour
 LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
+# Settings that decide how nodes and ranks reach each other. MASTER_ADDR need not be the same: the first node may call
+# itself localhost.
+SHARED_SETTINGS = re.compile(
+    r"(NCCL|FI|OFI_NCCL|UCX|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+|(PET_)?(MASTER_PORT|NNODES)|WORLD_SIZE"
+)
 
-
-class UnreachedNodeError(OSError):
-    """The nodes do not meet: one did not come, has left, or does not reach the first."""
+COMPARED_FIELDS = ("driver", "firmware", "link_layer", "rate", "mtu")  # of devices
 
 
 class Meeting:
     """The meeting of a job's nodes. Within its `with` block the neighbour can reach this node at `own_address`.
 
-    Entering it raises UnreachedNodeError where not all nodes come.
+    Entering it raises ConnectionError where not all nodes come.
     """
 
     def __init__(self, node: JobNode, address: str, port: int) -> None:
@@ -65,7 +69,7 @@ class Meeting:
         """Give this node's message and return the first node's answer to it, when all nodes have given theirs.
 
         `answer` makes the answers of all nodes' messages, in the order of the nodes; only the first node calls it.
-        Raises UnreachedNodeError where a node has left.
+        Raises ConnectionError where a node has left.
         """
         if self.node.number:
             write_message(self.streams[0], message)
@@ -96,7 +100,7 @@ class Meeting:
                 connection.settimeout(ANSWER_SECONDS)
                 if number in names or number not in range(self.node.nodes):
                     sentence = "%s says that it is node %d of %d, as %s does"
-                    raise UnreachedNodeError(sentence % (name, number, self.node.nodes, names.get(number, "no other")))
+                    raise ConnectionError(sentence % (name, number, self.node.nodes, names.get(number, "no other")))
                 names[number], streams[number] = name, stream
         return [streams[number] for number in sorted(streams)]
 
@@ -116,10 +120,10 @@ class Meeting:
         return stream
 
     def note_waiting(self, sentence: str) -> None:
-        """Print `sentence` when a note is due. Raises UnreachedNodeError with it when the time is over."""
+        """Print `sentence` when a note is due. Raises ConnectionError with it when the time is over."""
         waited = time.monotonic() - self.start
         if waited > MEETING_SECONDS:
-            raise UnreachedNodeError(sentence)
+            raise ConnectionError(sentence)
         if waited > self.next_note:
             self.next_note = waited + NOTE_SECONDS
             print_line("note", "nodes", "%s after %d s; waiting" % (sentence, waited))
@@ -145,12 +149,12 @@ def write_message(stream: Any, message: Message) -> None:
 
 
 def read_message(stream: Any) -> Message:
-    """Return another node's message. Raises UnreachedNodeError where it has left."""
+    """Return another node's message. Raises ConnectionError where it has left."""
     line = b""
     with contextlib.suppress(OSError):
         line = stream.readline()
     if not line:
-        raise UnreachedNodeError("another node has left: its own lines say why")
+        raise ConnectionError("another node has left: its own lines say why")
     message: Message = json.loads(line)
     return message
 
@@ -170,13 +174,27 @@ def check_neighbour(name: str, address: list[Any]) -> Iterator[Finding]:
 
 
 def describe_connection_error(error: OSError) -> str:
-    """Return what a connection's error says, and its likely reason if nothing answered.
-
-    A port on which nothing listens is refused at once: only what drops packets leaves a connection without an answer.
-    """
+    """Return what a connection's error says, and its likely reason if nothing answered, not even with a refusal."""
     if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
         return "%s; a firewall or security group may drop it: NCCL needs all TCP ports between the nodes" % error
     return str(error)
+
+
+def shared_facts(root: str, devices: list[Device], nccl: str) -> dict[str, str]:
+    """Return the facts that should be the same on all nodes; `devices` are the fabric's that can be used."""
+    plugin = os.environ.get("NCCL_NET_PLUGIN", "")
+    has_plugin = not root and has_library(plugin if plugin.endswith(".so") else "libnccl-net.so")
+    values = {name: ",".join(sorted({getattr(row, name) for row in devices})) for name in COMPARED_FIELDS}
+    return {
+        **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
+        **{"%s of RDMA devices" % name: value for name, value in values.items()},
+        "number of usable RDMA devices": str(len(devices)),
+        "number of GPUs": str(len(gpu_files(root))),
+        "NVIDIA driver": nvidia_driver(root),
+        "NCCL": nccl,
+        "NCCL's network plugin": "found" if has_plugin else "not found",
+        "EFA driver": first_line(root + EFA_DRIVER),
+    }
 
 
 def describe_differences(nodes: list[Message]) -> list[str]:

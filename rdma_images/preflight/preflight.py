@@ -9,40 +9,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rdma_images.nccl_logs.wordings import Wordings
-from rdma_images.preflight.all_reduce import LIMIT_SECONDS, Ranks, check_answers
-from rdma_images.preflight.command import run_command
-from rdma_images.preflight.device_checks import check_devices, check_gids, check_mtu
-from rdma_images.preflight.devices import fabric_devices, read_devices
-from rdma_images.preflight.gpus import check_gdrcopy, check_gpudirect, check_gpus, gpu_files, visible_gpus
-from rdma_images.preflight.interfaces import check_interfaces, read_interfaces, socket_interfaces
+from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, limits, meeting, system
 from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
-from rdma_images.preflight.limits import check_huge_pages, check_locked_memory, check_shared_memory
-from rdma_images.preflight.meeting import Meeting, check_neighbour, describe_differences
-from rdma_images.preflight.nccl_log import NcclLogs, find_folder, log_variables
-from rdma_images.preflight.node_facts import describe_versions, shared_facts
-from rdma_images.preflight.system import PROGRAM, find_nccl, has_library, node_name, print_findings, print_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rdma_images.preflight.meeting import Message
-    from rdma_images.preflight.system import Finding
+from rdma_images.preflight.meeting import Meeting, Message
+from rdma_images.preflight.system import Finding, first_line, node_name, print_findings, print_line
 
 CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 WORDINGS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl-logs.json")
+VERSION_FILE = os.path.join(os.path.dirname(WORDINGS_FILE), "version")
 NO_FOLDER = "-"  # what the other ranks are told where NCCL's logs have none
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Return the options, and the words of the command as `command`."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, usage="%(prog)s [OPTIONS] [--] COMMAND...", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=system.PROGRAM, usage="%(prog)s [OPTIONS] [--] COMMAND...", description=__doc__
+    )
     parser.add_argument("--require", choices=("efa", "erdma", "any"), default="", help="what must carry the job")
     parser.add_argument("--adapters", type=int, default=0, help="adapters of the node that the job asked for")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs of each node; 0: those that are visible")
@@ -67,35 +57,29 @@ class Preflight:
     def __init__(self, options: argparse.Namespace, node: JobNode) -> None:
         """Take the command line and this node's place in the job."""
         self.options, self.node, self.root = options, node, options.root
-        self.nccl = None if self.root else find_nccl()
-        self.devices = read_devices(self.root)
-        self.carriers = fabric_devices(self.devices, options.require)
+        self.nccl = None if self.root else system.find_nccl()
+        self.devices = devices.read_devices(self.root)
+        self.carriers = devices.fabric_devices(self.devices, options.require)
         self.usable = [device for device in self.carriers if device.is_usable]
-        self.gpus = options.gpus or visible_gpus(len(gpu_files(self.root)))
-        self.interfaces, self.ifname = read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
-        self.used_interfaces = socket_interfaces(self.interfaces, self.ifname, self.nccl)
+        self.gpus = options.gpus or gpus.visible_gpus(len(gpus.gpu_files(self.root)))
+        self.interfaces, self.ifname = interfaces.read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
+        self.used_interfaces = interfaces.socket_interfaces(self.interfaces, self.ifname, self.nccl)
         with open(WORDINGS_FILE, encoding="utf-8") as file:
             self.wordings = Wordings(json.load(file))
 
     def local_findings(self) -> Iterator[Finding]:
         """Yield the findings about this node alone."""
-        options, root, nodes, gpus = self.options, self.root, self.node.nodes, gpu_files(self.root)
-        yield from check_interfaces(self.interfaces, self.used_interfaces, self.ifname, nodes)
-        if not self.devices and not gpus:
+        options, root, nodes = self.options, self.root, self.node.nodes
+        yield from interfaces.check_interfaces(self.interfaces, self.used_interfaces, self.ifname, nodes)
+        if not self.devices and not gpus.gpu_files(root):
             yield "warning", "hardware", "neither a GPU nor an RDMA device is here: only the interfaces were checked"
             return
-        yield from check_devices(self.devices, options.require, options.adapters, nodes)
-        yield from check_gids(self.carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), self.nccl)
-        yield from check_mtu(self.carriers, options.mtu)
-        if self.carriers:
-            yield from check_locked_memory(root)
-        if any(device.driver == "efa" for device in self.carriers):
-            yield from check_huge_pages(root)
-        if gpus or options.gpus:
-            yield from check_shared_memory(root)
-            yield from check_gpus(root, options.gpus)
-            yield from check_gdrcopy(root, not root and has_library("libgdrapi.so.2"))
-            yield from check_gpudirect(root, self.usable)
+        yield from devices.check_devices(self.devices, options.require, options.adapters, nodes)
+        yield from devices.check_gids(self.carriers, os.environ.get("NCCL_IB_GID_INDEX", ""))
+        yield from devices.check_mtu(self.carriers, options.mtu)
+        yield from limits.check_limits(root, self.carriers)
+        yield from gpus.check_gpus(root, options.gpus)
+        yield from gpus.check_gpudirect(root, self.usable)
 
     def has_error(self) -> bool:
         """Check this node, the job's nodes together, and the all-reduce. Return whether the job cannot start."""
@@ -108,41 +92,41 @@ class Preflight:
             return failed
         address = self.used_interfaces[0].address if self.used_interfaces else "0.0.0.0"
         try:
-            with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as meeting:
-                failed |= print_findings(self.meeting_findings(meeting))
-                return self.has_any_failed(meeting, failed) or self.has_all_reduce_error(meeting)
+            with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as nodes_meeting:
+                failed |= print_findings(self.meeting_findings(nodes_meeting))
+                return self.has_any_failed(nodes_meeting, failed) or self.has_all_reduce_error(nodes_meeting)
         except OSError as error:
             print_line("error", "nodes", str(error))
             return True
 
-    def meeting_findings(self, meeting: Meeting) -> Iterator[Finding]:
+    def meeting_findings(self, nodes_meeting: Meeting) -> Iterator[Finding]:
         """Yield in what the nodes differ, and a neighbour that is not reached."""
-        facts = shared_facts(self.root, self.usable, str(self.nccl or ""))
-        message = {"name": node_name(), "address": meeting.own_address, "facts": facts}
+        facts = meeting.shared_facts(self.root, self.usable, str(self.nccl or ""))
+        message = {"name": node_name(), "address": nodes_meeting.own_address, "facts": facts}
 
         def answer(nodes: list[Message]) -> list[Message]:
             neighbours = [{**node, "facts": {}} for node in nodes[1:] + nodes[:1]]
-            differences = [describe_differences(nodes)] + [[]] * (len(nodes) - 1)
+            differences = [meeting.describe_differences(nodes)] + [[]] * (len(nodes) - 1)
             return [{"neighbour": row[0], "differences": row[1]} for row in zip(neighbours, differences)]
 
-        reply = meeting.exchange(message, answer)
+        reply = nodes_meeting.exchange(message, answer)
         for sentence in reply["differences"]:
             yield "warning", "differences", sentence
         neighbour = reply["neighbour"]
-        yield from check_neighbour(neighbour["name"], neighbour["address"])
+        yield from meeting.check_neighbour(neighbour["name"], neighbour["address"])
 
-    def has_any_failed(self, meeting: Meeting, failed: bool) -> bool:
+    def has_any_failed(self, nodes_meeting: Meeting, failed: bool) -> bool:
         """Return whether this node or another one has an error; of another one, print which."""
 
         def answer(nodes: list[Message]) -> list[Message]:
             return [{"failed": [node["name"] for node in nodes if node["failed"]]}] * len(nodes)
 
-        names = meeting.exchange({"name": node_name(), "failed": failed}, answer)["failed"]
+        names = nodes_meeting.exchange({"name": node_name(), "failed": failed}, answer)["failed"]
         if names and not failed:
             print_line("error", "nodes", "the command is not started: see the errors of %s" % ", ".join(names[:8]))
         return bool(names)
 
-    def has_all_reduce_error(self, meeting: Meeting | None) -> bool:
+    def has_all_reduce_error(self, nodes_meeting: Meeting | None) -> bool:
         """Run the all-reduce where there is something to run it on, and print its findings."""
         if self.options.no_all_reduce or self.root or self.gpus * self.node.nodes < 2:
             return False
@@ -150,20 +134,20 @@ class Preflight:
             print_line("note", "all-reduce", "not run: no libnccl.so.2 is found")
             return False
         try:
-            folder = tempfile.mkdtemp(prefix="all-reduce-")
+            folder = tempfile.TemporaryDirectory(prefix="all-reduce-")
         except OSError as error:
             print_line("warning", "all-reduce", "not run: no temporary folder can be written: %s" % error)
             return False
-        with Ranks(self.node, self.gpus, self.nccl, folder) as ranks:
+        with folder as path, all_reduce.Ranks(self.node, self.gpus, self.nccl, path) as ranks:
             unique_id = "" if self.node.number else ranks.make_id()
-            if meeting:
-                unique_id = meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
-            answers = ranks.run(unique_id, LIMIT_SECONDS + self.node.nodes)
+            if nodes_meeting:
+                unique_id = nodes_meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
+            answers = ranks.run(unique_id, all_reduce.LIMIT_SECONDS + self.node.nodes)
             failed = print_findings(
-                check_answers(ranks, answers, self.node, self.usable, self.options.require, self.wordings)
+                all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.wordings)
             )
             # The ranks stay until all have an answer: an earlier end breaks the others' connections.
-            return self.has_any_failed(meeting, failed) if meeting else failed
+            return self.has_any_failed(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
         """Check, run the command, and print the last line. Return the exit code.
@@ -173,10 +157,12 @@ class Preflight:
         if self.has_error():
             answer_ranks("")
             return self.print_result("none; a check failed", "", CHECK_FAILED)
-        folder = find_folder(self.options.log, os.environ)
+        if not self.options.command:
+            return self.print_result("none; no command was given", "", 0)
+        folder = command.find_folder(self.options.log, os.environ)
         if not folder:
             print_line("warning", "log", "no folder for NCCL's log can be written: the job's network is not judged")
-        logs = NcclLogs(folder, self.wordings, self.options.print_log)
+        logs = command.NcclLogs(folder, self.wordings, self.options.print_log)
 
         def look() -> bool:
             answer_ranks(folder or NO_FOLDER)
@@ -186,7 +172,7 @@ class Preflight:
         code = start_command(self.options.command, folder, look)
         logs.read()
         verdict = logs.verdict
-        if code == WRONG_NETWORK:
+        if code == WRONG_NETWORK and logs.misses(self.options.require):
             sentence = "the command was ended, since %s is required: %s" % (self.options.require, verdict.sentence)
             print_line("error", "network", sentence)
         return self.print_result("%s; %s" % (verdict.network, verdict.sentence), verdict.nccl or "", code)
@@ -195,20 +181,26 @@ class Preflight:
         """Print the last line: the network, the adapters that can be used, and the versions. Return the exit code."""
         kinds = "/".join(sorted({device.driver for device in self.carriers})) or "RDMA"
         adapters = "%d of %d %s" % (len(self.usable), max(self.options.adapters, len(self.carriers)), kinds)
-        versions = describe_versions(nccl or str(self.nccl or ""))
-        sentence = "%s; adapters: %s; versions: %s; exit code %d"
-        print_line("result", "network", sentence % (network, adapters, versions, code))
+        libfabric = re.search(r"^libfabric: (\S+)", system.run_program("fi_info", "--version"), re.MULTILINE)
+        versions = {
+            "NCCL": nccl or str(self.nccl or ""),
+            "libfabric": libfabric.group(1) if libfabric else "",
+            "EFA driver": first_line(system.EFA_DRIVER),
+            "NVIDIA driver": gpus.nvidia_driver(),
+            "preflight": first_line(VERSION_FILE),
+        }
+        listed = ", ".join("%s %s" % row for row in versions.items() if row[1])
+        sentence = "%s; adapters: %s; versions: %s; exit code %d" % (network, adapters, listed, code)
+        print_line("result", "network", sentence)
         return code
 
 
-def start_command(command: list[str], folder: str, look: Callable[[], bool] = lambda: False) -> int:
+def start_command(words: list[str], folder: str, look: Callable[[], bool] = lambda: False) -> int:
     """Run a command with NCCL's logs in `folder` ("": nowhere). Return its exit code, or one of this program's."""
-    if not command:
-        return 0
     try:
-        code = run_command(command, log_variables(folder, os.environ), look)
+        code = command.run_command(words, command.log_variables(folder, os.environ), look)
     except OSError as error:
-        print_line("error", "command", "%s: %s" % (command[0], error.strerror))
+        print_line("error", "command", "%s: %s" % (words[0], error.strerror))
         return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
     return WRONG_NETWORK if code is None else code
 
@@ -234,4 +226,4 @@ def main(words: list[str]) -> int:
     if not folder:
         print_line("error", "nodes", "local rank 0 of this node did not let local rank %d start" % node.local_rank)
         return CHECK_FAILED
-    return start_command(options.command, "" if folder == NO_FOLDER else folder)
+    return start_command(options.command, "" if folder == NO_FOLDER else folder) if options.command else 0

@@ -8,17 +8,12 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = ("rdma_images", "rdma_images.nccl_logs", "rdma_images.preflight")
 
 
-def register_packages() -> None:
-    """Let Python find the modules of these packages in this folder, and nothing else there."""
+if __name__ == "__main__":
+    # Python finds the modules of these packages in this folder, and nothing else there.
     sys.path[:] = [folder for folder in sys.path if folder not in ("", FOLDER)]
     for name in PACKAGES:
-        package = types.ModuleType(name)
-        package.__path__ = [FOLDER]
-        sys.modules[name] = package
-
-
-if __name__ == "__main__":
-    register_packages()
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = [FOLDER]
     from rdma_images.preflight import preflight
 
     sys.exit(preflight.main(sys.argv[1:]))

@@ -8,14 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Tuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+Finding = Tuple[str, str, str]  # severity ("error", "warning", "note"), subject, sentence
 
-    Finding = tuple[str, str, str]  # severity ("error", "warning", "note"), subject, sentence
 
 PROGRAM = "rdma-preflight"  # the first word of each line that it prints
+EFA_DRIVER = "/sys/module/efa/version"
 PROGRAM_SECONDS = 20  # for a program to answer
 
 

@@ -1,5 +1,6 @@
 /* What the preflight's all-reduce calls of CUDA's driver and of NCCL, for machines without GPUs. NCCL's log says which
-   network connects the ranks: FAKE_NETWORK, as "Socket". A rank in FAKE_FAILS fails as where a peer is not reached. */
+   network connects the ranks: FAKE_NETWORK, as "Socket". The rank FAKE_FAILS fails as where a
+   peer is not reached, FAKE_CUDA is cuInit's error, and an all-reduce takes FAKE_WAITS seconds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,7 @@ int ncclCommInitRank(void **communicator, int count, ncclUniqueId id, int number
 }
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *communicator, void *stream) {
   for (size_t n = 0; n < count; n++) ((float *)to)[n] = ranks;
-  usleep(1000);
+  const char *waits = getenv("FAKE_WAITS");
+  usleep(waits ? atoi(waits) * 1000000 : 1000);
   return 0;
 }

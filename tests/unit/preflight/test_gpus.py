@@ -78,11 +78,3 @@ def test_efa_that_does_not_reach_gpus(tmp_path: Path) -> None:
     write_file(tmp_path / "proc/driver/nvidia/version", version)
     assert run_check(tmp_path, "--require=efa") == []
     assert gpus.nvidia_driver(str(tmp_path)) == "580.95.05"
-
-
-def test_gdrcopy_without_its_driver(tmp_path: Path) -> None:
-    ((severity, name, _),) = gpus.check_gdrcopy(str(tmp_path), has_gdrcopy=True)
-    assert (severity, name) == ("warning", "gdrcopy")
-    assert not list(gpus.check_gdrcopy(str(tmp_path), has_gdrcopy=False))
-    write_file(tmp_path / "dev/gdrdrv")
-    assert not list(gpus.check_gdrcopy(str(tmp_path), has_gdrcopy=True))

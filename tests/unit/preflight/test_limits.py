@@ -1,5 +1,6 @@
 """The check of memory."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,15 +21,15 @@ def test_locked_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "free", "sentences"),
     [
-        (64 << 20, 64 << 20, ["/dev/shm has 64 MiB: NCCL and data loaders need more"]),
+        (64 << 20, 64 << 20, ["64 of 64 MiB are free in /dev/shm: NCCL and data loaders need more"]),
         (64 << 30, 32 << 30, []),
-        (64 << 30, 12 << 20, ["12 of 65536 MiB are free in /dev/shm"]),
+        (64 << 30, 12 << 20, ["12 of 65536 MiB are free in /dev/shm: NCCL and data loaders need more"]),
     ],
 )
 def test_shared_memory(size: int, free: int, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     stat = SimpleNamespace(f_blocks=size, f_bavail=free, f_frsize=1)
-    monkeypatch.setattr(limits, "os", SimpleNamespace(statvfs=lambda _: stat))
-    assert [row[2] for row in limits.check_shared_memory("")] == sentences
+    monkeypatch.setattr(os, "statvfs", lambda _: stat)
+    assert [row[2] for row in limits.check_limits("", [])] == sentences
 
 
 @pytest.mark.parametrize(("free", "count"), [("0", 1), ("5128", 0)])

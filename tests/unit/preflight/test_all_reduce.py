@@ -1,0 +1,128 @@
+"""The all-reduce: processes that call libraries in place of CUDA's driver and NCCL."""
+
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.nccl_logs.verdict import judge_lines
+from rdma_images.preflight import all_reduce, devices
+from rdma_images.preflight.job_nodes import JobNode
+from rdma_images.preflight.system import Finding, NcclLibrary
+from tests.support import fake_nccl
+from tests.support.preflight_parts import write_device
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")
+LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+
+
+@pytest.fixture(autouse=True)
+def libraries(monkeypatch: pytest.MonkeyPatch) -> NcclLibrary:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nccl.folder()))
+    monkeypatch.setattr(all_reduce, "MESSAGE_BYTES", 1 << 16)
+    monkeypatch.setattr(all_reduce, "GRACE_SECONDS", 0.5)
+    return NcclLibrary(str(fake_nccl.folder() / "libnccl.so.2"), (2, 28, 9))
+
+
+def findings(
+    tmp_path: Path, nccl: NcclLibrary, nodes: int = 1, gpus: int = 2, required: str = "", limit: float = 60.0
+) -> list[list[Finding]]:
+    """Return the findings of each node; one after the other starts, and all run at once."""
+    results: list[list[Finding]] = [[] for _ in range(nodes)]
+    ranks = []
+    for number in range(nodes):
+        folder = tmp_path / f"node{number}"
+        folder.mkdir()
+        ranks.append(all_reduce.Ranks(JobNode(nodes, number, "n0"), gpus, nccl, str(folder)))
+    unique_id = ranks[0].make_id()
+
+    def run(number: int) -> None:
+        with ranks[number] as processes:
+            answers = processes.run(unique_id, limit)
+            node = JobNode(nodes, number, "n0")
+            results[number] += all_reduce.check_answers(processes, answers, node, [], required, load_wordings())
+
+    threads = [threading.Thread(target=run, args=[number]) for number in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_the_gpus_of_one_node(tmp_path: Path, libraries: NcclLibrary) -> None:
+    (((severity, subject, sentence),),) = findings(tmp_path, libraries)
+    assert (severity, subject) == ("note", "all-reduce")
+    assert sentence.startswith("2 GPUs of 1 node(s): 0 MiB at ")
+    assert sentence.endswith("all are inside one node (2 P2P/CUMEM)")
+
+
+@pytest.mark.parametrize(
+    ("required", "severities"), [("", ["note"]), ("efa", ["error", "note"]), ("any", ["error", "note"])]
+)
+def test_tcp_between_nodes(
+    tmp_path: Path, libraries: NcclLibrary, required: str, severities: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NETWORK", "Socket")
+    first, second = findings(tmp_path, libraries, nodes=2, gpus=1, required=required)
+    assert [row[0] for row in first] == severities
+    assert [row[0] for row in second] == severities[:-1]
+    assert all(row[2].startswith(f"{required} is required: the channels use TCP") for row in second)
+
+
+def test_efa_between_nodes(tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NETWORK", "Libfabric")
+    (((severity, _, sentence),), second) = findings(tmp_path, libraries, nodes=2, gpus=1, required="efa")
+    assert (severity, second) == ("note", [])
+    assert "the channels use EFA" in sentence
+
+
+def test_a_rank_that_fails_ends_the_wait_and_is_quoted(
+    tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_FAILS", "1")
+    (((severity, _, sentence),),) = findings(tmp_path, libraries)
+    assert severity == "error"
+    assert sentence.startswith("rank 1 of 2: ncclCommInitRank: unhandled system error; ")
+    assert "NCCL WARN socketProgressOpt: Call to recv from 10.0.0.9 failed" in capsys.readouterr().out
+
+
+def test_cuda_that_does_not_start(tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA", "802")
+    (((severity, _, sentence),),) = findings(tmp_path, libraries)
+    assert severity == "error"
+    assert "CUDA's cuInit ended with error 802, system not yet initialized: as when nvidia-fabricmanager" in sentence
+
+
+def test_a_rank_that_is_not_done_in_time(
+    tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_WAITS", "60")
+    (((severity, _, sentence),),) = findings(tmp_path, libraries, limit=1.0)
+    assert severity == "error"
+    assert sentence.startswith("rank 0 of 2: not done after 1 s; ")
+
+
+def test_no_driver_of_cuda(tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "")
+    if Path("/usr/lib/x86_64-linux-gnu/libcuda.so.1").exists():
+        pytest.skip("this machine has one")
+    (((_, _, sentence),),) = findings(tmp_path, libraries)
+    assert "libcuda.so.1" in sentence
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in sentence
+
+
+@pytest.mark.parametrize(
+    ("rate", "bandwidth", "sentences"),
+    [(50.0, 5.0, ["256 MiB at 5.0, where this node's adapters carry 50.0 GB/s: "]), (50.0, 20.0, []), (0.0, 0.1, [])],
+)
+def test_a_slow_network(tmp_path: Path, rate: float, bandwidth: float, sentences: list[str]) -> None:
+    verdict = replace(judge_lines([], load_wordings()), network="efa", sentence="")
+    found = all_reduce.check_network(verdict, "efa", rate, f"256 MiB at {bandwidth}", bandwidth)
+    assert [row[2] for row in found] == sentences
+    write_device(tmp_path, "mlx5_0", "mlx5_core")
+    (tmp_path / "sys/class/infiniband/mlx5_0/ports/1/rate").write_text("400 Gb/sec (4X NDR)\n")
+    assert devices.total_rate(devices.read_devices(str(tmp_path))) == 50.0

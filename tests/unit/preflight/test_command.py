@@ -1,0 +1,175 @@
+"""The job's command below the preflight, in real processes."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.preflight import command
+from tests.support import fake_nccl
+from tests.support.preflight_parts import preflight
+
+NEEDS_CC = pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")
+
+
+def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": "/tmp", **variables}
+    return subprocess.run([str(preflight()), *words], capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--", "true"), 0),
+        (("true",), 0),
+        (("sh", "-c", "exit 7"), 7),
+        (("--no-all-reduce", "sh", "-c", "kill -9 $$"), 137),
+        (("--", "no-such-program"), 127),
+        (("--", "/etc/passwd"), 126),
+        ((), 0),
+        (("--require", "ethernet"), 2),
+    ],
+)
+def test_the_exit_code_is_the_commands(words: tuple[str, ...], code: int) -> None:
+    done = run(*words)
+    assert done.returncode == code, done.stderr
+    assert bool(re.search(rf" result network: .*; exit code {code}\n\Z", done.stdout)) == (code != 2)
+
+
+def test_variables_that_break_python_break_no_check(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(3)\n")
+    done = run("sh", "-c", "echo $PYTHONPATH", PYTHONPATH=str(tmp_path), PYTHONHOME="/none")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, done.stdout.splitlines()[0])
+    assert str(tmp_path) in done.stdout
+
+
+def test_an_image_without_python_runs_the_command_all_the_same(tmp_path: Path) -> None:
+    for name in ("sh", "dirname", "readlink", "uname", "env"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    script = tmp_path / "rdma-preflight"
+    script.write_text(
+        re.sub(r"for python in .*; do", 'for python in "$(command -v python3)"; do', preflight().read_text())
+    )
+    for words in (["--require", "efa", "--", "env"], ["--require=efa", "--print-log", "--gpus", "8", "env"]):
+        done = subprocess.run(
+            ["sh", str(script), *words], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+        )
+        assert "no python3 of version 3.8 or later is here: the node was not checked\n" in done.stdout
+        assert f"PATH={tmp_path}\n" in done.stdout
+
+
+def test_signals_are_passed_on() -> None:
+    script = "trap 'echo got USR1' USR1; trap 'echo got TERM; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
+    words = [str(preflight()), "--", "sh", "-c", script]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        lines = iter(process.stdout.readline, "")
+        assert any(line == "ready\n" for line in lines)
+        process.send_signal(signal.SIGUSR1)
+        assert next(lines) == "got USR1\n"
+        process.send_signal(signal.SIGTERM)
+        assert next(lines) == "got TERM\n"
+        assert next(lines).endswith("exit code 5\n")
+    assert process.returncode == 5
+
+
+def test_the_command_does_not_outlive_a_killed_preflight() -> None:
+    words = [str(preflight()), "--", "sh", "-c", "echo $$; exec sleep 60"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        child = next(int(line) for line in iter(process.stdout.readline, "") if line.strip().isdigit())
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        state = Path(f"/proc/{child}/stat").read_text().split()[2] if Path(f"/proc/{child}").exists() else "Z"
+        assert state == "Z"
+
+
+@NEEDS_CC
+@pytest.mark.parametrize(
+    ("network", "required", "code", "said"),
+    [
+        ("Socket", "any", 97, "error network: the command was ended, since any is required: the channels use TCP"),
+        ("Socket", "efa", 97, "error network: the command was ended, since efa is required: the channels use TCP"),
+        ("Socket", "", 0, "result network: fallback; the channels use TCP"),
+        ("Libfabric", "efa", 0, "result network: efa; the channels use EFA"),
+        (
+            "Libfabric",
+            "erdma",
+            97,
+            "error network: the command was ended, since erdma is required: the channels use EFA",
+        ),
+        ("", "efa", 0, "result network: one node; no channel uses a network"),
+    ],
+)
+def test_channels_that_do_not_use_the_required_fabric_end_the_command(
+    tmp_path: Path, network: str, required: str, code: int, said: str
+) -> None:
+    seconds = "60" if code else "0"
+    words = [*(["--require", required] if required else []), "--log", str(tmp_path), "--print-log", "--"]
+    variables = {"LD_LIBRARY_PATH": str(fake_nccl.folder()), **({"FAKE_NETWORK": network} if network else {})}
+    done = run(*words, sys.executable, str(fake_nccl.folder() / "command.py"), seconds, **variables)
+    assert done.returncode == code, done.stdout
+    assert said in done.stdout
+    assert "NCCL INFO NCCL version 2.28.9" in done.stdout
+    assert "the command runs" in done.stdout
+    assert ("the command is done" in done.stdout) == (code == 0)
+    assert len(list(tmp_path.glob("*.log"))) == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
+def test_a_read_only_root_and_another_user() -> None:
+    """Nothing can be written anywhere: the command runs, and its network is not judged."""
+    folder = preflight().parent
+    script = f"""mkdir -p /run/pf-test
+mount --bind {folder} /run/pf-test
+mount -o remount,bind,ro / 2>/dev/null || mount --bind -o ro / /
+for folder in /tmp /dev/shm; do mount -t tmpfs -o ro none $folder; done
+exec setpriv --reuid=65534 --clear-groups /run/pf-test/rdma-preflight sh -c "exit 4"
+"""
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", script],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    Path("/run/pf-test").rmdir()
+    assert done.returncode == 4, done.stderr
+    assert "warning log: no folder for NCCL's log can be written" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variables", "subsystems"),
+    [({}, None), ({"NCCL_DEBUG_SUBSYS": "GRAPH"}, None), ({"NCCL_DEBUG_SUBSYS": "INIT,NET"}, "INIT,NET")],
+)
+def test_the_variables_of_nccls_log(variables: dict[str, str], subsystems: str | None) -> None:
+    set_variables = command.log_variables("/logs", {"NCCL_DEBUG": "WARN", **variables})
+    assert set_variables["NCCL_DEBUG"] == "INFO"
+    assert set_variables["NCCL_DEBUG_FILE"] == "/logs/%h.%p.log"
+    assert set_variables.get("NCCL_DEBUG_SUBSYS") == subsystems
+    assert command.log_variables("", variables) == variables
+
+
+def test_only_new_lines_of_this_node_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "n1.cluster.local")
+    channel = "x:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
+    (tmp_path / "n1.7.log").write_text(channel)
+    logs = command.NcclLogs(str(tmp_path), load_wordings(), is_printed=False)
+    (tmp_path / "n10.8.log").write_text(channel)
+    logs.read()
+    assert logs.verdict.channels == {}
+    with (tmp_path / "n1.7.log").open("a") as file:
+        file.write(channel + channel[:20])
+    (tmp_path / "n1.9.log").write_text(channel)
+    logs.read()
+    assert logs.verdict.channels == {"NET/Socket": 2}
