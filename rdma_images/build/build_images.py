@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rdma_images import engine as engines
 from rdma_images.build import build_record
 from rdma_images.build.build_spec import BuildSpec, build_spec
-from rdma_images.build.run_bake import IMAGE, BakeCommand, Options
+from rdma_images.build.run_bake import IMAGE, BakeCommand, Options, log_file
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
@@ -83,6 +83,7 @@ def _build_missing(
     targets = bake_targets.image_targets(specs, supplies, contexts, project, revision, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with build_secrets.secret_files(specs, supplies, contexts.users, project.mirrors) as secrets:
+        log_file().write_bytes(b"")
         baking = BakeCommand(engine, options, secrets, progress)
         build_system_layers = partial(baking.build_system_layers, file)
         layers = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)

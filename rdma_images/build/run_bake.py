@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdma_images.core import paths
+from rdma_images.core import files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, docker_command
@@ -159,9 +159,14 @@ class BakeCommand:
             engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
         )
         lines: list[str] = []
-        with process as running, report_waiting(self.progress, lambda: describe_steps(lines)):
+        with (
+            process as running,
+            report_waiting(self.progress, lambda: describe_steps(lines)),
+            log_file().open("a", encoding="utf-8") as log,
+        ):
             for raw in running.stderr or ():
                 lines.append(raw.decode(errors="replace").rstrip("\n"))
+                log.write(f"{lines[-1]}\n")
         return running.returncode, lines
 
     @contextmanager
@@ -203,6 +208,14 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
                 termios.tcsetwinsize(controller, termios.tcgetwinsize(sys.stderr))
                 tail = (tail + chunk)[-MAX_TAIL_BYTES:]
     return running.returncode, _ESCAPE.sub("", tail.decode(errors="replace")).splitlines()
+
+
+def log_file() -> Path:
+    """Return the file with all that BuildKit printed into pipes in the last build."""
+    file = paths.BUILD / "buildkit.log"
+    with files.as_file_error(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return file
 
 
 def describe_steps(lines: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import docker
 
-from rdma_images.build import build_images, build_record, build_spec, run_bake
+from rdma_images.build import build_images, build_record, build_spec, preflight_folder, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
@@ -73,6 +73,7 @@ class SmallBuild:
         atomic.write(
             paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, no_wheels, lock.tools())
         )
+        preflight_folder.pack(image)
         return replace(spec, image=image, lock=few, other_inputs=f"test {next(numbers)}")
 
     def build(
@@ -180,8 +181,9 @@ def remote_builder(engine: Engine, registry: str) -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-def ran(log: str) -> set[str]:
-    """Return the steps that BuildKit ran and did not take from its cache: "wheel-torch 1/1"."""
+def ran() -> set[str]:
+    """Return the steps that BuildKit ran in the last build and did not take from its cache: "wheel-torch 1/1"."""
+    log = run_bake.log_file().read_text(encoding="utf-8")
     titles = dict(re.findall(r"(?m)^#(\d+) \[(?:\S+ )?([\w-]+ +\d+/\d+)\] (?:RUN|COPY|ADD|WORKDIR)", log))
     had = set(re.findall(r"(?m)^#(\d+) CACHED$", log))
     return {re.sub(" +", " ", title) for number, title in titles.items() if number not in had}

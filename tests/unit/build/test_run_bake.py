@@ -13,6 +13,7 @@ from typing import Literal
 import pytest
 
 from rdma_images.build import run_bake
+from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine
 from rdma_images.render import bake
@@ -61,6 +62,12 @@ DRAWN = """\
 ------
 ERROR: failed to solve: process "/bin/sh -c apt-get install" did not complete successfully: exit code: 100
 """
+
+
+@pytest.fixture(autouse=True)
+def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the log of BuildKit out of the project's folder."""
+    monkeypatch.setattr(paths, "BUILD", tmp_path / "build")
 
 
 @pytest.mark.parametrize(
