@@ -23,6 +23,7 @@ from rdma_images.plan import runtime
 # Words of a command that only a shell reads: between commands, redirections, and commands of its own.
 SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
 SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "eval")
+PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 CODE_FOLDER, PREFLIGHT_FOLDER = "code", "preflight"  # in a job's folder, and the ends of their paths on SageMaker
 SAGEMAKER_DATA = "/opt/ml/input/data"
@@ -177,13 +178,19 @@ def _folders(request: JobRequest, parts: _Parts) -> Iterator[JobFolder]:
     is_sagemaker = parts.launcher.kind == "sagemaker"
     if code := request.work.code:
         files = tuple(read_code(code, parts.launcher.kind == "kubernetes"))
-        script = next((word for word in request.command if word.endswith(".py")), "")
-        if script and not script.startswith(("/", "-")) and posixpath.normpath(script) not in files:
+        script = _script(request.command)
+        if script.endswith(".py") and not script.startswith("/") and posixpath.normpath(script) not in files:
             raise RefusedError(f"the command runs {script}, which is not in {code.folder}\n{suggestion(script, files)}")
         yield JobFolder(CODE_FOLDER, f"{SAGEMAKER_DATA}/{CODE_FOLDER}" if is_sagemaker else code.to, files)
     if request.preflight and not request.tcp and not request.target:
         to = f"{SAGEMAKER_DATA}/{PREFLIGHT_FOLDER}" if is_sagemaker else preflight_folder.FOLDER
         yield JobFolder(PREFLIGHT_FOLDER, to, tuple(preflight_folder.files()))
+
+
+def _script(command: Sequence[str]) -> str:
+    """Return the program of a command, or the first word after Python's options; "" for none."""
+    words = command[1:] if command and PYTHON.fullmatch(command[0]) else command[:1]
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:

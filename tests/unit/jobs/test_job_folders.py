@@ -1,6 +1,7 @@
 """The folder of any job: short lines, short files, good shell, and nothing of this machine."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -14,6 +15,7 @@ from rdma_images.core import paths
 from rdma_images.jobs.write import compose, create
 from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Launch, Work
+from rdma_images.preflight import preflight
 from tests.support import job_parts as jobs
 
 MAX_COLUMNS, MAX_LINES = 200, 150
@@ -46,6 +48,9 @@ def requests(launcher: str, fabric: str, starter: str, folder: Path) -> dict[str
     for launch in launches:
         if f"launch.{launch}" in row.fields and (launch == "mpirun") == (starter == "mpirun"):
             changes[f"launch {launch}"] = {"work": Work(launch=launch)}
+    if launcher == "slurm" and starter == "torchrun":
+        bundle = {"runtime": "oci", "bundle": "/images/it"}
+        changes["bundle"] = {"parameters": bundle, "work": replace(part, priority="")}
     if "roles" in row.fields:
         changes["server"] = {"nodes": 1, "command": (), "name": "llm", "roles": jobs.ROLES, "work": part}
     return {
@@ -138,3 +143,21 @@ def test_an_image_without_the_preflight_is_given_it(launcher: str, fabric: str, 
     assert not any("rdma-preflight" in text for name, text in jobs.files(over_tcp).items() if name != "README.md")
     create.write_job(replace(request, preflight=False), jobs.load_project(), str(tmp_path / "none"))
     assert not (tmp_path / "none" / "preflight").exists()
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_the_preflight_takes_what_it_is_given(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
+    """Its own parser reads the options, with numbers where a launcher's variables are."""
+    code = tmp_path / "src"
+    code.mkdir()
+    starts: set[str] = set()
+    for number, request in enumerate(requests(launcher, fabric, starter, code).values()):
+        for script in scripts(written(request, tmp_path / str(number))):
+            joined = re.sub(r"\\?\n\s*", " ", script)
+            starts |= set(re.findall(r"rdma-preflight (--require .*?) -- ", joined))
+    assert starts
+    for start in starts:
+        words = shlex.split(re.sub(r"""['"]*\$\w+['"]*""", "1", start))
+        options = preflight.parse_arguments([*words, "--", "train"])
+        assert (options.require, options.print_log, options.command[-1]) == (fabric, True, "train")
+        assert (options.nodes is None) == (options.first == "")

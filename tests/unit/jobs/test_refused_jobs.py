@@ -23,7 +23,6 @@ from rdma_images.publish.push import LayerTraffic
 from tests.support import job_parts as jobs
 
 OCI = {"runtime": "oci", "bundle": "/b"}
-MOUNT = Work(mounts=(parse_mount("/a:/b"),))
 OTHER = "host.example/team/image@sha256:" + "0f" * 32
 
 
@@ -88,13 +87,6 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         ("28 days", "sagemaker", "efa", "torchrun", {"work": Work(time=29 * 86400)}),
         ("puts data in /opt/ml", "sagemaker", "efa", "torchrun", {"work": Work(mounts=(parse_mount("s3://b:/d:ro"),))}),
         ("leaves restarts to", "docker", "efa", "mpirun", {"work": Work(restarts=1)}),
-        (
-            "cannot add folders",
-            "slurm",
-            "efa",
-            "torchrun",
-            {"parameters": OCI, "work": MOUNT},
-        ),
         ("cannot set SLURM_NNODES", "slurm", "efa", "torchrun", {"work": Work(env={"SLURM_NNODES": "3"})}),
         ("hosts=-a,b", "docker", "efa", "torchrun", {"parameters": {"hosts": "-a,b"}}),
         ("names a machine twice", "docker", "efa", "torchrun", {"parameters": {"hosts": "one,one"}}),

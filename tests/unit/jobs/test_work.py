@@ -525,7 +525,7 @@ def test_a_script_that_is_not_in_the_code_is_refused(tmp_path: Path, command: tu
     part = Work(code=Code(str(tmp_path), work.CODE))
     assert "the command runs" in refusal("slurm", part, command=command)
     assert "did you mean train.py" in refusal("slurm", part, command=command)
-    for right in (("./train.py",), ("/opt/x.py",), ("-m", "train")):
+    for right in (("./train.py",), ("/opt/x.py",), ("-m", "train"), ("sh", "-c", "python x.py")):
         files("slurm", part, command=right)
 
 
