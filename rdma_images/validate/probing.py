@@ -10,7 +10,8 @@ from graphlib import TopologicalSorter
 
 from testinfra.host import Host
 
-from rdma_images.core.paths import PROBES_FOLDER
+from rdma_images import preflight
+from rdma_images.core.paths import PACKAGE, PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import mark_lost, mark_stopped, parse_answers
@@ -18,17 +19,19 @@ from rdma_images.validate.probes.measure import ENTRY_PREFIX, FOLDER_PREFIX, MAR
 from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
+# The modules of a job's preflight that read the machine, each after those that it imports.
+MACHINE_MODULES = ("system", "devices", "limits")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
 BOOTSTRAP = """
 import base64,json,sys,types,zlib
 sys.stdout.write("started\\n"); sys.stdout.flush()
 if sys.version_info<(3,8): sys.exit("python "+sys.version.split()[0]+" is older than 3.8")
 sys.dont_write_bytecode=True
-for name in ("rdma_images","rdma_images.validate","rdma_images.validate.probes"):
+for name in ("rdma_images","rdma_images.preflight","rdma_images.validate","rdma_images.validate.probes"):
     sys.modules[name]=types.ModuleType(name); sys.modules[name].__path__=[]
-for name,source in json.loads(zlib.decompress(base64.b64decode("%s"))):
-    full="rdma_images.validate.probes."+name
-    module=sys.modules[full]=types.ModuleType(full); setattr(sys.modules["rdma_images.validate.probes"],name,module)
+for package,name,source in json.loads(zlib.decompress(base64.b64decode("%s"))):
+    full=package+"."+name
+    module=sys.modules[full]=types.ModuleType(full); setattr(sys.modules[package],name,module)
     module.SOURCE=source
     exec(compile(source,name+".py","exec"),module.__dict__)
 module.main()
@@ -42,7 +45,9 @@ IMPORTS = re.compile(rf"^from {re.escape(probes.__name__)} import (?:\(([\w,\s]+
 @functools.cache
 def payload() -> str:
     """Return the probes as one Python program that needs nothing but an interpreter."""
-    sources = [(name, (PROBES_FOLDER / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
+    folders = {preflight.__name__: PACKAGE / "preflight", probes.__name__: PROBES_FOLDER}
+    names = [(preflight.__name__, name) for name in MACHINE_MODULES] + [(probes.__name__, name) for name in modules()]
+    sources = [(package, name, (folders[package] / f"{name}.py").read_text("utf-8")) for package, name in names]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return BOOTSTRAP % packed
 

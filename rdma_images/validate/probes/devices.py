@@ -1,16 +1,16 @@
-"""The machine's part in a container: RDMA devices, limits, huge pages, and what GPUDirect needs."""
+"""The machine's part in a container, as a job's preflight reads it, and what GPUDirect needs."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-import resource
 from typing import Any
 
+from rdma_images.preflight import limits
+from rdma_images.preflight.devices import Device, read_devices
+from rdma_images.preflight.system import first_line, read_file
 from rdma_images.validate.probes import tools
-
-SYS = "/sys/class/infiniband"
 
 
 def fabric_devices() -> dict[str, Any]:
@@ -19,10 +19,10 @@ def fabric_devices() -> dict[str, Any]:
         "instance": first_line("/sys/devices/virtual/dmi/id/product_name"),
         "vendor": first_line("/sys/devices/virtual/dmi/id/sys_vendor"),
         "nodes": sorted(os.path.basename(path) for path in glob.glob("/dev/infiniband/*")),
-        "rdma": {os.path.basename(path): rdma_device(path) for path in sorted(glob.glob(SYS + "/*"))},
+        "rdma": {device.name: rdma_device(device) for device in read_devices()},
         "efa_domains": efa_domains(tools.run(tools.COMMANDS["fi_info -p efa"])["out"]),
-        "memlock": memlock(),
-        "huge_pages": huge_pages(),
+        "memlock": limits.locked_memory(),
+        "huge_pages": limits.huge_pages(),
         "compat_mode": first_line("/sys/module/erdma/parameters/compat_mode"),
         "modules": modules(),
         "nvidia_module": first_line("/proc/driver/nvidia/version"),
@@ -30,15 +30,9 @@ def fabric_devices() -> dict[str, Any]:
     }
 
 
-def rdma_device(path: str) -> dict[str, Any]:
-    """Return a device's driver, first port's state, MTU and peer-to-peer provider."""
-    interfaces = glob.glob(path + "/device/net/*")
-    return {
-        "driver": os.path.basename(os.path.realpath(path + "/device/driver")),
-        "state": first_line(path + "/ports/1/state"),
-        "mtu": int(first_line(interfaces[0] + "/mtu") or 0) if interfaces else 0,
-        "p2p": first_line(path + "/device/p2p"),
-    }
+def rdma_device(device: Device) -> dict[str, Any]:
+    """Return a device's driver, port's state, MTU and peer-to-peer provider."""
+    return {"driver": device.driver, "state": device.state, "mtu": int(device.mtu or 0), "p2p": device.peer}
 
 
 def efa_domains(listing: str) -> list[str]:
@@ -49,39 +43,8 @@ def efa_domains(listing: str) -> list[str]:
     return sorted({match.group(1) for match in matches if match})
 
 
-def memlock() -> int | None:
-    """Return the bytes that a process may lock; None for no limit."""
-    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
-
-
-def huge_pages() -> dict[str, int]:
-    """Return how many huge pages there are and are free, and the bytes of each."""
-    pages = {"total": 0, "free": 0, "bytes": 0}
-    names = {"HugePages_Total": ("total", 1), "HugePages_Free": ("free", 1), "Hugepagesize": ("bytes", 1024)}
-    for name, value in re.findall(r"^(\w+): +(\d+)", text("/proc/meminfo"), re.MULTILINE):
-        if name in names:
-            key, factor = names[name]
-            pages[key] = int(value) * factor
-    return pages
-
-
 def modules() -> list[str]:
     """Return the loaded kernel modules that matter to RDMA and GPUDirect."""
     pattern = re.compile(r"efa|erdma|ib_uverbs|nvidia_peermem|nv_peer_mem|gdrdrv|nvidia")
-    names = [line.split(" ", 1)[0] for line in text("/proc/modules").splitlines()]
+    names = [line.split(" ", 1)[0] for line in read_file("/proc/modules").splitlines()]
     return sorted(name for name in names if pattern.fullmatch(name))
-
-
-def first_line(path: str) -> str:
-    """Return the first line of a file of the kernel's; "" where there is none."""
-    return text(path).split("\n", 1)[0].strip()
-
-
-def text(path: str) -> str:
-    """Return the content of a file of the kernel's; "" where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import glob
 import importlib
 import os
 from typing import Any
 
-from rdma_images.validate.probes import all_reduce, devices, elf, libraries, loader
+from rdma_images.preflight.devices import read_devices
+from rdma_images.validate.probes import all_reduce, elf, libraries, loader
 
 SIZES = (1 << 22, 1 << 26, 1 << 30)  # bytes
 # What makes an image insist on its network, taken away: NCCL may choose, and so may libfabric.
@@ -38,7 +38,7 @@ def network() -> dict[str, Any]:
     """
     plugins = (loader.resolved(name)["file"] for name in libraries.candidate_plugin_names([], os.environ))
     plugin = next((path for path in plugins if path and _needs_libfabric(path)), "")
-    drivers = [devices.rdma_device(path)["driver"] for path in glob.glob(devices.SYS + "/*")]
+    drivers = [device.driver for device in read_devices()]
     has_device = "efa" in drivers if plugin else any(driver != "efa" for driver in drivers)
     return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": has_device}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.paths import PROBES_FOLDER
+from rdma_images.core.paths import PACKAGE, PROBES_FOLDER
 from rdma_images.inspection import measurements
 from rdma_images.validate import probes, probing
 from rdma_images.validate.probes import (
@@ -441,8 +441,9 @@ def test_efa_domains() -> None:
     assert devices.efa_domains("") == []
 
 
-def test_the_probes_are_python_of_their_oldest_interpreter() -> None:
-    for path in PROBES_FOLDER.glob("*.py"):
+@pytest.mark.parametrize("package", ["nccl_logs", "preflight", "validate/probes"])
+def test_what_is_carried_into_images_is_python_of_their_oldest_interpreter(package: str) -> None:
+    for path in (PACKAGE / package).glob("*.py"):
         text = path.read_text()
         tree_ = ast.parse(text, feature_version=(3, 8))
         assert "removeprefix" not in text
