@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link, Outcome
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, base_name, name_subject, nccl_in_use
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, base_name, nccl_in_use
 from rdma_images.inspection.measurements import Measured
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
@@ -128,19 +128,13 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
     else:
         steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != NCCL_NETWORK]
         outcome, answer = "fabric", f"{prefix}{library} would use {FABRIC_TITLES[fabric]}: {_describe_path(steps)}"
-    ref = inspection.subject.ref
     return Chain.model_validate(
         {
             "fabric": fabric,
             "instance": instance,
             "outcome": outcome,
-            "answer": plain(name_subject(answer, ref)),
-            "links": [
-                link.model_copy(
-                    update={"fault": name_subject(link.fault, ref), "unknown": name_subject(link.unknown, ref)}
-                )
-                for link in reached_links
-            ],
+            "answer": plain(answer),
+            "links": reached_links,
         }
     )
 

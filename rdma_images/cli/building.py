@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -79,14 +78,12 @@ def build(
     "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
     "validate --target efa-pytorch --instance p5.48xlarge",
     "validate --host kubectl://pod?namespace=ml",
-    "validate --folder /shared/envs/training --instance p5.48xlarge",
     help=CHOICE
     | ONTO
     | {
         "image": "Any image in the engine, also one that was not built here.",
         "tier": "static (default), device (default with --host), gpu, datapath; may be repeated.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
-        "folder": "A conda or virtual environment on this machine: its packages, with this machine's libraries.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
         "instance": "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge.",
         "list": "Only list the checks that each chosen target's image gets, by folder of validators/, and why.",
@@ -105,7 +102,6 @@ def validate(
     image: list[str] | None = None,
     tier: list[str] | None = None,
     host: str = "",
-    folder: str = "",
     fabric: str = "",
     instance: str = "",
     list: bool = False,
@@ -122,14 +118,6 @@ def validate(
     from rdma_images.validate import check_list, validation
 
     chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
-    if host.startswith("folder:"):
-        path = host.removeprefix("folder:").removeprefix("//")
-        raise RefusedError(f"--host {host}: is no host\nwrite --folder {path}")
-    if folder:
-        options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
-        options |= {"--tier datapath": "datapath" in (tier or ())}
-        _refuse_beside("--folder", options)
-        host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
     tiers = validation.parse_tiers(tier or (["device"] if host else None))
     choice: dict[str, object] = {"--target": target, "--all": all, "--set": set, "--onto": onto}
     if list:

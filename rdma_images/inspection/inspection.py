@@ -31,10 +31,6 @@ class HistoryStep(MeasuredValue):
     bytes: int
 
 
-FOLDER_PREFIX = "folder://"  # of the `ref` of a Python environment of this machine, which has no image
-IMAGE_WORDS = re.compile(r"\b([Tt]he|[Tt]his|[Aa]n) image\b")
-
-
 class InstalledNccl(NamedTuple):
     """An NCCL of the image: its path, and its version, "" where that is not known."""
 
@@ -116,14 +112,6 @@ class Inspection(MeasuredValue):
         pattern = re.compile(re.escape(name) + r"(\.\d+)*")
         files = tree.files.libraries if tree else {}
         return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
-
-
-def name_subject(text: str, ref: str) -> str:
-    """Return a sentence about an image as one about the environment at `ref`.
-
-    Unchanged where `ref` is no folder.
-    """
-    return IMAGE_WORDS.sub(r"\1 environment", text) if ref.startswith(FOLDER_PREFIX) else text
 
 
 def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> str:

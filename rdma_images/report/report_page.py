@@ -13,7 +13,7 @@ from rdma_images.core.image import FABRIC_TITLES, LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
 from rdma_images.inspection.chain import EVIDENCE_TITLES
-from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, mapped_nccl
+from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import checks_table
 
@@ -138,7 +138,7 @@ class ImageColumn:
 
     name: str
     title: str  # its target, or the name that somebody else gave it
-    versions: str  # its tag or the beginning of its digest; "" of a folder or a host
+    versions: str  # its tag or the beginning of its digest; "" of a host
     question: str  # the end of its title, where the report answers a question about it
     report: Report
     counts: Mapping[str, int]
@@ -220,9 +220,9 @@ def _column(report: Report) -> ImageColumn:
 
 
 def _title(ref: str) -> tuple[str, str]:
-    """Return the name of an image and its tag or the beginning of its digest; of a folder or a host its address."""
+    """Return the name of an image and its tag or the beginning of its digest; of a host its address."""
     if "://" in ref:
-        return ref.removeprefix(FOLDER_PREFIX), ""
+        return ref, ""
     name, _, digest = ref.partition("@")
     folder, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")

@@ -30,12 +30,9 @@ class ComputedLoader:
 
     method = "the image's ld.so.cache, read without running it"
 
-    def __init__(self, root: Root, environment: Mapping[str, str], machine: str, program: str = "") -> None:
-        """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64".
-
-        `program` is the file of the process that loads: its RPATH counts for every library without a RUNPATH.
-        """
-        self.root, self.machine, self.environment, self.program = root, machine, environment, program
+    def __init__(self, root: Root, environment: Mapping[str, str], machine: str) -> None:
+        """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64"."""
+        self.root, self.machine, self.environment = root, machine, environment
         self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
         self.cache = cache(root.start("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
@@ -70,7 +67,7 @@ class ComputedLoader:
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH."""
-        loader = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine, self.program)
+        loader = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine)
         return {name: loader.find(name) for name in names}
 
     def find(self, name: str, requiring_file: str = "") -> str:
@@ -113,7 +110,7 @@ class ComputedLoader:
             return [name]
         link_facts = self.root.apply(linkage, requiring_file) if requiring_file else {}
         runpath = link_facts.get("runpath", ())
-        folders = [] if runpath else [*self._rpath(requiring_file), *self._rpath(self.program)]
+        folders = [] if runpath else self._rpath(requiring_file)
         folders += [*self.library_path, *(_expand(folder, requiring_file) for folder in runpath)]
         candidates = [f"{folder}/{name}" for folder in folders]
         return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in self.folders)]

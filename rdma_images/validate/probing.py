@@ -15,7 +15,7 @@ from rdma_images.core.paths import PACKAGE, PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import mark_lost, mark_stopped, parse_answers
-from rdma_images.validate.probes.measure import ENTRY_PREFIX, FOLDER_PREFIX, MARK, NETWORK_PREFIX, SECONDS_PREFIX
+from rdma_images.validate.probes.measure import ENTRY_PREFIX, MARK, NETWORK_PREFIX, SECONDS_PREFIX
 from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
@@ -71,8 +71,6 @@ def probe(
     entry: Sequence[str] = (),
     limit: float | None = None,
     request: Mapping[str, object] | None = None,
-    only: Sequence[str] = (),
-    python: str = "",
 ) -> Measured | str:
     """Measure a host, a container or a pod with probes that a Python there runs.
 
@@ -83,25 +81,22 @@ def probe(
         entry: the words of the image's entry point and command.
         limit: seconds for one probe, where they are not the usual ones.
         request: what the probe network is asked.
-        only: the folders of the tree to read; empty for the whole tree.
-        python: the program to run the probes with; by default the first of PYTHONS that runs.
 
     Returns:
         The measurements; those of a Python that breaks off are in `lost`, of one that does not answer in `stopped`. A
         sentence with the reason where no Python there can run the probes.
     """
     arguments = [f"{ENTRY_PREFIX}{word}" for word in entry]
-    arguments += [f"{FOLDER_PREFIX}{folder}" for folder in only]
     arguments += [f"{SECONDS_PREFIX}{limit:g}"] if limit else []
     arguments += [f"{NETWORK_PREFIX}{json.dumps(request)}"] if request else []
     words = (payload(), *names, *volumes, *arguments)
-    return _run_probes(host, (python,) if python else PYTHONS, words, names)
+    return _run_probes(host, words, names)
 
 
-def _run_probes(host: Host, pythons: Sequence[str], words: Sequence[str], names: tuple[str, ...]) -> Measured | str:
+def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Measured | str:
     """Return the answers of the first Python that runs the probes, else why none does."""
     reasons, failures = [], []
-    for program in pythons:
+    for program in PYTHONS:
         result = host.run(f"%s -c{' %s' * len(words)}", program, *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())
         if mark:

@@ -16,7 +16,6 @@ from rdma_images.inspection.inspection import (
     Inspection,
     InstalledNccl,
     mapped_nccl,
-    name_subject,
     nccl_in_use,
     nccl_wheels,
     preloaded_nccl,
@@ -42,16 +41,12 @@ class NotMeasuredError(Skipped):
 
 @dataclass
 class Requirement:
-    """What a validator calls once, with what must hold and what was found.
-
-    `ref` is the image or folder.
-    """
+    """What a validator calls once, with what must hold and what was found."""
 
     expected: str = ""
     actual: str = ""
     fix: str = ""
     severity: Severity | None = None
-    ref: str = ""
 
     def __call__(self, holds: bool, *, expected: str, actual: str, fix: str, severity: Severity | None = None) -> None:
         """Record the finding; raises UnmetError, which fails the check, where it does not hold.
@@ -59,7 +54,7 @@ class Requirement:
         `severity` is the finding's where it is another than the validator's.
         """
         self.severity = severity
-        self.expected, self.actual, self.fix = (plain(name_subject(text, self.ref)) for text in (expected, actual, fix))
+        self.expected, self.actual, self.fix = map(plain, (expected, actual, fix))
         if not holds:
             raise UnmetError(f"expected: {self.expected}\nfound: {self.actual}\nfix: {self.fix}")
 
@@ -159,17 +154,17 @@ def _declared_marks(item: pytest.Item) -> dict[str, Any]:
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
     marks = _effective_marks(item)
     require = item.stash.get(REQUIREMENT, Requirement())
-    actual, fix, reason, ref = require.actual, require.fix, "", _ref(item)
+    actual, fix, reason = require.actual, require.fix, ""
     outcome: Outcome = report.outcome
     if report.outcome == "skipped" and call.excinfo:
-        reason = name_subject(str(call.excinfo.value).removeprefix("Skipped: "), ref)
+        reason = str(call.excinfo.value).removeprefix("Skipped: ")
         outcome = "not measured" if _is_for_time(item, call.excinfo.value, reason) else "skipped"
     elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, UnmetError):
         actual = f"the validator itself failed: {call.excinfo.exconly()}"
         fix = "report this as a defect, with report.json"
     return Check(
         id=marks["id"],
-        title=name_subject(_title(item), ref),
+        title=_title(item),
         tier=marks["tier"],
         severity=require.severity or marks["severity"],
         outcome=outcome,
@@ -188,22 +183,16 @@ def _is_for_time(item: pytest.Item, skip: BaseException, reason: str) -> bool:
     return isinstance(skip, NotMeasuredError) or any(measured.missing[name] in reason for name in measured.stopped)
 
 
-def _ref(item: pytest.Item) -> str:
-    """Return the image or folder that is validated; "" where not even that is known."""
-    inspection = getattr(item, "funcargs", {}).get("inspection")
-    return inspection.subject.ref if isinstance(inspection, Inspection) else ""
-
-
 def _title(item: pytest.Item) -> str:
     document = getattr(getattr(item, "function", None), "__doc__", None) or item.name
     return str(document).strip().splitlines()[0].rstrip(".")
 
 
 @pytest.fixture
-def require(request: pytest.FixtureRequest, inspection: Inspection) -> Requirement:
+def require(request: pytest.FixtureRequest) -> Requirement:
     """Return what a validator calls with what it found."""
     stash: pytest.Stash = request.node.stash
-    return stash.setdefault(REQUIREMENT, Requirement(ref=inspection.subject.ref))
+    return stash.setdefault(REQUIREMENT, Requirement())
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -86,12 +86,12 @@ class Export(Root):
         self._last_secret = ("", b"")  # identity and content of the last file that may hold a secret
         self._named_bytes = self._secret_bytes = 0
 
-    def entries(self, volumes: Iterable[str] = (), only: Iterable[str] = ()) -> Iterator[RootEntry]:
+    def entries(self, volumes: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield every entry but what the engine adds, each when it comes by.
 
         What it has can be read from then on.
         """
-        del volumes, only  # an export has one file system, and all of it comes by
+        del volumes  # an export has one file system, and all of it comes by
         for number, member in enumerate(stream.members(self._archive)):
             path = "/" + member.name.removeprefix("./").strip("/")
             if path == "/" or any(path == folder or path.startswith(f"{folder}/") for folder in SKIPPED):
@@ -252,21 +252,12 @@ def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) 
         return measure.as_json({name: {"value": value} for name, value in measurements(root, image_config).items()})
 
 
-def measurements(
-    root: Root, image_config: ImageConfig, program: str = "", only: Collection[str] = ()
-) -> dict[str, Any]:
-    """Return what files alone show, by probe.
-
-    Args:
-        root: The files.
-        image_config: The image's configuration.
-        program: The Python that asks; "" for none in particular.
-        only: The folders to read alone; empty for the whole tree.
-    """
+def measurements(root: Root, image_config: ImageConfig) -> dict[str, Any]:
+    """Return what the files of an image alone show, by probe."""
     environment = image_config.environment
-    files = tree.summary(root.entries((), only), root)
-    loaders = ComputedLoader(root, environment, image_config.machine, program)
-    folders = packages.import_folders(root, environment, only)
+    files = tree.summary(root.entries(), root)
+    loaders = ComputedLoader(root, environment, image_config.machine)
+    folders = packages.import_folders(root, environment)
     image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
     return {
         "tree": {"files": files, "libraries": image_libraries},

@@ -109,7 +109,7 @@ def validate(
         build: As built; its digest says which image it is, whatever the name is by now.
         tiers: "static" comes with those of an image in the engine, and with a question about a `host`; without one the
             checks of "device" and "gpu" find no hardware.
-        host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
+        host: Where to measure instead: "kubectl://pod", "ssh://name" or "local://".
         question: Which fabric and instance type the chain is asked about.
         again: Measure anew, also where the report of an unchanged image, suite and question is kept.
 

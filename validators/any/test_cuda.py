@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.cuda import Cuda
-from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, cuda_in_use
+from rdma_images.inspection.inspection import Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.applies import in_tree
@@ -52,7 +52,7 @@ def test_compat(inspection: Inspection, libraries: Libraries, require: Requireme
     cuda = cuda_in_use(inspection, libraries) or pytest.skip("nothing says which CUDA is in use")
     table = facts_file.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
-    on_machine = inspection.subject.ref.startswith(FOLDER_PREFIX)  # whose own driver it then is
+    on_machine = not inspection.subject.digest  # whose own driver it then is
     is_new = versions.at_least(driver, row.driver)
     require(
         is_new,

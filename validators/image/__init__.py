@@ -1,4 +1,4 @@
-"""Checks of what only an image has, and no machine or environment on a disk: layers, labels, user, entry point."""
+"""Checks of what only an image has, and no machine: layers, labels, user, entry point."""
 
 from rdma_images.inspection.inspection import Inspection
 

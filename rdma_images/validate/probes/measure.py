@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Mapping
 
 from rdma_images.validate.probes import (
@@ -31,32 +31,31 @@ from rdma_images.validate.probes import (
 )
 
 MARK = "rdma-images-measured:"
-FOLDER_PREFIX = "only="  # on the command line before each folder of the tree to read alone; none for the whole tree
 ENTRY_PREFIX = "entry="  # before each word of its entry point and command
 NETWORK_PREFIX = "network="  # before what the probe of that name is asked, as JSON
 SECONDS_PREFIX = "limit="  # before the seconds for one probe, where they are others than PROBE_SECONDS
-PREFIXES = (FOLDER_PREFIX, ENTRY_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
+PREFIXES = (ENTRY_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
 PROBE_SECONDS = 90  # seconds of its own time for one probe, see own_time
 GPU_PROBE_SECONDS = 400  # seconds where an all-reduce is among them
 
 
-def file_tree(volumes: Iterable[str] = (), only: Collection[str] = ()) -> dict[str, Any]:
+def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
     """Return the tree, and facts about its libraries.
 
-    Its volumes are a part of it. `only`: read these folders alone; empty for the whole tree.
+    Its volumes are a part of it.
     """
     root = rootfs.Root()
-    summary = tree.summary(root.entries(volumes, only), root)
+    summary = tree.summary(root.entries(volumes), root)
     files = summary["libraries"]
-    loaders, folders = libraries.ImageLoader(files), packages.python_folders(root, only)
+    loaders, folders = libraries.ImageLoader(files), packages.python_folders(root)
     facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders)
     return {"files": summary, "libraries": facts}
 
 
-def settings_of_system(entry: Sequence[str] = (), only: Collection[str] = ()) -> dict[str, Any]:
+def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
-    folders = packages.python_folders(root, only)
+    folders = packages.python_folders(root)
     return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders)
 
 
@@ -80,19 +79,17 @@ def measure(
     volumes: Iterable[str] = (),
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
-    only: Collection[str] = (),
     beat: Callable[[], Any] = lambda: None,
 ) -> dict[str, Any]:
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "stopped", "seconds"}}.
 
     A probe is stopped after `limit` seconds of its own time. `beat` is called about once a second.
-    `volumes` and `only`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
+    `volumes`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBE_FUNCTIONS,
-        "tree": functools.partial(file_tree, volumes, only),
-        "packages": functools.partial(packages.packages_of_system, only),
-        "settings": functools.partial(settings_of_system, entry, only),
+        "tree": functools.partial(file_tree, volumes),
+        "settings": functools.partial(settings_of_system, entry),
         "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()
@@ -173,15 +170,13 @@ def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
     Words that begin with "/" are volumes of the tree, those that begin with "entry=" are the image's entry point and
-    command, those with "only=" the folders of the tree to read alone, one with "limit=" has the seconds for one probe,
-    and one with "network=" what the probe network is asked.
+    command, one with "limit=" has the seconds for one probe, and one with "network=" what the probe network is asked.
     """
     names = [word for word in sys.argv[1:] if not word.startswith(("/", *PREFIXES))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
     entry = [word[len(ENTRY_PREFIX) :] for word in sys.argv[1:] if word.startswith(ENTRY_PREFIX)]
-    only = [word[len(FOLDER_PREFIX) :] for word in sys.argv[1:] if word.startswith(FOLDER_PREFIX)]
     limits = [float(word[len(SECONDS_PREFIX) :]) for word in sys.argv[1:] if word.startswith(SECONDS_PREFIX)]
     requests = [json.loads(word[len(NETWORK_PREFIX) :]) for word in sys.argv[1:] if word.startswith(NETWORK_PREFIX)]
     limit = GPU_PROBE_SECONDS if "gpus" in names else (*limits, PROBE_SECONDS)[0]
-    answers = measure(names, limit, volumes, entry, (*requests, None)[0], only, _beat)
+    answers = measure(names, limit, volumes, entry, (*requests, None)[0], _beat)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

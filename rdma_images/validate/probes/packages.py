@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rdma_images.validate.probes import rootfs, tools
@@ -37,18 +37,18 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
     }
 
 
-def packages_of_system(only: Collection[str] = ()) -> dict[str, Any]:
-    """Return the packages of the running system; for `only` see import_folders."""
+def packages_of_system() -> dict[str, Any]:
+    """Return the packages of the running system."""
     root = rootfs.Root()
-    return {**installed_packages(root, python_folders(root, only)), "rpm": rpm_packages()}
+    return {**installed_packages(root, python_folders(root)), "rpm": rpm_packages()}
 
 
-def python_folders(root: rootfs.Root, only: Collection[str] = ()) -> list[str]:
+def python_folders(root: rootfs.Root) -> list[str]:
     """Return the folders that this Python imports from, then those of other Pythons."""
-    return [*filter(None, sys.path), *import_folders(root, os.environ, only)]
+    return [*filter(None, sys.path), *import_folders(root, os.environ)]
 
 
-def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Collection[str] = ()) -> list[str]:
+def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     """Return the folders of packages below the prefix of each folder on PATH, then those in usual places.
 
     Links in their paths are resolved.
@@ -56,7 +56,6 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Coll
     Args:
         root: The file system to read.
         environment: Its variables, with PATH.
-        only: The folders below which they lie; empty for all.
     """
     patterns = (
         "/opt/*/lib/python3*/site-packages",
@@ -73,8 +72,7 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str], only: Coll
     prefixes = dict.fromkeys(os.path.dirname(root.real(path)).rstrip("/") for path in programs)
     on_path = [prefix + "/lib*/python3*/*-packages" for prefix in prefixes]
     folders = [root.real(folder) for pattern in (*on_path, *patterns) for folder in root.glob(pattern)]
-    starts = tuple("%s/" % root.real(folder).rstrip("/") for folder in only)
-    return [folder for folder in dict.fromkeys(folders) if not starts or folder.startswith(starts)]
+    return list(dict.fromkeys(folders))
 
 
 def wheels(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -6,7 +6,7 @@ import errno
 import fnmatch
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 SKIPPED = {"/proc", "/sys", "/dev"}
@@ -72,16 +72,13 @@ class Root:
         name = self.folder + self.real(path) if self.is_file(path) else os.devnull
         return renamed(read(name), name, path)
 
-    def entries(self, volumes: Iterable[str] = (), only: Collection[str] = ()) -> Iterator[RootEntry]:
+    def entries(self, volumes: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield all of the file system of "/", folders first, links not followed.
 
         `volumes` are folders whose file systems belong to it too.
-        `only`: read these folders alone; empty for the whole tree.
         """
-        starts = {path for path in only or ["/"] if self.exists(path) and self.real(path) == path}
-        devices = {os.stat(self.folder + path).st_dev for path in (*starts, *volumes)}
-        inner = {path for path in starts for outer in starts - {path} if path.startswith(f"{outer.rstrip('/')}/")}
-        folders = [self.folder + path for path in sorted(starts - inner)]
+        devices = {os.stat(self.folder + path).st_dev for path in ("/", *volumes)}
+        folders = [self.folder + "/"]
         while folders:
             try:
                 children = list(os.scandir(folders.pop()))

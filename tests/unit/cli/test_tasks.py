@@ -68,11 +68,6 @@ def test_a_refused_combination_is_not_built(invoke: Invoke) -> None:
         (["validate", "--tier", "statik"], "did you mean static"),
         (["validate", "--target", "efa-pytorch", "--fabric", "foo"], "--fabric foo: no such fabric"),
         (["validate", "--image", "x", "--instance", "p5"], "p5.48xlarge"),
-        (["validate", "--folder", "e", "--host", "local://"], "--folder and --host do not go together\nleave one out"),
-        (["validate", "--folder", "e", "--all", "--image", "x"], "--folder and --image, --all do not go together"),
-        (["validate", "--folder", "e", "--target", "efa-pytorch"], "--folder and --target do not go together"),
-        (["validate", "--folder", "e", "--onto", "x"], "--folder and --onto do not go together"),
-        (["validate", "--folder", "e", "--tier", "datapath"], "--folder and --tier datapath do not go together"),
         (["validate", "--image", ""], "--image: its value is empty"),
         (["validate", "--image", "x", "--target", "efa-pytorch"], "--image and --target do not go together"),
     ],
@@ -115,7 +110,6 @@ def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[st
         (["--help", "biuld"], "biuld: no such task\ndid you mean build?"),
         (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
         (["validate", "--host", "two"], "validating two\n'two' names no host that can be measured\n"),
-        (["validate", "--host", "folder:///env"], "--host folder:///env: is no host\nwrite --folder /env"),
     ],
 )
 def test_what_is_typed_wrongly_is_answered_with_what_was_meant(invoke: Invoke, words: list[str], sentence: str) -> None:

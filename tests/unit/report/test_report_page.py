@@ -104,7 +104,6 @@ def test_the_page_has_the_questions_about_an_image_beside_it() -> None:
         ("rdma-images/b:c", "b", "c"),
         ("localhost:5000/team/b", "localhost:5000/team/b", ""),
         (f"team/b@sha256:{'ab' * 32}", "team/b", "sha256:abababababab"),
-        ("folder:///shared/envs/training", "/shared/envs/training", ""),
         ("ssh://node", "ssh://node", ""),
     ],
 )

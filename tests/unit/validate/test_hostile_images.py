@@ -94,10 +94,10 @@ def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, mo
 
 
 def test_who_measures_says_how_long_a_probe_may_take() -> None:
-    inspection = probing.probe(transport.host("local://", 60), ("torch",), limit=0.001)
+    inspection = probing.probe(transport.host("local://", 60), ("tree",), limit=0.1)
     assert isinstance(inspection, Measured)
-    assert inspection.missing["torch"] == "torch was stopped after 0.001 s"
-    assert (inspection.stopped, inspection.lost) == (("torch",), ())
+    assert inspection.missing["tree"] == "tree was stopped after 0.1 s"
+    assert (inspection.stopped, inspection.lost) == (("tree",), ())
 
 
 def test_a_variable_that_steers_python_is_named() -> None:
@@ -360,20 +360,6 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
         assert f"/shm/{folder.name}/libnccl.so.2" in paths
     finally:
         shutil.rmtree(folder)
-
-
-def test_a_folder_below_another_is_read_once(tmp_path: Path) -> None:
-    for folder in ("usr/local/training", "usr/lib", "home"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "libnccl.so.2").touch()
-    root = Root(str(tmp_path))
-    paths = [entry.path for entry in root.entries(only=("/usr", "/usr/local/training", "/usr"))]
-    assert sorted(path for path in paths if path.endswith(".so.2")) == [
-        "/usr/lib/libnccl.so.2",
-        "/usr/local/training/libnccl.so.2",
-    ]
-    assert len(set(paths)) == len(paths)
-    assert list(root.entries(only=("/absent",))) == []
 
 
 def test_a_lost_measurement_says_why() -> None:

@@ -3,23 +3,19 @@
 import functools
 import os
 import sys
-import venv
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from rdma_images import chain
 from rdma_images.core import progress
-from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.inspection.inspection import FOLDER_PREFIX, Expected, Inspection
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
 from rdma_images.validate import expected_fabric, measure_host, probing
 from rdma_images.validate.probes import all_reduce, gpus
 from rdma_images.validate.validate_image import validate
-from tests.incidents import elf_files
 
 
 def program(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,168 +31,6 @@ def test_a_host_that_ssh_cannot_reach_is_a_sentence(tmp_path: Path, monkeypatch:
     program(tmp_path, "ssh", f"echo '{complaint}' >&2; exit 255", monkeypatch)
     with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {complaint}\ncheck the name"):
         measure_host.measure("ssh://nohost.invalid", ("device",))
-
-
-def test_an_environment_is_measured_with_its_packages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment is active, and of this machine only the folders of its libraries are looked into."""
-    environment, system = tmp_path / "training", tmp_path / "usr"
-    venv.create(environment, symlinks=True)
-    (packages,) = environment.glob("lib/python3*/site-packages")
-    (packages / "of_the_team-1.2.dist-info").mkdir()
-    (packages / "of_the_team-1.2.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: of-the-team\nVersion: 1.2\n"
-    )
-    for folder in (environment, system, tmp_path / "home"):
-        folder.mkdir(exist_ok=True)
-        (folder / "libnccl.so.2").write_bytes(b"\x7fELF")
-    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", (str(system),))
-    measured = measure_host.measure(f"{FOLDER_PREFIX}{environment}", ("static",))
-    assert measured.tree
-    assert measured.packages
-    libraries = [path for path in measured.tree.files.libraries if path.endswith("libnccl.so.2")]
-    assert libraries == [f"{environment}/libnccl.so.2", f"{system}/libnccl.so.2"]
-    assert measure_host.host_config("", "", measured).environment["PATH"].startswith(f"{environment}/bin:")
-    assert "1.2" in {version for wheels in measured.packages.wheels.values() for version in wheels.values()}
-
-
-def conda_environment(folder: Path) -> Path:
-    """Make an environment as conda has it: a folder of what is installed, and variables by file and by script."""
-    venv.create(folder, symlinks=True)
-    for name in ("conda-meta", "etc/conda/activate.d", "etc/conda/env_vars.d"):
-        (folder / name).mkdir(parents=True)
-    (folder / "etc/conda/env_vars.d/nccl.json").write_text('{"NCCL_NET": "Socket", "NCCL_IB_HCA": "mlx5_0"}')
-    (folder / "conda-meta/state").write_text('{"env_vars": {"NCCL_NET": "IB", "NCCL_IB_HCA": "***unset***"}}')
-    (folder / "etc/conda/activate.d/fabric.sh").write_text(
-        'echo activating\nexport NCCL_NET_PLUGIN=ofi LD_LIBRARY_PATH="$CONDA_PREFIX/lib:$CONDA_PREFIX/my lib"\n'
-    )
-    return folder
-
-
-def test_the_variables_of_condas_activation_are_those_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = conda_environment(tmp_path / "training")
-    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    environment = measure_host.host_config(
-        "", "", measure_host.measure(f"{FOLDER_PREFIX}{folder}", ("static",))
-    ).environment
-    assert environment["NCCL_NET"] == "IB"
-    assert environment["NCCL_NET_PLUGIN"] == "ofi"
-    assert environment["LD_LIBRARY_PATH"] == f"{folder}/lib:{folder}/my lib"
-    assert "NCCL_IB_HCA" not in environment
-
-
-def test_the_variables_of_a_virtual_environments_activation_are_those_of_a_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    venv.create(tmp_path / "training", symlinks=True)
-    with (tmp_path / "training" / "bin" / "activate").open("a") as script:
-        script.write("export NCCL_IB_DISABLE=1\n")
-    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    measured = measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}/training", ("static",))
-    assert measure_host.host_config("", "", measured).environment["NCCL_IB_DISABLE"] == "1"
-
-
-def test_an_activation_that_ends_the_shell_is_a_sentence(tmp_path: Path) -> None:
-    folder = conda_environment(tmp_path / "training")
-    (folder / "etc/conda/activate.d/zz.sh").write_text("echo no such module >&2\nexit 3\n")
-    with pytest.raises(RdmaImagesError, match=r"training: its activation ends with 3: no such module\n"):
-        measure_host.measure(f"{FOLDER_PREFIX}{folder}", ("static",))
-
-
-def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An environment of another kind of node, on the disk of both: conda's Python brings the path of its libraries."""
-    folder = tmp_path / "training"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "lib").mkdir()
-    (folder / "conda-meta").mkdir()
-    libraries: dict[str, Any] = {
-        "bin/python3": {"rpath": "$ORIGIN/../lib"},
-        "lib/libnccl.so.2": {"words": ["NCCL version 2.30.7+cuda13.0", "ncclNetPlugin_v10", "libnccl-net.so"]},
-        "lib/libnccl-net.so": {
-            "needed": ["libfabric.so.1"],
-            "exports": ["ncclNetPlugin_v10"],
-            "words": ["NET/OFI Initializing aws-ofi-nccl 1.21.1"],
-            "rpath": "$ORIGIN",
-        },
-        "lib/libfabric.so.1": {"needed": ["libefa.so.1"], "rpath": "$ORIGIN"},
-        "lib/libibverbs.so.1": {"soname": "libibverbs.so.1"},
-    }
-    for name, content in libraries.items():
-        (folder / name).write_bytes(elf_files.library(machine="aarch64", **content))
-    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    measured = measure_host.measure(f"{FOLDER_PREFIX}{folder}", ("static",))
-    assert "bin/python3 cannot be started" in measured.missing["torch"]
-    assert measured.tree
-    assert measured.tree.libraries.resolved["libibverbs.so.1"].file == f"{folder}/lib/libibverbs.so.1"
-    expected = Expected(fabric=None, because="")
-    inspection = Inspection(
-        subject=measure_host.host_config("", str(folder), measured), expected=expected, measured=measured
-    )
-    answer = chain.compute(inspection, "efa")
-    assert answer
-    assert "NCCL 2.30.7" in answer.answer
-    assert "libnccl-net.so cannot be opened: it finds no libefa.so.1" in answer.answer
-
-
-def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"no bin/python3\nname a conda or virtual environment"):
-        measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}", ("static",))
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"gone: no such folder\nname a conda or virtual environment"):
-        measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}/gone", ("static",))
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "complaint"),
-    [
-        ("#!/bin/sh\necho libpython3.8.so.1.0: no such file >&2; exit 1", 0o755, "ended with 1: libpython3.8.so.1.0"),
-        ("#!/bin/sh\necho python 3.6.8 is older than 3.8 >&2; exit 1", 0o755, "python 3.6.8 is older than 3.8"),
-    ],
-)
-def test_no_other_python_answers_for_an_environment(
-    text: str, mode: int, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "my envs" / "training" / "bin" / "python3"
-    python.parent.mkdir(parents=True)
-    python.write_text(text)
-    python.chmod(mode)
-    monkeypatch.setattr(probing, "PYTHONS", (*probing.PYTHONS, sys.executable))
-    with pytest.raises(RdmaImagesError, match=complaint):
-        measure_host.measure(f"{FOLDER_PREFIX}{python.parents[1]}", ("static",))
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("", "Permission denied"),
-        ("#!/absent/interpreter", "No such file or directory"),
-        (None, "a link to /absent/python3, which is not here"),
-    ],
-)
-def test_why_the_python_of_an_environment_was_not_started_is_said(
-    text: str | None, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "bin" / "python3"
-    python.parent.mkdir()
-    if text is None:
-        python.symlink_to("/absent/python3")
-    else:
-        python.write_text(text)
-        python.chmod(0o755 if text else 0o644)
-    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    measured = measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}", ("static",))
-    assert measured.tree
-    assert complaint in measured.missing["torch"]
-
-
-def test_an_environment_is_measured_without_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    venv.create(tmp_path / "training", symlinks=True)
-    monkeypatch.delenv("PATH")
-    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    assert measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}/training", ("static",)).system
 
 
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -370,14 +370,6 @@ def script(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def test_environments_elsewhere_are_not_read_for_one(tmp_path: Path) -> None:
-    (tmp_path / "opt/other/lib/python3.12/site-packages").mkdir(parents=True)
-    environment = {"PATH": "/usr/bin"}
-    every = packages.import_folders(Root(str(tmp_path)), environment)
-    assert every == ["/opt/other/lib/python3.12/site-packages"]
-    assert packages.import_folders(Root(str(tmp_path)), environment, ("/usr", "/shared/env")) == []
-
-
 def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, "fi_info", "sleep 60 & sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
