@@ -2,29 +2,28 @@
 
 from rdma_images.facts.launchers import Launchers
 
+HEAD = """\
+# Fields of a job, by launcher
+
+This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher passes them on. A launcher
+that a list does not name refuses the field. `mount.…`, `secret.…` and `launch.…` are the forms that a value of
+`mounts`, `secrets` and `launch` can have. `invoke job.launchers --fields` prints the same, from `facts/launchers.yaml`.
+"""
+
 
 def launchers_page(launchers: Launchers) -> str:
     """Return docs/reference/launchers.md: a job's fields, and how each launcher passes them."""
-    names = [name for name, row in launchers.launchers.items() if row.fields]
-    lines = [
-        "# Fields of a job, by launcher",
-        "",
-        "This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher does them. A field",
-        "that a launcher does not have is refused by name. `invoke job.launchers --fields` shows the same; both come",
-        "from `facts/launchers.yaml`.",
-        "",
-    ]
-    for name, meaning in launchers.fields.items():
-        rows = [
-            (launcher, launchers.launchers[launcher].fields[name].how)
-            for launcher in names
-            if name in launchers.launchers[launcher].fields
-        ]
-        lines += [f"## `{name}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", "", "| launcher | how |", "|---|---|"]
-        lines += [f"| `{launcher}` | {how} |" for launcher, how in rows]
-        lacking = {
-            key: launchers.launchers[key].without for key in names if name not in launchers.launchers[key].fields
-        }
-        refusals = [f"`{key}`" + (f" ({reasons[name]})" if name in reasons else "") for key, reasons in lacking.items()]
-        lines += ["", *([f"Refused by {', '.join(refusals)}.", ""] if refusals else [])]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return HEAD + "".join(_section(launchers, field) for field in launchers.fields)
+
+
+def _section(launchers: Launchers, field: str) -> str:
+    """Return the section of one field: a line for each way, with the launchers that share it."""
+    by_way: dict[str, list[str]] = {}
+    for name, launcher in launchers.launchers.items():
+        if field in launcher.fields:
+            by_way.setdefault(launcher.fields[field].how, []).append(f"`{name}`")
+        elif field in launcher.without:
+            by_way.setdefault(f"refused; {launcher.without[field]}", []).append(f"`{name}`")
+    meaning = launchers.fields[field]
+    lines = ["", f"## `{field}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", ""]
+    return "\n".join([*lines, *(f"- {', '.join(names)}: {way}" for way, names in by_way.items())]) + "\n"
