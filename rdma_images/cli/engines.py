@@ -8,7 +8,6 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import JSON, verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
-from rdma_images.core.step_files import BUILD
 from rdma_images.inputs import project, target_options
 
 
@@ -55,6 +54,7 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
     """
     from rdma_images import engine
     from rdma_images.build import wheel_contexts
+    from rdma_images.core.step_files import BUILD
     from rdma_images.engine import prune
 
     loaded_project = project.load()

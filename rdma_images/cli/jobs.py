@@ -232,7 +232,7 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
     help={"out": "The folder to write; by default build/preflight/."},
 )
 def job_preflight(_: Context, out: str = "") -> None:
-    """Write the preflight as plain files, for an image that lacks it.
+    """Write the preflight as files, for an image that lacks it.
 
     Images built here have it at /opt/rdma-images/preflight. A job of another image mounts the folder there, from a
     ConfigMap or a file system that all nodes see, and starts /opt/rdma-images/preflight/rdma-preflight.

@@ -52,7 +52,7 @@ def scan(
     policy: str = "",
     json: bool = False,
 ) -> None:
-    """Find vulnerabilities in images with Trivy or Grype, judged by policy.yaml.
+    """Judge vulnerabilities that Trivy or Grype finds in images.
 
     Ends with 1 where the policy refuses one. `publish` reads what it writes: scan.json.
     """
