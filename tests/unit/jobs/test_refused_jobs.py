@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -317,7 +318,8 @@ def test_the_task(tmp_path: Path) -> None:
 def test_the_launchers_are_shown() -> None:
     completed = invoke("job.launchers", "--json")
     rows = {row["launcher"]: row for row in json.loads(completed.stdout)}
-    assert rows["arena"]["targets"] == ["erdma-pytorch"]
+    assert "erdma-pytorch" in rows["arena"]["targets"]
+    assert "efa-pytorch" not in rows["arena"]["targets"]
     assert rows["sagemaker"]["parameters"]["role"]["required"]
     assert rows["eksctl"]["task"] == "cluster"
     assert not rows["eksctl"]["parameters"]["capacity-block"]["required"]
@@ -332,13 +334,9 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     text = (paths.PROJECT / "docs" / "guides" / "jobs.md").read_text(encoding="utf-8")
     before, _, after = text.partition("```jinja\n")
     row, template = before.rpartition("```yaml\n")[2].split("```")[0], after.split("```")[0]
-    folder = tmp_path / "facts"
-    folder.mkdir()
-    for path in paths.FACTS.glob("*.yaml"):
-        content = path.read_text(encoding="utf-8")
-        if path.name == "launchers.yaml":
-            content = content.replace("\nlaunchers:\n", f"\nlaunchers:\n{row}", 1)
-        (folder / path.name).write_text(content)
+    folder = shutil.copytree(paths.FACTS, tmp_path / "facts")
+    launchers = folder / "launchers.yaml"
+    launchers.write_text(launchers.read_text(encoding="utf-8").replace("\nlaunchers:\n", f"\nlaunchers:\n{row}", 1))
     (tmp_path / "jobs" / "my-batch").mkdir(parents=True)
     (tmp_path / "jobs" / "my-batch" / "submit.sh.j2").write_text(template)
     monkeypatch.setattr(paths, "INSTALLED", True)
