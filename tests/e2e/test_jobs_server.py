@@ -28,6 +28,7 @@ from tests.support import job_parts as jobs
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
 CODE = "/mnt/code"
+GUIDE = PROJECT / "docs/guides/serving.md"
 # Every other node connects to the first one; what answers requests has their numbers.
 SGLANG = """
 import argparse, http.server, json, os, socket, time
@@ -117,10 +118,11 @@ def image(name: str, *packages: str) -> str:
     return f"{folder}/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
-def documented(heading: str) -> Any:
-    """Return the jobs of the first block of YAML below a heading of the guide."""
-    text = (PROJECT / "docs/guides/jobs.md").read_text().partition(f"# {heading}\n")[2]
-    return yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])["jobs"]
+def documented(name: str) -> Any:
+    """Return a job of the guide on serving, without the target that its reader has made."""
+    blocks = re.findall(r"```yaml\n(jobs:.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    (job,) = (jobs[name] for block in blocks if name in (jobs := yaml.safe_load(block)["jobs"]))
+    return {key: value for key, value in job.items() if key != "target"}
 
 
 def manifests(job: Job) -> list[Any]:
@@ -151,7 +153,7 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
     (tmp_path / "code" / "sglang" / "launch_server.py").write_text(SGLANG)
     entry = jobs_file.JobEntry.model_validate(
         {
-            **documented("Prefill and decode apart")["sglang"],
+            **documented("sglang"),
             "image": jobs.IMAGE,
             "code": f"{tmp_path}/code:{CODE}",
             "env": {"PYTHONPATH": CODE},
@@ -187,7 +189,7 @@ def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None
     vllm = tmp_path / "code" / "vllm"
     vllm.write_text(VLLM)
     command = ("vllm", "serve", "MODEL", "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2")
-    assert " ".join(command) in (PROJECT / "docs/guides/jobs.md").read_text()
+    assert " ".join(command) in GUIDE.read_text(encoding="utf-8")
     work = Work(launch="ray", code=Code(str(tmp_path / "code"), CODE))
     job = jobs.job("leaderworkerset", "efa", "torchrun", name="vllm", command=command, work=work)
     with pods.running(manifests(job), tmp_path, f"{CODE}:{path}") as started:

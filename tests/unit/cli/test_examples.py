@@ -92,6 +92,14 @@ def test_an_example_runs(example: str, workplace: Path, server: task_server.Task
     assert completed.stdout
 
 
+def test_the_commands_of_the_workflow_that_init_writes_are_taken_by_the_parser() -> None:
+    workflow = (paths.PROJECT / "rdma_images/cli/start/workflow.yaml").read_text(encoding="utf-8")
+    commands = re.findall(r"rdma-images ((?:plan|build|scan)[^>\n]*)", workflow)
+    assert {command.split()[0] for command in commands} == {"plan", "build", "scan"}
+    for command in commands:
+        SuggestingParser(contexts=tasks.ns.to_contexts()).parse_argv(shlex.split(command))
+
+
 README_PLANS = re.findall(
     r"^\$ invoke (plan .+)\n((?:.+\n)+?)```", (paths.PROJECT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
 )
