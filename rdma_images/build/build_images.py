@@ -7,8 +7,9 @@ What only a build needs is imported where it begins: that takes as long as havin
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rdma_images import engine as engines
 from rdma_images.build import build_record
@@ -20,7 +21,7 @@ from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
 from rdma_images.engine import Engine
-from rdma_images.inputs import preflight
+from rdma_images.inputs import preflight, target_options
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 
@@ -28,23 +29,40 @@ if TYPE_CHECKING:
     from rdma_images.inspection.report import Report
 
 
-def build(
-    images: Sequence[Image], project: Project, options: Options, validates: bool = True, progress: Progress = silent
-) -> "tuple[tuple[Build, ...], tuple[Report, ...]]":
-    """Build planned images, those that are not up to date, and validate them.
+class Choice(NamedTuple):
+    """The images that options of a command line choose: --target, --all, --set."""
 
-    Returns:
-        The builds and the reports, both in the order of `images`; no reports without `validates`.
+    targets: Sequence[str] | None = None
+    all_rows: bool = False
+    changes: Sequence[str] | None = None  # "axis=value"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was planned, built and validated, in one order; `reports` are empty where nothing was to be validated."""
+
+    images: Sequence[Image]
+    builds: Sequence[Build]
+    reports: "Sequence[Report]"
+
+
+def build(
+    project: Project, choice: Choice, options: Options, validates: bool = True, progress: Progress = silent
+) -> Outcome:
+    """Plan the chosen images, build those that are not up to date, and validate all.
 
     Raises:
+        RefusedPlanError: One of the images cannot work; carries the reasons.
         UnreachableSourcesError: A source does not answer; carries the table of all.
         RefusedError: The images would overwrite one another's caches, or have an input that is not allowed.
         RdmaImagesError: A download differs from its pin, the disk is too small, or BuildKit fails: no image was made.
     """
+    images = target_options.chosen_images(project, choice.targets, choice.all_rows, choice.changes, options.rehearse)
     specs = [build_spec(image, project, options.rehearse, options.compression, progress) for image in images]
     engine = engines.ensure(progress)
     builds = build_specs(specs, project, engine, options, progress)
-    return builds, _validate(images, builds, engine, progress) if validates else ()
+    reports = _validate(images, builds, engine, progress) if validates else ()
+    return Outcome(images, builds, reports)
 
 
 def build_specs(

@@ -64,13 +64,17 @@ def build(
 
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
-    images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
-    builds, reports = build_images.build(images, loaded_project, options, not no_validate, progress)
-    for image_report in reports:
+    choice = build_images.Choice(target, all, set)
+    outcome = build_images.build(loaded_project, choice, options, not no_validate, progress)
+    for image_report in outcome.reports:
         if not image_report.passed:
             show(report_table(image_report), file=sys.stderr)
-    show(build_summary.as_json(builds, reports) if json else build_summary.summary_text(builds, reports, images))
-    _exit_on_failure(reports)
+    show(
+        build_summary.as_json(outcome.builds, outcome.reports)
+        if json
+        else build_summary.summary_text(outcome.builds, outcome.reports, outcome.images)
+    )
+    _exit_on_failure(outcome.reports)
 
 
 @verb(

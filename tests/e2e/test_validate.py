@@ -270,8 +270,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             assert validate(ref, validated.engine(), build=built).reused
             client.images.get(other_image).tag(*ref.split(":"))
             for again in (False, True):
-                with pytest.raises(RefusedError, match="its name was given to another image"):
-                    validate(ref, validated.engine(), build=built, again=again)
+                assert validate(ref, validated.engine(), build=built, again=again).digest == digest
             assert validate(ref, validated.engine()).digest == image_digest(client, other_image) != digest
             client.images.remove(digest)  # which has lost its name, by which the others are removed
     finally:
