@@ -45,9 +45,10 @@ class FabricUse(Row):
 
 
 class NoFabric(Row):
-    """Why the package does not use a fabric."""
+    """Why the package does not use a fabric, and what to do."""
 
     why: str
+    fix: str
 
 
 class PackageFacts(FactsFile):
