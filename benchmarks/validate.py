@@ -23,7 +23,7 @@ import yaml
 from rdma_images import engine as engines
 from rdma_images.engine import Engine
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import container, probing, transport
+from rdma_images.validate import container, run_probes, transport
 from rdma_images.validate.image_config import read_image_config
 from rdma_images.validate.validate_image import validate
 
@@ -72,7 +72,7 @@ def _probe_image(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
         closing(engines.client(engine)) as client,
         container.sealed_container(client, read_image_config(client, ref).digest) as box,
     ):
-        measured = probing.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
+        measured = run_probes.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
     if isinstance(measured, str):
         sys.exit(measured)
     return measured

@@ -20,7 +20,7 @@ from rdma_images.core.paths import state_folder
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import ImportedTorch, Measured
-from rdma_images.validate import image_layers, probing
+from rdma_images.validate import image_layers, run_probes
 
 WHITEOUT = ".wh."  # removes what lower layers have, see the OCI image specification
 ELF_MAGIC = b"\x7fELF"
@@ -58,7 +58,7 @@ def _why_not(engine: Engine, image_config: ImageConfig, searched: Sequence[str])
         return next((reason for member, start in members if (reason := effect(member, start, searched))), "")
     except RdmaImagesError as error:
         return str(error).partition("\n")[0]
-    except (OSError, ValueError, tarfile.TarError):  # a damaged layer has its own check, see measuring
+    except (OSError, ValueError, tarfile.TarError):  # a damaged layer has its own check, see probe_image
         return "its topmost layer cannot be read"
 
 
@@ -93,7 +93,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _file(image_config: ImageConfig) -> Path:
-    code = [probing.payload(), Path(__file__).read_text(encoding="utf-8")]
+    code = [run_probes.payload(), Path(__file__).read_text(encoding="utf-8")]
     decides = [code, image_config.platform, image_config.layers[:-1], image_config.environment]
     key = sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     return state_folder() / "lower-layers" / f"{key}.json"

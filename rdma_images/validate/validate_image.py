@@ -149,7 +149,7 @@ def _measure_in_engine(
     ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str, again: bool
 ) -> tuple[ImageConfig, Measured]:
     """Return the configuration of an image of the engine, and what was measured in it."""
-    from rdma_images.validate import measuring
+    from rdma_images.validate import probe_image
 
     progress(f"validating {ref}")
     if image:  # someone else's is read where its programs do not run
@@ -157,7 +157,7 @@ def _measure_in_engine(
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
-        return image_config, measuring.measure(client, engine, image_config, progress, instance, again)
+        return image_config, probe_image.measure(client, engine, image_config, progress, instance, again)
 
 
 def _measure_elsewhere(
@@ -166,12 +166,12 @@ def _measure_elsewhere(
     """Return the configuration of the image that a host runs, and what was measured there."""
     if "datapath" in tiers:
         raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
-    from rdma_images.validate import measure_host
+    from rdma_images.validate import probe_host
 
     progress(f"validating {' on '.join(filter(None, (ref, host)))}")
     with report_waiting(progress, lambda: f"what {host} measures"):
-        measured = measure_host.measure(host, tiers, instance)
-    return measure_host.host_config(ref, host, measured), measured
+        measured = probe_host.measure(host, tiers, instance)
+    return probe_host.host_config(ref, host, measured), measured
 
 
 def _digest(engine: Engine, ref: str) -> str:

@@ -22,7 +22,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import report_folder
-from rdma_images.validate import container, image_layers, measuring, readout
+from rdma_images.validate import container, image_layers, probe_files, probe_image
 from rdma_images.validate.image_config import image_digest, read_image_config
 from rdma_images.validate.validate_image import validate
 from tests.e2e import validated, volumes
@@ -118,10 +118,10 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files() -> Non
     ref, engine = validated.good_image(), validated.engine()
     with closing(engines.client(engine)) as client:
         image_config = read_image_config(client, ref, image_digest(client, ref))
-        inside = measuring.measure(client, engine, image_config)
+        inside = probe_image.measure(client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
             tar: Any = box.container.export(chunk_size=CHUNK)  # bytes, which the stubs call str
-            outside = readout.read_out(tar, image_config)
+            outside = probe_files.read_out(tar, image_config)
     of_process = {"kernel": "", "python": "", "python_path": ""}
     assert inside.system
     assert outside.system == inside.system.model_copy(update=of_process)

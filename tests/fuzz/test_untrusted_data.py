@@ -35,7 +35,7 @@ from rdma_images.publish.evidence import decisions, licenses
 from rdma_images.publish.evidence.policy import Policy
 from rdma_images.publish.evidence.scanner import read_report as read_scan
 from rdma_images.registry.client import OCI_INDEX, Manifest
-from rdma_images.validate import answers, image_layers, ldcache, linking
+from rdma_images.validate import image_layers, ldcache, linking, run_probes
 from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
@@ -249,7 +249,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a report": (edited_bytes(as_bytes(encode_report(a_report()))), read_report),
     "answers of probes": (
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
-        lambda content: answers.parse_answers(content, ("packages", "torch", "tree")),
+        lambda content: run_probes.parse_answers(content, ("packages", "torch", "tree")),
     ),
     "an ELF file": (
         edited_bytes(ELF.read_bytes()),

@@ -12,8 +12,8 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.faults import Faults, Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
-from rdma_images.validate import entry, expected_fabric, readout
-from rdma_images.validate.answers import parse_answers
+from rdma_images.validate import entry, expected_fabric, probe_files
+from rdma_images.validate.run_probes import parse_answers
 from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
 from tests.support import validators_called
@@ -42,8 +42,8 @@ def read_image(name: str, image: IncidentImage) -> Inspection:
     """Return all that is known of the image from its files, without starting anything."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
-        answers = readout.encoded_answers(io.BytesIO(image.tar()), Path(folder), subject)
-    inspection = parse_answers(answers, readout.EXPORT_PROBES)
+        answers = probe_files.encoded_answers(io.BytesIO(image.tar()), Path(folder), subject)
+    inspection = parse_answers(answers, probe_files.EXPORT_PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = EntryPointChanges(given=image.started) if image.started else None
     settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)

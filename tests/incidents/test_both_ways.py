@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.validate import readout
+from rdma_images.validate import probe_files
 from rdma_images.validate.probes import measure
 from rdma_images.validate.probes.rootfs import Root
 from tests.incidents.case import Incident, incidents
@@ -22,7 +22,7 @@ from tests.incidents.run import MEMORY
 
 def exported(data: bytes, image_config: ImageConfig, folder: Path) -> dict[str, Any]:
     """Return what is measured of an export, by probe."""
-    answers: dict[str, Any] = json.loads(readout.encoded_answers(io.BytesIO(data), folder, image_config))
+    answers: dict[str, Any] = json.loads(probe_files.encoded_answers(io.BytesIO(data), folder, image_config))
     return {name: answer["value"] for name, answer in answers.items()}
 
 
@@ -31,7 +31,7 @@ def unpacked(data: bytes, image_config: ImageConfig, folder: Path) -> dict[str, 
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder)
     root = Root(str(folder))
-    measured: dict[str, Any] = json.loads(measure.as_json(readout.measurements(root, image_config)))
+    measured: dict[str, Any] = json.loads(measure.as_json(probe_files.measurements(root, image_config)))
     return measured
 
 

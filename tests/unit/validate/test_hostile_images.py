@@ -22,11 +22,11 @@ from rdma_images.core import progress, stream
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import image_layers, probing, readout, suite, transport
-from rdma_images.validate.answers import mark_lost, parse_answers
+from rdma_images.validate import image_layers, probe_files, run_probes, suite, transport
 from rdma_images.validate.probes import elf, leftovers, libraries, loader, measure, packages, tools
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from rdma_images.validate.run_probes import mark_lost, parse_answers
 from tests.support import suite_here
 from validators.any import test_measured as any_measured
 
@@ -79,8 +79,8 @@ def python(
     program = folder / "python3"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(probing, "PYTHONS", (str(program),))
-    return probing.probe(transport.host("local://", limit, silence=silence), ("tree", "torch"))
+    monkeypatch.setattr(run_probes, "PYTHONS", (str(program),))
+    return run_probes.probe(transport.host("local://", limit, silence=silence), ("tree", "torch"))
 
 
 def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, mo
 
 
 def test_who_measures_says_how_long_a_probe_may_take() -> None:
-    inspection = probing.probe(transport.host("local://", 60), ("tree",), limit=0.1)
+    inspection = run_probes.probe(transport.host("local://", 60), ("tree",), limit=0.1)
     assert isinstance(inspection, Measured)
     assert inspection.missing["tree"] == "tree was stopped after 0.1 s"
     assert (inspection.stopped, inspection.lost) == (("tree",), ())
@@ -268,7 +268,7 @@ def test_files_are_read_out_whatever_their_names() -> None:
     status = b"Package: libc6\nVersion: 2.41\nStatus: install ok installed\n"
     files = [("var/lib/dpkg/status", status), (LATIN[1:], b"x"), ("lib/libnccl.so.2", crafted(9, 1 << 20))]
     files += [("lib/libbroken.so", b"\x7fELF\x02\x01" + b"\xff" * 99), ("opt/" + "\udce9" * 255, b"BEGIN")]
-    inspection = readout.read_out(pieces(archive(*files)), case().subject)
+    inspection = probe_files.read_out(pieces(archive(*files)), case().subject)
     assert inspection.lost == ()
     assert inspection.tree
     assert inspection.packages
@@ -283,7 +283,9 @@ def test_a_name_with_a_null_byte_is_not_there(tmp_path: Path) -> None:
 
 def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
     beside = tmp_path / "x.dist-info" / "METADATA"
-    inspection = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
+    inspection = probe_files.read_out(
+        pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject
+    )
     assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
     assert "leads out of the tree" in inspection.missing["tree"]
     assert list(tmp_path.iterdir()) == []
@@ -292,17 +294,17 @@ def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [0, 700, 5000])
 def test_an_export_that_is_cut_is_lost(cut: int) -> None:
     data = archive(("a", b"x" * 3000), ("b", b"y" * 3000))[:cut]
-    inspection = readout.read_out(pieces(data), case().subject)
+    inspection = probe_files.read_out(pieces(data), case().subject)
     assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
     assert "the image's files could not be read" in inspection.missing["tree"]
 
 
 def test_reading_out_has_a_limit_of_memory() -> None:
     links = archive(*((f"{'n' * 200}/{number}/{'m' * 200}.so", b"") for number in range(100)))
-    export = readout.read_out(pieces(links), case().subject)
+    export = probe_files.read_out(pieces(links), case().subject)
     assert export.tree
     assert export.tree.files.count == 100
-    inspection = readout.read_out(pieces(links), case().subject, memory=1 << 20)
+    inspection = probe_files.read_out(pieces(links), case().subject, memory=1 << 20)
     assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
 
 
@@ -312,7 +314,7 @@ def test_an_engine_that_stops_is_no_fault_of_the_image() -> None:
         raise ConnectionError("gone")
 
     with pytest.raises(RdmaImagesError, match="stopped handing out"):
-        readout.read_out(broken(), case().subject)
+        probe_files.read_out(broken(), case().subject)
 
 
 def test_a_tar_that_hides_its_rest_is_damaged() -> None:

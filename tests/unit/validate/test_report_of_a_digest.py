@@ -17,8 +17,8 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report import checks_table
-from rdma_images.validate import measure_host, measuring, report_cache, suite
-from rdma_images.validate.answers import mark_stopped
+from rdma_images.validate import probe_host, probe_image, report_cache, suite
+from rdma_images.validate.run_probes import mark_stopped
 from rdma_images.validate.validate_image import ChainQuestion, validate
 
 CASE = Inspection.model_validate(
@@ -62,7 +62,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return (GREEN,)
 
     monkeypatch.setattr(suite, "run", green)
-    monkeypatch.setattr(measuring, "measure", lambda *_: CASE.measured)
+    monkeypatch.setattr(probe_image, "measure", lambda *_: CASE.measured)
 
 
 def validated(
@@ -113,7 +113,7 @@ def test_the_answer_about_an_image_comes_with_its_checks(monkeypatch: pytest.Mon
 
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers, _instance: Measured())
+    monkeypatch.setattr(probe_host, "measure", lambda _host, _tiers, _instance: Measured())
     host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
     assert host_report.digest == ""
 
@@ -126,7 +126,7 @@ def test_a_question_about_a_host_is_answered_from_its_files(monkeypatch: pytest.
         asked.append((tiers, instance))
         return Measured()
 
-    monkeypatch.setattr(measure_host, "measure", measure)
+    monkeypatch.setattr(probe_host, "measure", measure)
     question = ChainQuestion(instance="p5.48xlarge")
     host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://", question=question)
     assert asked == [(("static", "device"), "p5.48xlarge")]
@@ -134,7 +134,9 @@ def test_a_question_about_a_host_is_answered_from_its_files(monkeypatch: pytest.
 
 
 def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "measure", lambda *_: mark_stopped(("torch",), "was stopped after 90 s", CASE_BARE))
+    monkeypatch.setattr(
+        probe_image, "measure", lambda *_: mark_stopped(("torch",), "was stopped after 90 s", CASE_BARE)
+    )
     stopped = validated(monkeypatch, A)
     by_id = {check.id: check for check in stopped.checks}
     assert {"torch.imports", "measured.complete"} <= set(stopped.unmeasured)
@@ -142,7 +144,7 @@ def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest
     assert not stopped.passed
     line = checks_table.summary_line(stopped)
     assert f"{len(stopped.unmeasured)} not measured (" in line
-    monkeypatch.setattr(measuring, "measure", lambda *_: CASE.measured)
+    monkeypatch.setattr(probe_image, "measure", lambda *_: CASE.measured)
     whole = validated(monkeypatch, A)
     assert (whole.reused, whole.unmeasured) == (False, ())
     failed = {check.id for check in whole.checks if check.outcome == "failed"}
@@ -152,7 +154,7 @@ def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest
 
 def test_a_check_that_passed_before_is_said_to_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validated(monkeypatch, A).no_longer_checked == ()
-    monkeypatch.setattr(measuring, "measure", lambda *_: CASE_BARE)
+    monkeypatch.setattr(probe_image, "measure", lambda *_: CASE_BARE)
     later = validated(monkeypatch, A, again=True)
     assert "nccl.loaded" in later.no_longer_checked
     assert "; no longer checked: " in checks_table.summary_line(later)

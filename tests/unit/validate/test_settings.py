@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import probing, transport
+from rdma_images.validate import run_probes, transport
 from rdma_images.validate.probes import loader, measure, settings
 from rdma_images.validate.probes.rootfs import Root
 
@@ -140,7 +140,9 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_words_of_an_entry_point_travel() -> None:
     line = "export NCCL_NET='Socket'; exec python \"$@\""
-    inspection = probing.probe(transport.host("local://", 60), ("settings",), entry=("sh", "-c", line, "/no/such file"))
+    inspection = run_probes.probe(
+        transport.host("local://", 60), ("settings",), entry=("sh", "-c", line, "/no/such file")
+    )
     assert isinstance(inspection, Measured)
     assert inspection.settings
     assert [(s.file, s.name, s.value) for s in inspection.settings.assigned if s.file == settings.ENTRY] == [

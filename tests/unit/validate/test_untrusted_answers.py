@@ -19,10 +19,10 @@ from rdma_images.core.paths import PROJECT
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import container, expected_fabric, ldcache, suite, transport
-from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.image_config import hide_secret_values
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
+from rdma_images.validate.run_probes import parse_answers
 from tests.incidents import elf_files
 from tests.incidents.image import loader_cache
 

@@ -7,7 +7,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured, probe_names
-from rdma_images.validate import probing, transport
+from rdma_images.validate import run_probes, transport
 
 PROBE_SECONDS = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
 UNREACHABLE_FIX = "check the name, and that python3 can be run there"
@@ -22,7 +22,7 @@ def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
     names = probe_names(*tiers)
     try:
         machine = transport.host(host, PROBE_SECONDS)
-        measured = _with_network(machine, probing.probe(machine, names), instance)
+        measured = _with_network(machine, run_probes.probe(machine, names), instance)
     except RuntimeError as error:  # testinfra's, with what ssh said
         complaint = getattr(error.args[0], "stderr", "").strip() if error.args else ""
         raise RdmaImagesError(
@@ -42,7 +42,7 @@ def _with_network(machine: Host, measured: Measured | str, instance: str) -> Mea
     request = None if isinstance(measured, str) else network_request(host_config("", "", measured), measured, instance)
     if isinstance(measured, str) or not request:
         return measured
-    answer = probing.probe(machine, ("network",), request=request)
+    answer = run_probes.probe(machine, ("network",), request=request)
     return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
 
 

@@ -23,7 +23,6 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import linking, transport
-from rdma_images.validate.answers import mark_lost, mark_stopped, parse_answers
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes import (
     conditions,
@@ -36,6 +35,7 @@ from rdma_images.validate.probes import (
     tree,
 )
 from rdma_images.validate.probes.rootfs import SKIPPED, Root, RootEntry, renamed
+from rdma_images.validate.run_probes import mark_lost, mark_stopped, parse_answers
 
 READ_PATHS = re.compile(  # what probes read by its path
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/(?:METADATA|WHEEL)"
@@ -198,7 +198,7 @@ def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = M
     MAX_CPU_SECONDS, as files may have been made to take all there is; where that is too little, or the tar is damaged,
     everything is lost.
     """
-    with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as name:
+    with tempfile.TemporaryDirectory(prefix="rdma-images-files-") as name:
         folder = Path(name)
         (folder / SUBJECT_FILE).write_text(image_config.model_dump_json(), encoding="utf-8")
         with (folder / "errors").open("wb") as errors:

@@ -1,20 +1,26 @@
-"""Carry the probes into an image, a pod or a host, run them once, and read what they found."""
+"""Carry the probes into an image, a pod or a host, run them once, and read their answers.
+
+An image under test may print anything: no answer raises.
+"""
 
 import base64
 import functools
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
+from typing import Any
 
+from pydantic import Field, TypeAdapter, ValidationError
 from testinfra.host import Host
 
 from rdma_images import preflight
 from rdma_images.core.paths import PACKAGE, PROBES_FOLDER
-from rdma_images.inspection.measurements import Measured, probe_names
+from rdma_images.core.plain import first_misfit, plain
+from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured, probe_names
+from rdma_images.inspection.values import MeasuredValue
 from rdma_images.validate import probes
-from rdma_images.validate.answers import mark_lost, mark_stopped, parse_answers
 from rdma_images.validate.probes.measure import ENTRY_PREFIX, MARK, NETWORK_PREFIX, SECONDS_PREFIX
 from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
@@ -113,3 +119,66 @@ def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Mea
     if failures:
         return mark_lost(names, failures[0])
     return reasons[0] if reasons else "the image has no Python to run the probes"
+
+
+class ProbeAnswer(MeasuredValue):
+    """The answer of a probe: a value, or why there is none. `seconds` is how long it took, before it was stopped."""
+
+    value: Any = None
+    error: str = ""
+    stopped: bool = False
+    seconds: float = Field(default=0.0, ge=0)
+
+
+ANSWERS = TypeAdapter(dict[str, ProbeAnswer])
+
+
+def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
+    """Return the answers of the probes `names` in a JSON `text`.
+
+    Its form is {probe: {"value", "error", "seconds"}}. Nothing in `text` raises: an answer that is not there, or has
+    another form, is lost, with the reason.
+    """
+    try:
+        answers = ANSWERS.validate_json(text)
+    except ValidationError as error:
+        return mark_lost(names, f"what the probes printed in the image is cut short or damaged: {first_misfit(error)}")
+    measurements = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
+    for name in names:
+        measurements = _with(
+            measurements, name, answers.get(name, ProbeAnswer(error="the image's answer leaves it out"))
+        )
+    return measurements
+
+
+def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
+    """Return `measurements` with the probes `names` lost for the reason `why`."""
+    measurements, names = measurements or Measured(), tuple(names)
+    missing = {**measurements.missing, **dict.fromkeys(names, plain(why))}
+    return measurements.model_copy(update={"missing": missing, "lost": (*measurements.lost, *names)})
+
+
+def mark_stopped(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
+    """Return `measurements` with the probes `names` ended by the clock, for the reason `why`."""
+    measurements, names = measurements or Measured(), tuple(names)
+    missing = {**measurements.missing, **{name: plain(f"{name} {why}") for name in names}}
+    return measurements.model_copy(update={"missing": missing, "stopped": (*measurements.stopped, *names)})
+
+
+def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
+    """Return `measurements` with the answer of the probe `name`."""
+    if answer.value is None and not answer.error and PROBE_DECLARATIONS[name].nothing:
+        return measurements.model_copy(
+            update={"missing": {**measurements.missing, name: PROBE_DECLARATIONS[name].nothing}}
+        )
+    if answer.value is None and answer.stopped:
+        return mark_stopped((name,), f"was {answer.error}", measurements)
+    if answer.value is None:
+        return mark_lost((name,), answer.error or f"{name} has no value", measurements)
+    try:
+        value = getattr(Measured.model_validate({name: answer.value}), name)
+    except ValidationError as error:
+        return mark_lost(
+            (name,), f"the image's answer does not have the expected form at {first_misfit(error)}", measurements
+        )
+    return measurements.model_copy(update={name: value})

@@ -13,7 +13,7 @@ from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
-from rdma_images.validate import expected_fabric, measure_host, probing
+from rdma_images.validate import expected_fabric, probe_host, run_probes
 from rdma_images.validate.probes import all_reduce, gpus
 from rdma_images.validate.validate_image import validate
 
@@ -30,13 +30,13 @@ def test_a_host_that_ssh_cannot_reach_is_a_sentence(tmp_path: Path, monkeypatch:
     complaint = "ssh: Could not resolve hostname nohost.invalid"
     program(tmp_path, "ssh", f"echo '{complaint}' >&2; exit 255", monkeypatch)
     with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {complaint}\ncheck the name"):
-        measure_host.measure("ssh://nohost.invalid", ("device",))
+        probe_host.measure("ssh://nohost.invalid", ("device",))
 
 
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "kubectl", "echo 'error: pods \"p\" not found' >&2; exit 1", monkeypatch)
     with pytest.raises(RdmaImagesError, match=r'p cannot be measured: .*pods "p" not found.*\ncheck the name'):
-        measure_host.measure("kubectl://p", ("device",))
+        probe_host.measure("kubectl://p", ("device",))
 
 
 def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
@@ -45,13 +45,13 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     with_device = Measured(devices=Devices.model_construct(rdma={"rdmap0s0": device}))
     installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
     for measured in (with_device, installed):
-        subject = measure_host.host_config("", "local://", measured)
+        subject = probe_host.host_config("", "local://", measured)
         assert expected_fabric.expected_image(subject, measured, None).fabric == "efa"
 
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PYTHONS", (sys.executable,))
-    measured = measure_host.measure("local://", ("device",))
+    monkeypatch.setattr(run_probes, "PYTHONS", (sys.executable,))
+    measured = probe_host.measure("local://", ("device",))
     assert measured.lost == ()
     assert measured.devices
     assert measured.devices.huge_pages.bytes > 0
@@ -121,7 +121,7 @@ def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             spoken.append(lines.get(timeout=60))
         raise RdmaImagesError("not reached")
 
-    monkeypatch.setattr(measure_host, "measure", slow)
+    monkeypatch.setattr(probe_host, "measure", slow)
     monkeypatch.setattr(
         "rdma_images.validate.validate_image.report_waiting", functools.partial(progress.report_waiting, interval=0.1)
     )

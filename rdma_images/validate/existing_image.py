@@ -75,7 +75,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
         config = api.inspect_image(name).get("Config") or {}
     failed = {check.id: check.actual for check in report.checks if check.outcome == "failed"}
     image = replace(
-        existing_image(report.inspection),
+        from_inspection(report.inspection),
         ref=ref,
         suite=suite.digest(),
         workdir=config.get("WorkingDir") or "/",
@@ -93,7 +93,7 @@ def _with_onto(project: Project, target: str, ref: str) -> Project:
     return replace(project, matrix=project.matrix.model_copy(update={"targets": targets}))
 
 
-def existing_image(inspection: Inspection) -> ExistingImage:
+def from_inspection(inspection: Inspection) -> ExistingImage:
     """Return what was measured in an image; the caller adds name and configuration."""
     measured, subject = inspection.measured, inspection.subject
     if (tree := measured.tree) is None:

@@ -12,7 +12,7 @@ from rdma_images.inputs import project
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.plan import onto
 from rdma_images.plan import onto_records as records
-from rdma_images.validate import measure_onto, suite
+from rdma_images.validate import existing_image, suite
 from tests.support.case_parts import recorded
 from tests.support.existing_images import REF, existing
 
@@ -27,7 +27,7 @@ def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:
     if environment is not None:
         subject = inspection.subject.model_copy(update={"environment": dict(environment)})
         inspection = inspection.model_copy(update={"subject": subject})
-    return measure_onto.existing_image(inspection)
+    return existing_image.from_inspection(inspection)
 
 
 def test_versions_and_fabric() -> None:
@@ -58,9 +58,9 @@ def test_no_other_variable_is_recorded() -> None:
 def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "ensure", lambda _: pytest.fail("no engine is needed"))
     records.write(existing(suite=suite.digest()))
-    loaded = measure_onto.measured_project(project.load(), ["efa-pytorch"], REF)
+    loaded = existing_image.measured_project(project.load(), ["efa-pytorch"], REF)
     target = loaded.matrix.target("efa-pytorch")
-    assert (target.onto, target.python_packages, set(target.default)) == (REF, (), {"efa-installer"})
+    assert (target.onto, set(target.default)) == (REF, {"efa-installer"})
     assert project.load().matrix.target("efa-pytorch").onto is None
 
 
@@ -74,7 +74,7 @@ def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_what_cannot_be_meant(targets: list[str] | None, ref: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        measure_onto.measured_project(project.load(), targets, ref)
+        existing_image.measured_project(project.load(), targets, ref)
 
 
 def test_a_target_keeps_its_fabric_and_its_installer() -> None:

@@ -16,10 +16,10 @@ from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import container, entry, image_layers, probing, readout, torch_reuse, transport
-from rdma_images.validate.answers import mark_lost, mark_stopped
+from rdma_images.validate import container, entry, image_layers, probe_files, run_probes, torch_reuse, transport
 from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import PROBE_SECONDS
+from rdma_images.validate.run_probes import mark_lost, mark_stopped
 
 SILENCE_SECONDS = 60.0  # seconds: the probes show once a second that they go on
 EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
@@ -85,7 +85,7 @@ def _with_network(
     """Return `measured` with what the network plugin does, where Python can start it."""
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
-    answer = probing.probe(_container_host(box, engine, image_config)[0], ("network",), request=request)
+    answer = run_probes.probe(_container_host(box, engine, image_config)[0], ("network",), request=request)
     if not isinstance(answer, str) and answer.stopped:
         return mark_stopped(("network",), "was not started in time", measured)
     if isinstance(answer, str) or not answer.network:
@@ -110,8 +110,8 @@ def _measure_inside(
     why, running = "nothing in the image can be started", box.running
     if running:
         host, time_factor = _container_host(box, engine, image_config)
-        names = tuple(name for name in probing.STATIC if name != "torch" or not earlier.torch)
-        measured = probing.probe(
+        names = tuple(name for name in run_probes.STATIC if name != "torch" or not earlier.torch)
+        measured = run_probes.probe(
             host,
             names,
             volumes=box.volumes,
@@ -125,7 +125,7 @@ def _measure_inside(
     activities.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
         pending_runs = pool.submit(_tool_runs, client, box, engine) if running else None
-        exported = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
+        exported = probe_files.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
         activities.append("the fabric's tools in it")
     runs = pending_runs.result() if pending_runs else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
