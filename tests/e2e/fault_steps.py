@@ -9,7 +9,8 @@ from rdma_images.core.paths import PROJECT
 # The table of what the faults' checks say, which tests/e2e/faults_table.py writes.
 DOCS = PROJECT / "docs" / "reference" / "validators.md"
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
-LONGEST = 170  # characters of a cell
+LONGEST = 120  # characters of a cell
+HEADER = "| check | fault | it says |\n|---|---|---|\n"
 S = "/opt/venv/site-packages"
 NCCL = f"{S}/nvidia/nccl"
 LIB = "/usr/lib/x86_64-linux-gnu"
@@ -76,22 +77,14 @@ def decoded_at_the_start(line: str) -> tuple[str, str]:
     return f"RUN printf '{script}' > /opt/start && chmod 755 /opt/start", 'ENTRYPOINT ["/opt/start"]'
 
 
-def documented_rows() -> dict[tuple[str, str], str]:
-    """Return the rows of the table in DOCS, by validator and title."""
+def documented_rows() -> dict[str, str]:
+    """Return the rows of the table in DOCS, by check."""
     table = DOCS.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    rows = {}
-    for line in table.splitlines()[2:]:
-        validator, title, _ = line.split(" | ", 2)
-        rows[validator.removeprefix("| `").removesuffix("`"), title] = line
-    return rows
+    return {line.partition("`")[2].partition("`")[0]: line for line in table.removeprefix(HEADER).splitlines()}
 
 
 def table_row(fault: ImageFault, check: Check) -> str:
-    """Return the row of a fault: what its check expected and found, short enough for a table."""
-    return f"| `{fault.validator}` | {fault.title} | expected {_cell(check.expected)}; found {_cell(check.actual)} |"
-
-
-def _cell(text: str) -> str:
-    """Return text that a table's cell can hold."""
-    line = " ".join(text.split()).replace("|", "\\|")
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    """Return the row of a fault: what its check found, without sources, short enough for a table."""
+    found = " ".join(check.actual.split()).partition(" [")[0].replace("|", "\\|")
+    cell = found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
+    return f"| `{fault.validator}` | {fault.title} | {cell} |"

@@ -303,3 +303,8 @@ FAULTS = (
     ImageFault("verbs.provider", "the efa provider is not announced", ("RUN rm /etc/libibverbs.d/efa.driver",)),
     *system_faults.FAULTS,
 )
+# The fault of each check that DOCS shows: its first, by the check's name.
+DOCUMENTED = {
+    name: next(fault for fault in FAULTS if fault.validator == name)
+    for name in sorted({fault.validator for fault in FAULTS})
+}

@@ -153,6 +153,7 @@ FAULTS = (
     ImageFault(
         "label.architectures", "a label of programs that are not there", (f"{LABEL}nccl-tests.architectures=sm_90",)
     ),
+    ImageFault("gdrcopy.loaded", "a label of a library that is not there", (f"{LABEL}component.gdrcopy=2.6",)),
     ImageFault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],), besides=OTHER),
     ImageFault(
         "label.rehearsal",

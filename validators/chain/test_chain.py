@@ -24,7 +24,6 @@ from validators.support.in_use import (
 from validators.support.variables import harmful_variables
 
 PLUGIN_HOST_SOURCE = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
-ANSWER_DOCUMENT = "docs/reference/validators.md, The answer"
 # A link whose faults have checks of their own.
 CHECKS_BY_LINK = {
     "NCCL": "nccl.found or erdma.nccl",
@@ -62,7 +61,7 @@ def test_holds(inspection: Inspection, files: Files, libraries: Libraries, requi
         pytest.skip(chain.answer)
     require(
         broken is None,
-        expected=f"NCCL {'starts without a' if fabric == 'none' else 'reaches the'} fabric: {ANSWER_DOCUMENT}",
+        expected=f"NCCL {'starts without a' if fabric == 'none' else 'reaches the'} fabric",
         actual=broken.fault if broken else chain.answer,
         fix=FIXES_BY_LINK.get(broken.name, LIBFABRIC_FIX) if broken else "",
     )
