@@ -52,8 +52,11 @@ class Pod:
 
     @property
     def port(self) -> int:
-        """The port of its readiness probe; 0 for a pod without one."""
-        return int(self.spec["containers"][0].get("readinessProbe", {}).get("tcpSocket", {}).get("port", 0))
+        """The port that a server's first pod answers at; 0 for another pod."""
+        ports = (
+            self.spec["containers"][0].get("ports", ()) if self.environment.get("LWS_WORKER_INDEX", "0") == "0" else ()
+        )
+        return next((int(port["containerPort"]) for port in ports), 0)
 
     def answers(self) -> bool:
         """Return whether its readiness probe succeeds."""
@@ -78,7 +81,8 @@ def manifest_pods(manifest: Any) -> Iterator[Pod]:
     group = spec["leaderWorkerTemplate"]
     for replica in range(spec["replicas"]):
         for index in range(group["size"]):
-            template = group["workerTemplate" if index else "leaderTemplate"]
+            worker = group["workerTemplate"]
+            template = worker if index else group.get("leaderTemplate", worker)
             labels = {
                 "leaderworkerset.sigs.k8s.io/name": name,
                 "leaderworkerset.sigs.k8s.io/group-index": str(replica),

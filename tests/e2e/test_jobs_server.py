@@ -20,7 +20,7 @@ from uv import find_uv_bin
 from rdma_images.core import paths
 from rdma_images.core.paths import PROJECT
 from rdma_images.jobs.write import create, jobs_file
-from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Code, Work
 from tests.e2e import pods, unpacked
 from tests.support import job_parts as jobs
@@ -125,8 +125,16 @@ def documented(name: str) -> Any:
     return {key: value for key, value in job.items() if key != "target"}
 
 
-def manifests(job: Job) -> list[Any]:
-    return jobs.documents(create.render_job_files(job, jobs.load_project())["server.yaml"])
+def manifests(request: JobRequest, folder: Path) -> list[Any]:
+    """Return the objects that `kubectl apply -k` makes of the job, which is written into `folder`."""
+    create.write_job(request, jobs.load_project(), str(folder))
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    objects = [item for name in kustomization["resources"] for item in jobs.documents((folder / name).read_text())]
+    for config in kustomization.get("configMapGenerator", ()):
+        files = (row.split("=") for row in config["files"])
+        data = {key: (folder / path).read_text() for key, path in files}
+        objects.append({"kind": "ConfigMap", "metadata": {"name": config["name"]}, "data": data})
+    return objects
 
 
 def request_json(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:
@@ -159,8 +167,7 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
             "env": {"PYTHONPATH": CODE},
         }
     )
-    job = create.compose_any(jobs_file.request(entry, (), "sglang"), jobs.load_project())
-    objects = manifests(job)
+    objects = manifests(jobs_file.request(entry, (), "sglang"), tmp_path / "job")
     (service,) = [item for item in objects if item["kind"] == "Service"]
     with pods.running(objects, tmp_path, path) as started:
         pods.wait_until_ready(started, 180)
@@ -191,8 +198,9 @@ def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None
     command = ("vllm", "serve", "MODEL", "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2")
     assert " ".join(command) in GUIDE.read_text(encoding="utf-8")
     work = Work(launch="ray", code=Code(str(tmp_path / "code"), CODE))
-    job = jobs.job("leaderworkerset", "efa", "torchrun", name="vllm", command=command, work=work)
-    with pods.running(manifests(job), tmp_path, f"{CODE}:{path}") as started:
+    usual = {"name": "vllm", "command": command, "work": work, "preflight": False}
+    request = jobs.job_request("leaderworkerset", "efa", "torchrun", **usual)
+    with pods.running(manifests(request, tmp_path / "job"), tmp_path, f"{CODE}:{path}") as started:
         pods.wait_until_ready(started, 300)
         leader, worker = started
         assert sorted(request_json(leader, "/")) == ["vllm-0", "vllm-0-1"]
