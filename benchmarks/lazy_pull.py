@@ -4,8 +4,13 @@ As root: python benchmarks/lazy_pull.py HOST:PORT/NAME:TAG --namespaces NODE --i
 
 A node is a network namespace whose interface is its link to a registry that speaks plain HTTP. It pulls and runs the
 images, zstd images of torch targets, one after another; several nodes do so at once. With `--soci` it pulls those,
-gzip images that soci converted, with SOCI's snapshotter. docs/guides/lazy-pulls.md says what FOLDER contains, and how
-the namespaces were made.
+gzip images that soci converted, with SOCI's snapshotter.
+
+FOLDER has `containerd`, `containerd-shim-runc-v2`, `ctr` and `runc` of Debian's packages containerd and runc,
+`ctr-remote` of stargz-snapshotter, for `--soci` also `soci-snapshotter-grpc`, and `stargz-grpc`: a `main` compiled from
+golang-github-containerd-stargz-snapshotter-dev, whose arguments are a configuration, a folder and a socket, and which
+serves `service.NewStargzSnapshotterService` over gRPC there. A pair of veth devices joins the node's namespace and the
+registry's, with `tc qdisc add dev r0 root tbf rate 1gbit burst 256000 latency 20ms`.
 """
 
 import argparse
