@@ -1,4 +1,4 @@
-"""Small ELF libraries with all that the read-out looks at."""
+"""Small ELF libraries with all that probes look at."""
 
 import struct
 from collections.abc import Iterable, Mapping

@@ -224,7 +224,7 @@ def broken(validator: Any, *arguments: Any) -> str:
         ({"rehearsal": "base-debian13"}, "that is not named"),
         ({"rehearsal": "efa-installer-1.50.0,base-ubuntu24.04"}, "no stand-in is known for base-ubuntu24.04"),
         ({"rehearsal": "efa-installer-1.50.0,base"}, "no stand-in is known for base"),
-        ({"rehearsal": "efa-installer-1.50.0,pytorch-2.15.0"}, "no stand-in is known for pytorch-2.15.0"),
+        ({"rehearsal": "efa-installer-1.50.0,pytorch-2.4.0"}, "no stand-in is known for pytorch-2.4.0"),
         (
             {"rehearsal": "erdma-apt-jammy/erdma,efa-installer-1.50.0"},
             "stand-in is known for erdma-apt-jammy/erdma",
@@ -395,8 +395,8 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
         (efa("1.46.0", 59, libfabric="2.3.1amzn4.0"), f"{LIB}/libefa"),
         (efa("1.22.1", 43, libfabric="1.17.1amzn1.0"), ""),  # the changelog leaves AWS's word out
         (efa("1.22.1", 43, libfabric="1.18.0"), f"{FABRIC} is libfabric 1.18.0"),
-        (efa("1.48.0", 59, libfabric="2.4.0amzn1.0"), ""),  # of which it is not known what it brought
-        (efa("1.48.0", 59, libfabric="2.4.0"), f"{FABRIC} is libfabric 2.4.0"),
+        (efa("1.99.0", 59, libfabric="2.4.0amzn1.0"), ""),  # of which it is not known what it brought
+        (efa("1.99.0", 59, libfabric="2.4.0"), f"{FABRIC} is libfabric 2.4.0"),
     ],
 )
 def test_libfabric_and_rdma_core_are_the_installers(changes: list[Change], expected: str) -> None:
@@ -407,7 +407,7 @@ def test_libfabric_and_rdma_core_are_the_installers(changes: list[Change], expec
     assert bool(message) == bool(expected)
 
 
-@pytest.mark.parametrize("changes", [efa("1.48.0", 59), efa("1.19.0", 30, libfabric="1.16.0")])
+@pytest.mark.parametrize("changes", [efa("1.99.0", 59), efa("1.19.0", 30, libfabric="1.16.0")])
 def test_an_installer_of_which_nothing_is_known_is_compared_with_nothing(changes: list[Change]) -> None:
     case = edited(*changes)
     with pytest.raises(pytest.skip.Exception, match="it is not known which"):
