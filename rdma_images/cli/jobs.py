@@ -279,8 +279,8 @@ def job_run(
 ) -> None:
     """Run a job and say what its logs show.
 
-    Submits with kubectl, arena, sbatch, sky, boto3 or docker; follows the job, says which network it uses as soon as its
-    logs show it, collects the logs, and removes the job. It ends the job 10 seconds after a line that no job survives.
+    Submits with kubectl, arena, sbatch, sky, boto3 or docker, follows the job, says which network it uses as soon as
+    its logs show it, collects them, and removes the job. It ends the job 10 seconds after a line that no job survives.
     Ctrl-C removes the job, too.
     """
     from rdma_images.jobs.results import from_logs, result_table, run_folder
