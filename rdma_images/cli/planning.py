@@ -125,7 +125,7 @@ def describe(
 
     Also shows how to run an image on a machine without its fabric.
     """
-    from rdma_images.jobs.write import describe
+    from rdma_images.build import describe
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set)

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from rdma_images import facts
+from rdma_images.build import describe
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.image import Image
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.jobs.write import describe
 from rdma_images.plan import matrix, planner, runtime
 from rdma_images.render import labels
 
