@@ -47,6 +47,7 @@ class Limitation(Row):
     variant: Literal["runtime", "devel"] | None = None
     fabric: Fabric | None = None
     unless_packages: tuple[str, ...] = ()  # of Debian, any of which ends it
+    unless_component: str = ""  # which ends it
     why: str
     fix: str
 

@@ -43,7 +43,8 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
     for name, row in table.limits.items():
         applies = row.component in image.components and row.fabric in (None, image.fabric)
         applies = applies and row.variant in (None, image.axes["variant"])
-        if applies and not set(row.unless_packages) & set(image.debian_packages):
+        ended = set(row.unless_packages) & set(image.debian_packages) or row.unless_component in image.components
+        if applies and not ended:
             yield Limit(name, row.feature, row.why, row.fix, table.cite(row))
 
 

@@ -149,6 +149,7 @@ def test_nothing_obsolete_is_asked_for() -> None:
         ("erdma-pytorch", {}, ["torch-compile"]),
         ("efa-pytorch", {"variant": "devel"}, []),
         ("efa-nccl-tests", {}, ["gpu-initiated"]),
+        ("efa-nccl-tests", {"gdrcopy": "2.6"}, []),
         ("erdma-nccl-tests", {}, []),
     ],
 )
