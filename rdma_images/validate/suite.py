@@ -27,6 +27,7 @@ INPUTS = (
     "rdma_images/validate/**/*.py",
     "rdma_images/chain/*.py",
     "rdma_images/inspection/*.py",
+    "rdma_images/preflight/*.py",
     "rdma_images/nccl_logs/*.py",
     "rdma_images/datapath/*.py",
     "rdma_images/datapath/guest/*",
@@ -42,19 +43,7 @@ INPUTS = (
     "rdma_images/core/stream.py",
     "rdma_images/core/versions.py",
     "rdma_images/core/yaml_file.py",
-    "facts/aws-ofi-nccl.yaml",
-    "facts/bases.yaml",
-    "facts/cuda.yaml",
-    "facts/efa-installer.yaml",
-    "facts/environment.yaml",
-    "facts/erdma.yaml",
-    "facts/faults.yaml",
-    "facts/gpus.yaml",
-    "facts/instances.yaml",
-    "facts/nccl-logs.yaml",
-    "facts/packages.yaml",
-    "facts/running.yaml",
-    "facts/variables.yaml",
+    "facts/**/*.yaml",
 )
 
 
