@@ -25,6 +25,7 @@ SUBJECTS = {
     "chain": "From NCCL to the network",
     "nccl": "NCCL",
     "plugin": "NCCL's network plugin",
+    "gdrcopy": "GDRCopy",
     "libfabric": "libfabric",
     "verbs": "Verbs",
     "erdma": "eRDMA",
