@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TASK = re.compile(r"`(?:\w+=\S+ )*invoke ([a-z][a-z.]*)([^`\n]*)`")
 OPTION = re.compile(r"(?<!\S)--([a-z][a-z-]*)")
 # What a user adds in the examples, and what the tool writes.
-EXAMPLES = re.compile(r"my-|hello|gdrcopy|^locks/(bases|debian|downloads)")
+EXAMPLES = re.compile(r"my-|hello|ucx|^locks/(bases|debian|downloads)")
 
 
 def page(path: Path) -> str:
