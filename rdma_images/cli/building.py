@@ -154,11 +154,23 @@ def _refuse_beside(option: str, others: Mapping[str, object]) -> None:
         raise RefusedError(f"{option} and {given} do not go together\nleave one out")
 
 
-@verb("report", help={"no-open": "Only write the page; otherwise it is opened in a browser, where there is one."})
-def report(_: Context, no_open: bool = False) -> None:
+@verb(
+    "report",
+    "report --markdown",
+    help={
+        "no-open": "Only write the page; otherwise it is opened in a browser, where there is one.",
+        "markdown": "Print what was built and published as Markdown, for the summary of a CI job.",
+    },
+)
+def report(_: Context, no_open: bool = False, markdown: bool = False) -> None:
     """Write one page with every report: build/report.html."""
     from rdma_images import report
 
+    if markdown:
+        from rdma_images.ci import job_summary
+
+        show(job_summary.summary())
+        return
     page = report.write_page()
     show(str(page))
     if not no_open and sys.stdout.isatty():

@@ -5,7 +5,7 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.publishing import publisher
-from rdma_images.cli.verb import CHOICE, JSON, MANY, PUBLISHING, verb
+from rdma_images.cli.verb import CHOICE, JSON, PUBLISHING, verb
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
@@ -35,33 +35,6 @@ def matrix(
     images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
     show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, loaded_project.matrix, runners)))
-
-
-@verb("ci.locked --all", help=CHOICE, iterable=MANY)
-def locked(
-    _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-) -> None:
-    """Fail where locks/ lacks a pin that a build needs.
-
-    Uses no network. Looks at the build to ship on this machine, not at a rehearsal.
-    """
-    from rdma_images.ci import select
-
-    loaded_project = project.load()
-    select.require_locks(
-        target_options.chosen_images(loaded_project, target, all, set), loaded_project.facts, loaded_project.mirrors
-    )
-
-
-@verb("ci.summary")
-def summary(_: Context) -> None:
-    """Print what was built and published, as Markdown."""
-    from rdma_images.ci import job_summary
-
-    show(job_summary.summary())
 
 
 @verb("ci.join --to team-ecr", help=PUBLISHING | JSON, iterable=["to"])

@@ -1,41 +1,34 @@
-"""The task that lists licences: licenses."""
+"""The licences of images, as `describe --licenses` lists them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from json import dumps
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import CHOICE, JSON, MANY, verb
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from rdma_images.core.image import Image
     from rdma_images.publish.evidence.bill_parts import BillPart
 
 
-@verb("licenses --target efa-pytorch", help=CHOICE | JSON, iterable=MANY)
-def licenses(
-    _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    json: bool = False,
-) -> None:
-    """List the licences of validated images by package.
+def show_licenses(images: "Iterable[Image]", json: bool) -> None:
+    """Print the licences of validated images by package.
 
-    As SPDX expressions, from the metadata of wheels and the copyright files of Debian's packages; --json also has
+    As SPDX expressions, from the metadata of wheels and the copyright files of Debian's packages; as JSON also with
     where the texts are in the image.
+
+    Raises:
+        RefusedError: An image was not validated.
     """
     from rdma_images.publish.evidence.bill_parts import list_parts
     from rdma_images.report.report_files import REPORT
 
     documents = []
-    for image in target_options.chosen_images(project.load(), target, all, set):
+    for image in images:
         report = REPORT.read(image.id)
         if report is None:
             raise RefusedError(
@@ -68,7 +61,7 @@ def _license_table(ref: str, parts: "Sequence[BillPart]") -> "RenderableType":
 
 
 def _license_list(image: str, parts: "Sequence[BillPart]") -> dict[str, object]:
-    """Return the packages and their licences in the form of `licenses --json`."""
+    """Return the packages and their licences in the form of `describe --licenses --json`."""
     packages = [
         {"name": part.name, "version": part.version, "license": part.license, "texts": list(part.texts)}
         for part in parts

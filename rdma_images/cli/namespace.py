@@ -7,7 +7,6 @@ from rdma_images.cli import (
     ci,
     engines,
     jobs,
-    licensing,
     maintaining,
     output,
     parsing,
@@ -34,10 +33,8 @@ def namespace() -> Collection:
         building.build,
         building.validate,
         running.run,
-        running.shell,
         building.report,
         results.verdict,
-        licensing.licenses,
         scanning.scan,
         publishing.publish,
         publishing.verify,
@@ -49,5 +46,5 @@ def namespace() -> Collection:
     tasks.add_collection(Collection("facts", maintaining.update))
     tasks.add_collection(Collection("matrix", maintaining.schema))
     tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
-    tasks.add_collection(Collection("ci", ci.matrix, ci.locked, ci.summary, ci.join))
+    tasks.add_collection(Collection("ci", ci.matrix, ci.join))
     return tasks

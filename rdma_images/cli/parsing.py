@@ -31,12 +31,13 @@ UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!", re.DOTALL)
 PARSE_CLEANUP, PRINT_HELP = program.Program.parse_cleanup, program.Program.print_help
 # Heading -> names of tasks, and of groups with a dot at their end. A task is listed under the first heading that fits.
 HEADINGS: Mapping[str, Sequence[str]] = {
-    "Images": ("init", "plan", "build", "validate", "run", "shell", "report", "describe", "render", "sources", "lock"),
-    "Registries": ("licenses", "scan", "publish", "verify"),
+    "Images": ("init", "plan", "build", "validate", "run", "report", "describe", "render", "sources", "lock"),
+    "Registries": ("scan", "publish", "verify"),
     "Jobs": ("job", "job.run", "verdict", "job.check", "job.", "cluster"),
     "Engine": ("engine.",),
-    "Maintenance and CI": ("test", "facts.", "matrix.", "ci."),
 }
+# For those who change the project: CONTRIBUTING.md names them, `--list` alone does not.
+UNLISTED = ("test", "facts.", "matrix.", "ci.")
 
 
 class TypedArgument(Argument):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from rdma_images.cli import licensing
 from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
 from rdma_images.core import exit_codes, paths
@@ -113,13 +114,19 @@ def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-@verb("describe --target efa-pytorch", help=CHOICE | JSON, iterable=MANY)
+@verb(
+    "describe --target efa-pytorch",
+    "describe --target efa-pytorch --licenses",
+    help=CHOICE | JSON | {"licenses": "The licences of validated images, by package."},
+    iterable=MANY,
+)
 def describe(
     _: Context,
     target: list[str] | None = None,
     all: bool = False,
     set: list[str] | None = None,
     json: bool = False,
+    licenses: bool = False,
 ) -> None:
     """Show what is in the images and how to run them.
 
@@ -129,6 +136,9 @@ def describe(
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set)
+    if licenses:
+        licensing.show_licenses(images, json)
+        return
     show(
         describe.as_json(images, loaded_project.facts)
         if json
@@ -161,12 +171,14 @@ def sources(
     "lock --target efa-pytorch",
     "lock --all --upgrade",
     "lock --target efa-pytorch --layers",
+    "lock --all --check",
     help=CHOICE
     | REHEARSE
     | {
         "upgrade": "Resolve again, to the newest versions.",
         "layers": "Also the digests of the wheels' layers; those that no build has made here are made.",
         "compression": "With --layers, their compression: zstd (default) or gzip.",
+        "check": "Only fail where a pin that a build to ship needs is missing; uses no network.",
     },
     iterable=MANY,
 )
@@ -179,6 +191,7 @@ def lock(
     upgrade: bool = False,
     layers: bool = False,
     compression: str = "zstd",
+    check: bool = False,
 ) -> None:
     """Pin every download by its digest, in locks/.
 
@@ -191,6 +204,11 @@ def lock(
     parsed_compression = bake.parse_compression(compression)
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
+    if check:
+        from rdma_images.ci import select
+
+        select.require_locks(images, loaded_project.facts, loaded_project.mirrors)
+        return
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     if not rehearse:
         relock.remove_superseded(images, loaded_project, progress)

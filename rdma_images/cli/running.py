@@ -1,4 +1,4 @@
-"""The tasks that start a container of an image: run and shell."""
+"""The task that starts a container of an image: run."""
 
 import sys
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ CONTAINER_HELP = {
     "env": "NAME=VALUE, or NAME for its value here, which then is on no command line; may be given more than once.",
     "gpus": "all, none, how many, or device=0,1; without it all that there are.",
     "device": "A device of this machine, as /dev/fuse; may be given more than once.",
+    "shell": "Open bash, or sh where there is none, in place of the image's entry point and command.",
 }
 REPEATABLE = (*MANY, "mount", "env", "device")
 
@@ -32,6 +33,7 @@ REPEATABLE = (*MANY, "mount", "env", "device")
 @verb(
     "run --target efa-pytorch -- python -c 'import torch; print(torch.__version__)'",
     "run --target efa-pytorch --mount ./src:/src:ro --env HF_TOKEN -- torchrun /src/train.py",
+    "run --target efa-pytorch --shell",
     "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",
     name="run",
     help=CONTAINER_HELP,
@@ -47,44 +49,20 @@ def run(
     env: list[str] | None = None,
     gpus: str = "",
     device: list[str] | None = None,
+    shell: bool = False,
 ) -> None:
-    """Run a command in an image that was built.
+    """Run a command in an image that was built, or open a shell.
 
     The command comes after --. It gets what `describe` says that the image needs, as far as this machine has it, and
     standard input. Its exit code is the task's, signals reach it, and its container is removed afterwards.
     """
     from rdma_images.engine.container_run import ContainerOptions
 
-    options = ContainerOptions(mount or (), env or (), gpus, device or ())
-    _start(target, set, onto, image, options, after_dashes(sys.argv))
-
-
-@verb(
-    "shell --target efa-pytorch",
-    "shell --image nvcr.io/nvidia/pytorch:25.10-py3 --mount ./src:/src",
-    help=CONTAINER_HELP,
-    iterable=REPEATABLE,
-)
-def shell(
-    _: Context,
-    target: str = "",
-    set: list[str] | None = None,
-    onto: str = "",
-    image: str = "",
-    mount: list[str] | None = None,
-    env: list[str] | None = None,
-    gpus: str = "",
-    device: list[str] | None = None,
-) -> None:
-    """Open a shell in an image that was built.
-
-    bash where the image has it, else sh, in place of the image's entry point; the rest is as with `run`.
-    """
-    from rdma_images.engine.container_run import ContainerOptions
-
-    if words := after_dashes(sys.argv):
-        raise RefusedError(f"shell takes no command, and got {words[0]}\nwrite {COMMAND} run … -- {words[0]} …")
-    _start(target, set, onto, image, ContainerOptions(mount or (), env or (), gpus, device or (), shell=True), ())
+    words = after_dashes(sys.argv)
+    if shell and words:
+        raise RefusedError(f"--shell takes no command, and got {words[0]}\nleave out --shell, or the command")
+    options = ContainerOptions(mount or (), env or (), gpus, device or (), shell=shell)
+    _start(target, set, onto, image, options, words)
 
 
 def _start(
@@ -111,7 +89,7 @@ def _start(
             f"the engine has no image {ref}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
         )
     if not (words or options.shell or config.get("Cmd") or config.get("Entrypoint")):
-        raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or use {COMMAND} shell")
+        raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
     settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())
     host = container_run.measure_host(running, settings)
     arguments = container_run.command_on_host(ref, settings, host, options, words, container_run.has_terminal())

@@ -138,7 +138,7 @@ def test_a_killed_client_leaves_a_container_that_goes_when_its_command_ends(engi
 
 
 def test_a_shell_reads_standard_input(engine: Engine) -> None:
-    command = [sys.executable, "-m", "invoke", "shell", "--image", REF]
+    command = [sys.executable, "-m", "invoke", "run", "--shell", "--image", REF]
     done = subprocess.run(
         command, cwd=paths.PROJECT, input="echo $0 $((6 * 7)); exit 5", capture_output=True, text=True
     )
@@ -150,7 +150,7 @@ def test_a_shell_reads_standard_input(engine: Engine) -> None:
 def test_an_image_without_a_command_of_its_own_needs_one() -> None:
     done = subprocess.run(RUN, cwd=paths.PROJECT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{REF} has no command of its own\nwrite one after --, or use invoke shell\n"
+    assert done.stderr == f"{REF} has no command of its own\nwrite one after --, or add --shell\n"
 
 
 @pytest.mark.usefixtures("engine")

@@ -217,7 +217,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("sources --json", "", True),
         ("lock --upgrade", "", True),
         pytest.param("lock", "http://", True, marks=pytest.mark.exhaustive, id="tries again for 10 s"),
-        ("ci.locked", "", False),
+        ("lock --check", "", False),
     ],
 )
 @pytest.mark.parametrize("in_file", [True, False], ids=["mirrors.yaml", "environment"])

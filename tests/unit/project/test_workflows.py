@@ -192,7 +192,7 @@ def test_what_is_joined_is_what_this_run_published() -> None:
 
 def test_what_is_not_locked_ends_a_job_before_it_touches_docker() -> None:
     names = [step.get("run", step.get("uses", "")) for step in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]]
-    assert names.index("invoke ci.locked $ARGUMENTS") < names.index("./.github/actions/docker")
+    assert names.index("invoke lock --check $ARGUMENTS") < names.index("./.github/actions/docker")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
