@@ -10,7 +10,7 @@ from rdma_images.components.definition import Axis, Combination, ComponentDefini
 from rdma_images.core import paths, versions
 from rdma_images.core.image import Fabric
 from rdma_images.facts import Facts
-from rdma_images.facts.origin import FactsFile, Needs, Row, Version
+from rdma_images.facts.origin import FactsFile, Needs, Pattern, Row, Version
 
 FOLDER = "packages"  # of facts/
 
@@ -56,6 +56,7 @@ class PackageFacts(FactsFile):
 
     summary: str
     requirements: tuple[PackageRequirement, ...] = ()  # of every fabric
+    libraries: Pattern | None = None  # for the beginning of its libraries' paths in site-packages
     releases: dict[Version, PackageRelease]
     fabrics: dict[Fabric, FabricUse]
     not_on: dict[Fabric, NoFabric] = Field(default_factory=dict)

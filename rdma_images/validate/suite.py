@@ -31,6 +31,7 @@ INPUTS = (
     "rdma_images/nccl_logs/*.py",
     "rdma_images/datapath/*.py",
     "rdma_images/datapath/guest/*",
+    "rdma_images/components/*.py",
     "rdma_images/facts/*.py",
     "rdma_images/plan/runtime.py",
     "rdma_images/core/check.py",

@@ -144,6 +144,18 @@ FAULTS = (
         ("patchelf",),
     ),
     ImageFault(
+        "transports.fabric",
+        "a NIXL whose folder has a libfabric of its own",
+        (
+            f"RUN mkdir -p {S}/nixl_cu13.libs/nixl && cp {EFA}/lib/libfabric.so.1 {S}/nixl_cu13.libs/ && "
+            f"cp {LIB}/libnl-3.so.200 {S}/nixl_cu13.libs/nixl/libplugin_LIBFABRIC.so",
+            "RUN --mount=type=bind,source=patchelf,target=/patchelf /patchelf/patchelf --add-needed libfabric.so.1 "
+            f"--set-rpath {S}/nixl_cu13.libs {S}/nixl_cu13.libs/nixl/libplugin_LIBFABRIC.so",
+        ),
+        ("patchelf",),
+        besides=("libfabric.single",),
+    ),
+    ImageFault(
         "transports.backends",
         "a NIXL with UCX alone",
         (f"RUN mkdir /opt/nixl && cp {LIB}/libnl-3.so.200 /opt/nixl/libplugin_UCX.so",),

@@ -9,11 +9,11 @@ import pytest
 from rdma_images.chain.verbs import lib_folder
 from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, missing_in, resolve_links
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
-from rdma_images.validate.probes.libraries import TRANSPORT
-from rdma_images.validate.probes.tree import EXTENSION, IMPORTED
+from rdma_images.validate.probes.tree import IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.broken_files import broken
 from validators.support.in_use import closure, describe_lack, missing_for_torch, without_alternatives
+from validators.support.transports import NVSHMEM_UCX, PACKAGES_PATH, transports
 
 OPEN_SOURCE = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
@@ -26,16 +26,12 @@ BACKEND_SOURCE = (
     "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does; "
     "ai-dynamo/nixl, pull request 1567: UCX aborts where a wheel has its modules three times, and no links"
 )
-NVSHMEM_LIBFABRIC = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
 NIXL_LIBFABRIC = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
 # Imported by cupy, which works on one GPU without it.
 CUPY_NCCL = re.compile(r".*-packages/cupy_backends/cuda/libs/nccl\.[\w.-]*so")
-NVSHMEM_UCX = "nvshmem_transport_ucx"  # which takes the loader's UCX, where there is one
-UCX_MLX5 = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 FABRIC_LIBRARIES = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 # For UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA.
 DOCA_LIBRARIES = ("libflexio", "libdoca")
-PACKAGES_PATH = "-packages/"  # in the path of what pip or apt has installed for Python
 UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
 UNDEFINED_SYMBOL = re.compile(r"undefined symbol: (\w+)")
 # Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
@@ -64,17 +60,6 @@ UCX_CUDA_FIX = (
 UCX_LINK_FIX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
 ONE_UCX_FIX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
 NIXL_FIX = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
-
-
-def transports(inspection: Inspection, files: Files) -> list[str]:
-    """Return the libraries that open the image's network by themselves."""
-    paths = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
-    unlinked = [path for path in paths if not files.libraries[path].target]
-    idle = (
-        *(() if inspection.expected.fabric == "efa" else (NVSHMEM_LIBFABRIC,)),
-        *((UCX_MLX5,) if inspection.expected.fabric else ()),
-    )
-    return [path for path in unlinked if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
 
 
 def _bundled_by(names: Iterable[str]) -> str:
@@ -224,7 +209,13 @@ def test_own(
         for name, file in closure(libraries, path).libraries.items():
             bundled = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
             is_from_path = lib_folder(file) in map(lib_folder, (f"{folder}/x" for folder in library_path_folders))
-            if is_from_path and bundled and not any(file in (p, resolve_links(files, p)) for p in bundled):
+            is_shared = bool(inspection.expected.fabric) and name in FABRIC_LIBRARIES  # see transports.fabric
+            if (
+                is_from_path
+                and not is_shared
+                and bundled
+                and not any(file in (p, resolve_links(files, p)) for p in bundled)
+            ):
                 by_path[f"{path} takes {file} for {name}, and not its own {bundled[0]}"] = lib_folder(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and PACKAGES_PATH not in file:
                 by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: releases do not mix"] = (

@@ -13,7 +13,7 @@ from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators.any import test_environment as any_environment
 from validators.nccl import test_libraries as nccl_libraries
 from validators.nccl import test_nccl as nccl_nccl
-from validators.support import in_use
+from validators.support import in_use, transports
 from validators.transports import test_transports as transports_transports
 
 CASE = Inspection.model_validate_json((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_bytes())
@@ -131,7 +131,7 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
     inspection = Inspection.model_validate(data)
     assert inspection.measured.tree
-    assert transports_transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
+    assert transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
 
 
 @pytest.mark.parametrize(
