@@ -26,7 +26,9 @@ def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
     shown = [value for value in values if _setting(value) in SHOWN or _setting(value).startswith("allowed ")]
     # A table would cut its digest off.
     lines = [Text(f"image  {image}\n", no_wrap=True, overflow="ignore") for image in images]
-    return Group(*lines, cluster_table(shown, folder), Text(f"next: {COMMAND} job.run {folder}"))
+    is_server = any(value.name.rpartition(".")[2] == "port" for value in values)  # which job.run does not follow
+    following = f"{folder / 'README.md'}" if is_server else f"{COMMAND} job.run {folder}"
+    return Group(*lines, cluster_table(shown, folder), Text(f"next: {following}"))
 
 
 def _setting(value: JobValue) -> str:

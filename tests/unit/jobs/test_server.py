@@ -7,10 +7,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from rich.console import Console
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.write import folder, jobs_file
+from rdma_images.jobs.write import folder, job_tables, jobs_file
 from rdma_images.jobs.write.job import RoleRequest
 from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
@@ -170,3 +171,11 @@ def test_a_service_that_cannot_be_is_refused(parameters: dict[str, str], restart
     job = jobs.job("skypilot", "efa", "torchrun", parameters=parameters, work=Work(restarts=restarts))
     with pytest.raises(RefusedError, match=message):
         jobs.files(job)
+
+
+def test_what_follows_a_server_is_its_readme(tmp_path: Path) -> None:
+    console = Console(width=200)
+    for job, expected in ((jobs.server(), "README.md"), (jobs.job("slurm", "efa", "torchrun"), "job.run")):
+        with console.capture() as capture:
+            console.print(job_tables.job_table(job.values, tmp_path))
+        assert expected in capture.get().rpartition("next: ")[2]
