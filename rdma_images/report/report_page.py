@@ -19,7 +19,8 @@ from rdma_images.report import checks_table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "not measured": "?", "skipped": "·"}
-# The title of each subject, the first word of a validator's id, in the order of the page.
+# The title of each subject, the first word of a validator's id, in the order of the page. A component's, such as
+# gdrcopy, is its own title and comes last.
 SUBJECTS = {
     "measured": "Measuring",
     "chain": "From NCCL to the network",

@@ -117,7 +117,9 @@ def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
     validators = {id_ for source in sources for id_ in re.findall(r'\bvalidator\(\s*"([a-z.-]+)"', source)}
     assert len(validators) > 90
     subjects = {id_.partition(".")[0] for id_ in validators | {check.id for check in hardware_checks(None)}}
-    assert subjects == set(report_page.SUBJECTS)
+    assert set(report_page.SUBJECTS) <= subjects
+    components = {path.name for path in (PROJECT / "validators").iterdir()}  # whose folders bring their own subject
+    assert subjects - set(report_page.SUBJECTS) <= components
 
 
 def test_the_page_says_what_does_not_work() -> None:
