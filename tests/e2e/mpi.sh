@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Two workers and a launcher, each in a network of its own on this machine: mpi.sh TREE FOLDER HOME UID PORT OPERATOR GROUPS
-# TREE has Debian's Open MPI and OpenSSH unpacked and not installed; FOLDER has worker.sh, launcher.sh and environment.sh.
+# TREE has Debian's Open MPI and OpenSSH unpacked and not installed; FOLDER has worker.sh, launcher.sh, environment.sh and
+# usr, with what images have of ours.
 # They run as the user UID, with GROUPS beside its own, whose home is HOME, and their sshd listens on PORT. OPERATOR is who mounts keys.
 # As root; the caller has put it into a mount namespace of its own (unshare --mount).
 set -euo pipefail
 tree=$1 folder=$2 home=$3 uid=$4 port=$5 operator=$6 groups=$7 name=rdma$$
-mount -t overlay overlay -o "lowerdir=$tree/usr:/usr" /usr
+mount -t overlay overlay -o "lowerdir=$folder/usr:$tree/usr:/usr" /usr
 for place in /root /run; do mount -t tmpfs none "$place"; done
 mkdir "$folder/ssh" "$folder/bin"
 mount --bind "$folder/ssh" /etc/ssh

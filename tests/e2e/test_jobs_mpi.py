@@ -14,6 +14,7 @@ from rdma_images.jobs.write.work import Work
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
+from tests.support.preflight_parts import preflight
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
@@ -90,6 +91,8 @@ def run(folder: Path, launcher: str, job: Job) -> subprocess.CompletedProcess[st
     (folder / "rdma-preflight").chmod(0o755)
     exports = [f"export {name}='{value}'\n" for name, value in job.variables.items()]
     (folder / "environment.sh").write_text("".join(exports))
+    (folder / "usr/local/bin").mkdir(parents=True)
+    (folder / "usr/local/bin/rdma-preflight").symlink_to(preflight())
     start = Path(__file__).parent / "mpi.sh"
     command = [
         *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
