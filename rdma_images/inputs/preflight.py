@@ -41,7 +41,7 @@ class UnreachableSourcesError(RefusedError):
         missing = [supply for supply in _unique(supplies) if not supply.reachable]
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
-        remedies = ["name an address that answers in mirrors.yaml (docs/guides/mirrors.md)"]
+        remedies = ["name an address that answers in mirrors.yaml, as `sources: {ID: ADDRESS}`"]
         if any(supply.detail.startswith(UNPINNED) for supply in missing):
             remedies.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):

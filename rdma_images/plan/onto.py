@@ -100,7 +100,7 @@ def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tup
         yield "cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first", SOURCE
     if base.fabric not in ("", target.fabric):
         reason = f"it is for {base.fabric}, and the rdma-core of one fabric does not know the other's devices"
-        yield "fabric", reason, "take the image that it was made from", "docs/explanation/design.md"
+        yield "fabric", reason, "take the image that it was made from", SOURCE
     yield from _verbs_problems(base)
 
 

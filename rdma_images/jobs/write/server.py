@@ -6,9 +6,11 @@ from dataclasses import replace
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write.compose import compose as compose_job
+from rdma_images.jobs.write.counts import RESOURCES
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue, RoleRequest
 
 NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
+COUNTED = frozenset({"gpus", "hugepages-2Mi", "memory", *RESOURCES.values()})  # the values that are about counts
 
 
 def compose(request: JobRequest, project: Project) -> Job:
@@ -64,6 +66,7 @@ def _urls(role: Job) -> Iterator[str]:
 def _values(roles: list[Job], urls: Mapping[str, str]) -> Iterator[JobValue]:
     """Yield the decisions of each role under its name, and the addresses of its servers."""
     for role in roles:
-        yield from (replace(value, name=f"{role.role}.{value.name}") for value in role.values)
+        values = (value for value in role.values if role.counts.gpus or value.name not in COUNTED)
+        yield from (replace(value, name=f"{role.role}.{value.name}") for value in values)
     for name, addresses in urls.items():
         yield JobValue(name, addresses, "where the servers of that role answer", "roles")

@@ -10,7 +10,7 @@ from rdma_images.plan.rules.plan_rule import Reason, Unknown, known_fault, rule
 def image_has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
     """Refuse EFA and eRDMA in one image."""
     text = "both replace rdma-core, and the ABI suffixes of their verbs providers differ: one would not find its device"
-    return Reason(text, "docs/explanation/design.md")
+    return Reason(text, "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so of its own ABI alone")
 
 
 @rule("nccl-on-erdma", "erdma-apt", "nccl")
