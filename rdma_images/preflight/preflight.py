@@ -31,7 +31,7 @@ NO_FOLDER = "-"  # what the other ranks are told where NCCL's logs have none
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Return the options, and the words of the command as `command`."""
     parser = argparse.ArgumentParser(
-        prog=system.PROGRAM, usage="%(prog)s [OPTIONS] [--] COMMAND...", description=__doc__
+        prog=system.PROGRAM, usage="%(prog)s [OPTIONS] [--] COMMAND...", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--require", choices=("efa", "erdma", "any"), default="", help="what must carry the job")
     parser.add_argument("--adapters", type=int, default=0, help="adapters of the node that the job asked for")
