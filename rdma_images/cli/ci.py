@@ -1,11 +1,9 @@
-"""The tasks for continuous integration: ci.*."""
+"""The task for continuous integration: ci.matrix."""
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.publishing import publisher
-from rdma_images.cli.verb import CHOICE, JSON, PUBLISHING, verb
+from rdma_images.cli.verb import CHOICE, verb
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
@@ -35,18 +33,3 @@ def matrix(
     images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
     show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, loaded_project.matrix, runners)))
-
-
-@verb("ci.join --to team-ecr", help=PUBLISHING | JSON, iterable=["to"])
-def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = False) -> None:
-    """Join the platforms of images into one index each."""
-    from rdma_images.publish import platform_index, publication_table
-    from rdma_images.registry import registries
-
-    loaded_project = project.load()
-    images = target_options.chosen_images(loaded_project, None, True, None)
-    chosen_registries = registries.load().pick(to or ())
-    results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher(sign)))
-    show(publication_table.as_json(results) if json else publication_table.join_text(results))
-    if any(result.error for result in results):
-        raise Exit(code=1)

@@ -41,25 +41,18 @@ OUTPUT_HELP = {
         "launcher": f"What starts the job; {COMMAND} job.launchers shows the choices.",
         "instance": "The instance type, as in p5.48xlarge.",
         "nodes": "How many nodes; without it one, or those of jobs.yaml.",
-        "gpus": "GPUs of each node; without it all.",
         "set": "axis=value: as for plan; may be given more than once.",
         **ONTO,
         "image": "host/repository@sha256:…; without it the one that publication.json names.",
         "name": "The job's name; by default made of target, instance type and nodes.",
-        "tcp": "The same job over TCP, to compare with.",
         "mount": "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; more than once.",
-        "code": "A folder that the command starts in, or FOLDER:/PATH in the container.",
         "env": "NAME=value: a variable of the ranks; may be given more than once.",
-        "secret": "NAME, of the environment, or NAME=file:/PATH, NAME=secret:SECRET/KEY, NAME=secretsmanager:ID.",
-        "launch": "What starts the ranks of a node: torchrun, accelerate, deepspeed, mpirun, ray or plain.",
-        "restarts": "How often a failed attempt is started again.",
-        "time": "How long the job may run: 90s, 30m, 4h or 2d.",
-        "no-check": "Leave out the check of each node before the command.",
-        "allow": "Write this variable or mount's path although it is refused, as where it takes the fabric away.",
+        "field": "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
+        f"secrets.HF_TOKEN=env:HF_TOKEN; may be given more than once; {COMMAND} job.launchers --fields lists them.",
         **PARAM_HELP,
         **OUTPUT_HELP,
     },
-    iterable=["set", "param", "mount", "env", "secret", "allow"],
+    iterable=["set", "param", "mount", "env", "field"],
 )
 def job(
     _: Context,
@@ -68,21 +61,13 @@ def job(
     launcher: str = "",
     instance: str = "",
     nodes: int = -1,
-    gpus: int = -1,
     set: list[str] | None = None,
     onto: str = "",
     image: str = "",
     name: str = "",
-    tcp: bool = False,
     mount: list[str] | None = None,
-    code: str = "",
     env: list[str] | None = None,
-    secret: list[str] | None = None,
-    launch: str = "",
-    restarts: int = -1,
-    time: str = "",
-    no_check: bool = False,
-    allow: list[str] | None = None,
+    field: list[str] | None = None,
     param: list[str] | None = None,
     out: str = "",
     json: bool = False,
@@ -92,8 +77,6 @@ def job(
     Writes the files to submit, job.json and a README. Each rank runs the command after --; without one, nccl-tests'
     targets measure an all-reduce.
     """
-    from dataclasses import replace
-
     from rdma_images.jobs.write import create, job_tables, jobs_file
 
     options = {
@@ -101,33 +84,19 @@ def job(
         "launcher": launcher,
         "instance": instance,
         "nodes": nodes if nodes >= 0 else None,
-        "gpus": gpus if gpus >= 0 else None,
         "image": image,
         "mounts": mount,
-        "code": code,
         "env": target_options.parse_changes(env, "--env", "NAME=value", may_be_empty=True),
-        "secrets": _secrets(secret),
-        "launch": launch,
-        "restarts": restarts if restarts >= 0 else None,
-        "time": time,
-        "allow": allow,
         "param": target_options.parse_changes(param, "--param", "name=value"),
     }
-    entry = jobs_file.with_options(jobs_file.load(job) if job else jobs_file.JobEntry(), options)
+    entry = jobs_file.load(job) if job else jobs_file.JobEntry()
+    entry = jobs_file.with_options(jobs_file.with_options(entry, options), jobs_file.parse_fields(field or ()))
     request = jobs_file.request(
-        entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
+        entry, tuple(after_dashes(sys.argv)), name or job, changes=target_options.parse_changes(set)
     )
     loaded_project = with_measured_base(project.load(), [request.target], onto)
-    written, folder = create.write_job(replace(request, preflight=not no_check), loaded_project, out)
+    written, folder = create.write_job(request, loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
-
-
-def _secrets(options: list[str] | None) -> dict[str, str]:
-    """Return secrets by name, as typed: NAME or NAME=SOURCE. Raises RefusedError."""
-    from rdma_images.jobs.write import work
-
-    pairs = (option.partition("=") for option in options or ())
-    return {name: work.check_secret(name, source if equals else f"env:{name}") for name, equals, source in pairs}
 
 
 @verb(

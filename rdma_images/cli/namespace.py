@@ -46,5 +46,5 @@ def namespace() -> Collection:
     tasks.add_collection(Collection("facts", maintaining.update))
     tasks.add_collection(Collection("matrix", maintaining.schema))
     tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
-    tasks.add_collection(Collection("ci", ci.matrix, ci.join))
+    tasks.add_collection(Collection("ci", ci.matrix))
     return tasks

@@ -1,6 +1,7 @@
-"""The tasks on registries: publish and verify; and the publisher that ci.join and job.attach share."""
+"""The tasks on registries: publish and verify; and the publisher that `job.run --attach` shares."""
 
 import builtins
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
@@ -14,16 +15,19 @@ from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
     from rdma_images.publish.publisher import Publisher
+    from rdma_images.registry.registries import Registry
 
 
 @verb(
     "publish --target efa-pytorch --to team-ecr",
     "publish --image team/training:2026-11 --to team-ecr",
+    "publish --join --to team-ecr",
     help=CHOICE
     | ONTO
     | PUBLISHING
     | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
     | {"stargz": "Publish each image once more, for nodes whose stargz-snapshotter reads it in part."}
+    | {"join": "Join the platforms of images that are published already into one index each."}
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
     | POLICY
     | JSON,
@@ -41,6 +45,7 @@ def publish(
     policy: str = "",
     sign: str = "",
     stargz: bool = False,
+    join: bool = False,
     json: bool = False,
 ) -> None:
     """Push validated images with their evidence to registries.
@@ -54,6 +59,11 @@ def publish(
     from rdma_images.validate import suite
 
     chosen_registries = registries.load().pick(to or ())
+    if join:
+        if target or all or set or onto or image:
+            raise RefusedError("--join is about every image of the matrix\nleave out the options that choose images")
+        _join(chosen_registries, publisher(sign), json)
+        return
     rules = chosen_policy(policy)
     if image:
         if target or all or set or onto:
@@ -70,6 +80,18 @@ def publish(
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
+        raise Exit(code=1)
+
+
+def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", json: bool) -> None:
+    """Join the platforms of all images into one index each, and print what was written."""
+    from rdma_images.publish import platform_index, publication_table
+
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, None, True, None)
+    results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher))
+    show(publication_table.as_json(results) if json else publication_table.join_text(results))
+    if any(result.error for result in results):
         raise Exit(code=1)
 
 

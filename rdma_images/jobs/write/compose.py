@@ -311,12 +311,12 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
         example = launcher.starts[-1]
         raise RefusedError(
             f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
-            f"add --launch, as in --launch {example}"
+            f"add --field launch=, as in --field launch={example}"
         )
     if request.work.launch == "mpirun" and launcher.kind != "slurm":
         raise RefusedError(
             f"--image {request.image} belongs to no target, and ssh hands on no variables that are not known\n"
-            "choose another --launch or --launcher slurm, or make the image a target: `onto` in matrix.yaml"
+            "choose another launch or --launcher slurm, or make the image a target: `onto` in matrix.yaml"
         )
     return Image(
         id=f"image-{request.image.rpartition(':')[2][:12]}",

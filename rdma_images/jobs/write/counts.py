@@ -26,7 +26,7 @@ def part_counts(
         reserve: What the node sets aside for its system.
     """
     if not 1 <= gpus <= node.gpus:
-        raise RefusedError(f"--gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
+        raise RefusedError(f"gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
     share = gpus / node.gpus
     usual = int(node.memory * 1024 * share * pods.training) if training else gpus * pods.memory
     requested = Counts(

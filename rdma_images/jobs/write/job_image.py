@@ -148,7 +148,7 @@ def _refuse_rank_starter(command: tuple[str, ...]) -> None:
     if name in RANK_STARTERS or (name.startswith("python") and module in RANK_STARTER_MODULES):
         raise RefusedError(
             f"{name}: the launcher starts the ranks itself\n"
-            "after -- give only what each rank runs, as in -- train.py; or choose --launch plain"
+            "after -- give only what each rank runs, as in -- train.py; or choose --field launch=plain"
         )
 
 

@@ -1,7 +1,7 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,7 +22,7 @@ FILE = "jobs.yaml"
 MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
 # Controls, line breaks of YAML 1.1, and bytes of an option that are not UTF-8.
 CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
-OPTIONS = {"mounts": "mount", "secrets": "secret"}  # of fields that are not called like the option for one value
+OPTIONS = {"mounts": "mount"}  # of fields that are not called like the option for one value
 # Of a job here, and of the user's part of a job.
 SAME_FIELDS = (
     *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
@@ -193,6 +193,8 @@ class JobEntry(Printable):
         description="The parts of a server, each with nodes, GPUs, replicas and a command of its own, by name.",
     )
     param: dict[str, str] = Field(default_factory=dict, description="Values that only you know, by their names.")
+    preflight: bool = Field(default=True, description="Whether each node is checked before the command.")
+    tcp: bool = Field(default=False, description="The same job over TCP, to compare with.")
 
 
 class JobNames(yaml_file.Document):
@@ -205,6 +207,38 @@ class JobsFile(yaml_file.Document):
     """jobs.yaml."""
 
     jobs: dict[str, JobEntry] = Field(description="Jobs by name; `job --job NAME` writes one.")
+
+
+# The fields that have options of their own.
+TYPED_FIELDS = ("target", "image", "launcher", "instance", "nodes", "command", "mounts", "env", "param", "roles")
+
+
+def parse_fields(options: Iterable[str]) -> dict[str, Any]:
+    """Return fields of a job as typed: gpus=4, allow=NCCL_NET, secrets.HF_TOKEN=env:HF_TOKEN.
+
+    A field that is a list takes one value at a time, and one that is a mapping its key after a dot. Raises RefusedError
+    for a field that is not there, and for one of another form.
+    """
+    fields: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        name, _, inner = key.partition(".")
+        field = JobEntry.model_fields.get(name.replace("-", "_"))
+        if not equals or field is None or name in TYPED_FIELDS:
+            known = [known.replace("_", "-") for known in JobEntry.model_fields if known not in TYPED_FIELDS]
+            raise RefusedError(f"--field {key}: no such field\n{suggestion(name, known)}")
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, dict) != bool(inner):
+            form = f"{name}.NAME=value" if isinstance(default, dict) else f"{name}=value"
+            raise RefusedError(f"--field {key}: is of another form\nwrite {form}")
+        attribute = name.replace("-", "_")
+        if isinstance(default, dict):
+            fields.setdefault(attribute, {})[inner] = value
+        elif isinstance(default, tuple):
+            fields.setdefault(attribute, []).append(value)
+        else:
+            fields[attribute] = value
+    return fields
 
 
 def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
@@ -232,6 +266,7 @@ def _sentence(problem: Any) -> str:
     """Return pydantic's error about an option, without the value: it may be a secret."""
     field = str(problem["loc"][0])
     name = OPTIONS.get(field, field.replace("_", "-"))
+    name = name if field in TYPED_FIELDS else f"field {name}"
     if expected := yaml_file.expectation(problem):
         return f"--{name} {problem['input']}: must be {expected}"
     return f"--{name}: {problem['msg'].removeprefix('Value error, ')}"
@@ -268,6 +303,8 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
         command=command or entry.command,
         parameters=entry.param,
         work=_job_work(entry),
+        preflight=entry.preflight,
+        tcp=entry.tcp,
         roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
         **options,
     )

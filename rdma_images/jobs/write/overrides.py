@@ -66,12 +66,12 @@ def check(
     ]
     if refused := [override for override in overrides if override.name not in work.allow]:
         lines = [f"{override.value}: {override.why} [{override.source}]" for override in refused]
-        names = " ".join(f"--allow {override.name}" for override in refused)
+        names = " ".join(f"--field allow={override.name}" for override in refused)
         raise RefusedError("\n".join([*lines, f"remove it, or write it all the same with {names}"]))
     for name in work.allow:
         if name not in [override.name for override in overrides]:
             advice = suggestion(name, [override.name for override in overrides]) if overrides else "leave it out"
-            raise RefusedError(f"--allow {name}: the job has no such variable or mount that is refused\n{advice}")
+            raise RefusedError(f"allow {name}: the job has no such variable or mount that is refused\n{advice}")
     return tuple(
         JobValue(f"allowed {override.name}", override.value, f"written all the same: {override.why}", override.source)
         for override in overrides
@@ -89,7 +89,8 @@ def _secrets(work: Work) -> Iterator[Override]:
     """Yield variables whose values are secrets by form or name, without the values."""
     for name, value in work.env.items():
         if leftovers.is_secret(name, value) or leftovers.named_as_secret(name, value):
-            why = f"the files of the job would show its value, which may be a secret; --secret {name} reads it later"
+            later = f"--field secrets.{name}=env:{name} reads it later"
+            why = f"the files of the job would show its value, which may be a secret; {later}"
             yield Override(name, name, why, "env")
 
 
@@ -111,14 +112,17 @@ def _variables(
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
         elif name == "NCCL_NET" and value.lower() == "socket":
             yield Override(
-                name, f"{name}={value}", "NCCL then uses TCP alone: a job for that is written with --tcp", "NCCL"
+                name,
+                f"{name}={value}",
+                "NCCL then uses TCP alone: write such a job with --field tcp=true",
+                "NCCL",
             )
         elif row := next(
             (row for row in facts.variables.values() if _surely_applies(row, name, work, node, network, versions)), None
         ):
             yield Override(name, f"{name}={value}", row.why, facts.cite(row))
     for name in work.secrets.keys() & {*baked, *LOG_VARIABLES}:
-        yield Override(name, name, "a secret of this name would replace what the job sets", "--secret")
+        yield Override(name, name, "a secret of this name would replace what the job sets", "secrets")
 
 
 def _surely_applies(

@@ -129,10 +129,8 @@ def test_the_list_has_every_task_of_users_once_and_none_of_those_who_change_the_
 
 def test_there_are_few_tasks_with_few_options() -> None:
     tasks = dict(all_tasks())
-    assert len(tasks) <= 29
-    assert {
-        name: len(task.get_arguments()) for name, task in tasks.items() if len(task.get_arguments()) > 15
-    }.keys() <= {"job.job"}
+    assert len(tasks) <= 28
+    assert not [name for name, task in tasks.items() if len(task.get_arguments()) > 15]
 
 
 @pytest.mark.parametrize("words", [[], ["--list"], ["--list", "job"], ["--help", "build"], ["build", "-h"]])
@@ -160,7 +158,7 @@ def test_a_short_option_means_one_thing_in_all_tasks() -> None:
 
 def test_every_integer_option_refuses_a_word() -> None:
     arguments = [argument for _, task in all_tasks() for argument in task.get_arguments() if argument.kind is int]
-    assert len(arguments) > 3
+    assert arguments
     for argument in arguments:
         with pytest.raises(Exit, match=r"not a whole number\n") as caught:
             argument.set_value("two")

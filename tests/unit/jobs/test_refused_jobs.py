@@ -181,7 +181,7 @@ def test_srun_starts_the_ranks_of_an_image_without_a_target() -> None:
 
 @pytest.mark.parametrize(("launcher", "launch"), [("mpijob", "mpirun"), ("slurm", "torchrun")])
 def test_a_launch_that_the_launcher_has_is_named(launcher: str, launch: str) -> None:
-    with pytest.raises(RefusedError, match=f"as in --launch {launch}"):
+    with pytest.raises(RefusedError, match=f"as in --field launch={launch}"):
         jobs.job(launcher, "efa", "torchrun", target="")
 
 

@@ -75,8 +75,8 @@ def test_what_does_not_go_together_is_refused(part: Work, sentence: str) -> None
 def test_a_secret_among_the_variables_is_refused_without_its_value(name: str) -> None:
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"
     refusal_text = refusal("slurm", Work(env={name: token}))
-    assert f"--secret {name}" in refusal_text
-    assert f"--allow {name}" in refusal_text
+    assert f"--field secrets.{name}=" in refusal_text
+    assert f"--field allow={name}" in refusal_text
     assert token not in refusal_text
 
 
@@ -118,7 +118,7 @@ jobs:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "option"), [("mounts", ["data"], "mount"), ("secrets", {"A": "x"}, "secret")]
+    ("field", "value", "option"), [("mounts", ["data"], "mount"), ("secrets", {"A": "x"}, "field secrets")]
 )
 def test_a_wrong_option_is_named_as_it_is_typed(field: str, value: Any, option: str) -> None:
     with pytest.raises(RefusedError, match=rf"^--{option}: "):
@@ -181,7 +181,7 @@ def test_a_number_that_is_nought_is_no_missing_one(tmp_path: Path, monkeypatch: 
     entry = jobs_file.load("training")
     assert entry.restarts == 2
     assert jobs_file.with_options(entry, {"restarts": 0, "nodes": None}).restarts == 0
-    with pytest.raises(RefusedError, match="--gpus 0: must be 1 or more"):
+    with pytest.raises(RefusedError, match="--field gpus 0: must be 1 or more"):
         jobs_file.with_options(entry, {"gpus": 0})
 
 
@@ -262,7 +262,7 @@ def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
 def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str, reason: str) -> None:
     command = ("-m", "train")
     refusal_text = refusal("slurm", part, command=command)
-    assert f"--allow {name}" in refusal_text
+    assert f"--field allow={name}" in refusal_text
     assert reason in refusal_text or reason == "facts"
     part = replace(part, allow=(name,))
     allowed = jobs.job("slurm", "efa", "torchrun", work=part, command=command)
@@ -287,7 +287,7 @@ def test_a_secret_of_a_launchers_name_is_refused_without_its_value() -> None:
 
 
 def test_what_is_allowed_must_be_there() -> None:
-    assert "--allow NCCL_NET" in refusal("slurm", Work(allow=("NCCL_NET",)))
+    assert "allow NCCL_NET" in refusal("slurm", Work(allow=("NCCL_NET",)))
 
 
 @pytest.mark.parametrize("variable", ["WANDB_PROJECT", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "MAX_TOKENS"])
@@ -358,7 +358,7 @@ def test_no_value_of_a_secret_is_written(everything: Work, monkeypatch: pytest.M
 
 def test_an_image_that_no_target_is_needs_its_launch() -> None:
     refusal_text = refusal("slurm", Work(), target="")
-    assert "add --launch" in refusal_text
+    assert "add --field launch=" in refusal_text
     job = jobs.job("slurm", "efa", "torchrun", target="", work=Work(launch="torchrun"))
     assert job.image == jobs.IMAGE
     assert job.name == "job-p5-48xlarge-2"

@@ -159,7 +159,7 @@ def test_secrets_go_by_name_to_what_ships() -> None:
     assert "secrets" not in job_map["try"]
 
 
-PUBLISHES = [("image.yml", "image", "invoke publish"), ("images.yml", "join", "invoke ci.join")]
+PUBLISHES = [("image.yml", "image", "invoke publish"), ("images.yml", "join", "invoke publish --join")]
 
 
 @pytest.mark.parametrize(("file", "job", "command"), PUBLISHES)
@@ -177,7 +177,7 @@ def test_who_publishes_has_every_clouds_role_and_every_secret(file: str, job: st
 def test_what_is_joined_is_what_this_run_published() -> None:
     before = []
     for step in dict(jobs(FOLDER / "images.yml"))["join"]["steps"]:
-        if "invoke ci.join" in step.get("run", ""):
+        if "invoke publish --join" in step.get("run", ""):
             break
         before.append(step)
     (download,) = [step["with"] for step in before if step.get("uses", "").startswith("actions/download-artifact@")]
