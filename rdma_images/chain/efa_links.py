@@ -1,4 +1,4 @@
-"""The links that lead NCCL to EFA: its plugin, libfabric, the provider efa, and what that one asks of rdma-core."""
+"""The links that lead NCCL to EFA: its plugin, libfabric, the provider efa, and the rdma-core that it needs."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The tasks that build and validate images: build, validate, report, verdict."""
+"""The tasks that build and validate images: build, validate, report."""
 
 import sys
 from collections.abc import Mapping, Sequence

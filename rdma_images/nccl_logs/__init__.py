@@ -1,1 +1,1 @@
-"""Read NCCL's logs and judge the network: Python 3.8 and its standard library, since jobs carry this package, too."""
+"""Read NCCL's logs and judge the network: Python 3.8 and its standard library, since images carry this package."""

@@ -1,4 +1,4 @@
-"""Packages of the field, as vLLM and NIXL, and GPU-initiated networking: what goes together, and on which fabric."""
+"""vLLM, NIXL and the like, and GPU-initiated networking: what goes together, and on which fabric."""
 
 from rdma_images.components import package
 from rdma_images.components.gdrcopy import Gdrcopy
