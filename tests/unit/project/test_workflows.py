@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from rdma_images.ci import identity
+from rdma_images.cli.namespace import namespace
 from rdma_images.core.paths import PROJECT
 
 FOLDER = PROJECT / ".github" / "workflows"
@@ -299,10 +300,7 @@ def test_the_packages_of_ci_are_audited_every_night() -> None:
 
 
 def test_the_tasks_they_call_exist() -> None:
-    listed = subprocess.run(
-        [sys.executable, "-m", "invoke", "--list"], cwd=PROJECT, capture_output=True, text=True, check=True
-    )
-    task_names = set(re.findall(r"^  (\S+)", listed.stdout, re.MULTILINE))
+    task_names = {name.removeprefix("job.job") or "job" for name in namespace().task_names}
     for path in WORKFLOWS:
         for called in re.findall(r"\binvoke ([a-z][\w.-]*)", "\n".join(_shell(path))):
             assert called in task_names, f"{path.name} calls invoke {called}"
