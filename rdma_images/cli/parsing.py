@@ -18,7 +18,7 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from rdma_images.cli import output
-from rdma_images.core import exit_codes, files
+from rdma_images.core import exit_codes, files, plain
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 
@@ -44,8 +44,13 @@ class TypedArgument(Argument):
     """An option of a task; a value of another type ends the process with a sentence."""
 
     def set_value(self, value: Any, cast: bool = True) -> None:
-        """Set the value as typed. Raises Exit for an empty one, and for one of another type."""
+        """Set the value as typed. Raises Exit for an empty one, one of another type, and one of several lines."""
         option = f"--{self.names[0].replace('_', '-')}"
+        try:
+            for text in split_values(value) if isinstance(value, str) else ():
+                plain.check_characters(text)
+        except ValueError as error:
+            raise Exit(f"{option}: {error}", code=exit_codes.USAGE) from None
         if value == "" and self.kind in (str, list):
             raise Exit(f"{option}: its value is empty\ngive one, or leave the option out", code=exit_codes.USAGE)
         if self.kind is int and not re.fullmatch(r"[0-9]{1,9}", value):

@@ -1,10 +1,14 @@
-"""Untrusted text and JSON: escaped for terminals and pages, decoded without surprises."""
+"""Untrusted text and JSON: escaped or refused, and decoded without surprises."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+# Controls, line breaks of YAML 1.1, and bytes of an option that are not UTF-8.
+CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
@@ -12,6 +16,15 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def check_characters(text: str) -> None:
+    """Raise ValueError, without the text, for a character that begins a line or ends a word where it is written."""
+    if match := CONTROL_CHARACTER.search(text):
+        raise ValueError(
+            f"the character U+{ord(match[0]):04X} is in it, which could begin a line of a Dockerfile or a script: "
+            "remove it, or keep the text in a file of its own"
+        )
 
 
 def decode_json(content: str | bytes) -> Any:

@@ -1,7 +1,7 @@
 """Strict YAML: scalars stay text, duplicates are refused, errors name file and line."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError
 from yaml.composer import Composer
 
-from rdma_images.core import files
+from rdma_images.core import files, plain
 from rdma_images.core.errors import RefusedError, suggestion
 
 MAX_DEPTH = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
@@ -66,7 +66,7 @@ TOO_MANY = f"more than {MAX_VALUES:,} values, each alias counted as what it stan
 
 
 class Strict(BaseModel):
-    """Base of models read from files: frozen, keys in kebab-case, unknown keys refused."""
+    """Base of models read from files: frozen, keys in kebab-case, unknown keys refused, each text a single line."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -152,6 +152,8 @@ def _loads(texts: Mapping[str, str], model: type[Model], only: tuple[str, str] |
     if only:
         mapping, key = only
         data = {**data, mapping: {key: data[mapping][key]}}
+    if issubclass(model, Strict):
+        data = _single_lines(data, (), lambda steps: _where(_nearest(lines, steps, (first, 1))))
     if issubclass(model, Document):
         data, wrong = model.expanded(data)
         if wrong:
@@ -167,6 +169,33 @@ def _loads(texts: Mapping[str, str], model: type[Model], only: tuple[str, str] |
         if problems := [f"{loaded.where(*steps)}: {sentence}" for steps, sentence in loaded.problems()]:
             raise RefusedError("\n".join(problems))
     return loaded
+
+
+def _single_lines(value: Any, path: YamlPath, where: Callable[[YamlPath], str]) -> Any:
+    """Return the value with each text on one line, without the line break that ends a block of YAML.
+
+    Raises RefusedError, with `where` of the text's path, for a control character in a text or a key.
+    """
+    if isinstance(value, dict):
+        for key in value:
+            _refuse_control_characters(key, (*path, key), where)
+        return {key: _single_lines(child, (*path, key), where) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_single_lines(child, (*path, number), where) for number, child in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    text = value.removesuffix("\n")
+    _refuse_control_characters(text, path, where)
+    return text
+
+
+def _refuse_control_characters(text: str, path: YamlPath, where: Callable[[YamlPath], str]) -> None:
+    try:
+        plain.check_characters(text)
+    except ValueError as error:
+        # Without the key that is the text.
+        name = ".".join(str(step) for step in path if not plain.CONTROL_CHARACTER.search(str(step)))
+        raise RefusedError(f"{where(path)}: {name or 'the file'}: {error}") from None
 
 
 def _extended(base: Any, addition: Any) -> Any:
@@ -246,18 +275,18 @@ def _plain(node: yaml.Node, path: YamlPath, lines: dict[YamlPath, int], deepest:
     if len(lines) > MAX_VALUES:
         raise UnreadableError(lines[path], TOO_MANY)
     if isinstance(node, yaml.MappingNode):
-        plain: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 raise UnreadableError(line, "a key must be a plain word")
             key = key_node.value
-            if key in plain:
+            if key in mapping:
                 first = lines[(*path, key)]
                 raise UnreadableError(line, f"{key!r} is written twice, first in line {first}: remove one")
-            plain[key] = _plain(value_node, (*path, key), lines, deepest)
+            mapping[key] = _plain(value_node, (*path, key), lines, deepest)
             lines[(*path, key)] = line
-        return plain
+        return mapping
     if isinstance(node, yaml.SequenceNode):
         return [_plain(child, (*path, i), lines, deepest) for i, child in enumerate(node.value)]
     # A plain (unquoted) empty, ~ or null is nothing; everything else stays the text that was written.

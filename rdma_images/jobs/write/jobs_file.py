@@ -1,14 +1,14 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from rdma_images.core import files, paths, yaml_file
+from rdma_images.core import files, paths, plain, yaml_file
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.yaml_file import Words
@@ -20,8 +20,6 @@ from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 FILE = "jobs.yaml"
 # Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
 MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
-# Controls, line breaks of YAML 1.1, and bytes of an option that are not UTF-8.
-CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 OPTIONS = {"mounts": "mount"}  # of fields that are not called like the option for one value
 # Of a job here, and of the user's part of a job.
 SAME_FIELDS = (
@@ -77,41 +75,7 @@ Name = Annotated[str, AfterValidator(_check_word)]
 Toleration = Annotated[str, AfterValidator(_check_toleration)]
 
 
-class Printable(yaml_file.Strict):
-    """Base of what is written into job files: no text of it has a control character."""
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_control_characters(cls, written: Any) -> Any:
-        """Return a field without the line break that ends a block of YAML."""
-        stripped = written.removesuffix("\n") if isinstance(written, str) else written
-        for text in _texts(stripped):
-            check_characters(text)
-        return stripped
-
-
-def check_characters(text: str) -> None:
-    """Raise ValueError, without the text, for a character that a script or a manifest cannot hold as it is."""
-    if match := CONTROL_CHARACTER.search(text):
-        raise ValueError(
-            f"the character U+{ord(match[0]):04X} is in it, which would begin a line or end a word of a job file: "
-            "remove it, or read the text from a file of `code`"
-        )
-
-
-def _texts(written: Any) -> Iterator[str]:
-    """Yield the texts in a value of YAML, keys too."""
-    if isinstance(written, str):
-        yield written
-    elif isinstance(written, Mapping):
-        for key, value in written.items():
-            yield from (*_texts(key), *_texts(value))
-    elif isinstance(written, list | tuple):
-        for value in written:
-            yield from _texts(value)
-
-
-class RoleEntry(Printable):
+class RoleEntry(yaml_file.Strict):
     """A part of a server, as prefill, decode or a router."""
 
     command: Command = Field(description="What each node of the part runs, as a list or a line of shell words.")
@@ -133,7 +97,7 @@ def _check_role_names(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]
     return roles
 
 
-class JobEntry(Printable):
+class JobEntry(yaml_file.Strict):
     """A job. What its launcher cannot do is refused by name; `job.launchers --fields` shows who can do what."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
@@ -197,7 +161,7 @@ class JobEntry(Printable):
     tcp: bool = Field(default=False, description="The same job over TCP, to compare with.")
 
 
-class JobNames(yaml_file.Document):
+class JobNames(BaseModel):
     """jobs.yaml, with nothing read of its jobs but their names."""
 
     jobs: dict[str, Any]
@@ -286,7 +250,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
     """
     try:
         for text in (name, *command):
-            check_characters(text)
+            plain.check_characters(text)
     except ValueError as error:
         raise RefusedError(f"the command or the name: {error}") from None
     for option in ("launcher", "instance"):

@@ -165,6 +165,15 @@ def test_every_integer_option_refuses_a_word() -> None:
         assert caught.value.code == 2
 
 
+def test_every_option_refuses_a_second_line() -> None:
+    for _, task in all_tasks():
+        for argument in task.get_arguments():
+            if argument.kind in (str, list):
+                with pytest.raises(Exit, match=r"^--[\w-]+: the character U\+000A is in it") as caught:
+                    argument.set_value("a\nRUN touch /injected")
+                assert caught.value.code == 2
+
+
 def test_help_shows_an_example(invoke: Invoke) -> None:
     assert "invoke build --target efa-pytorch --rehearse" in invoke("--help", "build").stdout
 

@@ -187,7 +187,7 @@ def test_the_folder_is_a_context_of_stages_that_take_files_of_it(folder: Path) -
         ("files: [{pth: x}]", "path"),
         ("env: {a-b: x}", "is no name of a variable"),
         ("env: {PATH: /x}", "PATH leads to the image's Python"),
-        ('env: {A: "x\\ny"}', "more than one line"),
+        ('env: {A: "x\\ny"}', "env.A: the character U+000A is in it"),
         ("user: root", "'root' cannot be made"),
         ("labels: {io.rdma-images.fabric: none}", "is written by this tool"),
         ("secrets: {token: hunter2}", "a secret is never written here"),
