@@ -110,10 +110,9 @@ class LayerPool:
 
             def make(folder: Path) -> None:
                 task = LayerTask(wheels, devel_patterns(), recipe.compression, folder)
-                if recipe.size < MIN_PROCESS_BYTES:
-                    make_layer(task)
-                else:
-                    processes.submit(make_layer, task).result()
+                is_small = recipe.size < MIN_PROCESS_BYTES
+                for name in make_layer(task) if is_small else processes.submit(make_layer, task).result():
+                    self._progress(f"{name}: its RECORD is wrong about its files; the image's has their own digests")
 
             layer = layer_store.get_or_build(recipe, make, self._progress)
         except BrokenProcessPool:

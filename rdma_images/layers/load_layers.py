@@ -18,7 +18,7 @@ from rdma_images.layers import layer_store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.layer_image import LayerImage, layer_image, layers_key
-from rdma_images.layers.make_wheel_layer import collision
+from rdma_images.layers.make_wheel_layer import collision, differ
 from rdma_images.layers.private_engine_pull import EngineRefusedError, pull, refused, unlink_blob
 from rdma_images.layers.recipe import Recipe
 from rdma_images.registry.client import OCI_INDEX
@@ -170,7 +170,7 @@ def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tu
 
 
 def check_collisions(recipes: Sequence[Recipe]) -> None:
-    """Raise WheelError for a path of which two layers have different contents.
+    """Raise WheelError for a path of which two layers have different contents that an image may use.
 
     Only layers that were made on this machine are compared. The upper layer would hide the lower one's file.
     """
@@ -178,7 +178,7 @@ def check_collisions(recipes: Sequence[Recipe]) -> None:
     for layer in filter(None, map(layer_store.find, recipes)):
         for path, (digest, wheel) in layer.paths().items():
             first_digest, first_wheel = by_path.setdefault(path, (digest, wheel))
-            if first_digest != digest:
+            if differ(path, first_digest, digest):
                 raise collision(path, first_wheel, wheel)
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from fnmatch import translate
@@ -14,12 +14,18 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.layers import blob
-from rdma_images.layers.wheel_tree import IsDevel, LayerMember, WheelError, tree
+from rdma_images.layers.recipe import PREFIX
+from rdma_images.layers.wheel_tree import IsDevel, LayerMember, MisstatedError, WheelError, tree
 from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.
 RECORD_FILE = "layer.json"
 LISTING_FILE = "files.json"
+# What several wheels bring beside their packages, and nothing installed uses, so that either may be in an image:
+# how they were built (flashinfer-python, torch-c-dlpack-ext), and examples (nixl-cu12 and nixl-cu13).
+UNUSED_FILE = re.compile(
+    rf"{PREFIX}/(?:site-packages/build_backend\.py|bin/(?:nixl_(?:etcd_)?example|telemetry_reader))"
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,34 @@ def process_pool(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _exit_with_build)
 
 
-def make_layer(task: LayerTask) -> None:
+def make_layer(task: LayerTask) -> tuple[str, ...]:
     """Make one layer; runs in a separate process.
 
-    Raises WheelError for a bad wheel, FileError for a full disk.
+    A wheel whose RECORD is wrong is taken as pip and uv take it: the lock has the digest of the whole archive, and the
+    image's RECORD gets the digests that the files have.
+
+    Returns:
+        The names of the wheels with such a RECORD.
+
+    Raises:
+        WheelError: A wheel is bad.
+        FileError: The disk is full.
     """
-    trees = [tree(wheel, size, matcher(task.patterns)) for wheel, size in task.wheels]
+    misstated: list[Path] = []
+    while True:
+        try:
+            _make_layer(task, misstated)
+        except MisstatedError as error:
+            if error.wheel in misstated:
+                raise
+            misstated.append(error.wheel)
+        else:
+            return tuple(wheel.name for wheel in misstated)
+
+
+def _make_layer(task: LayerTask, misstated: Collection[Path]) -> None:
+    """Make one layer, with the digests of the files themselves for the `misstated` wheels."""
+    trees = [tree(wheel, size, matcher(task.patterns), wheel in misstated) for wheel, size in task.wheels]
     runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
     with files.as_file_error(task.folder):
         listed = {entry.path: (entry.digest, entry.wheel.name) for entry in runtime}
@@ -57,14 +85,19 @@ def make_layer(task: LayerTask) -> None:
 def merged(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
     """Return the entries of several wheels by path, a common file once.
 
-    Raises WheelError for one that two bring with different contents.
+    Raises WheelError for one that two bring with different contents, except for UNUSED_FILE.
     """
     merged_entries: dict[str, LayerMember] = {}
     for entry in (entry for entries in trees for entry in entries):
         merged_entry = merged_entries.setdefault(entry.path, entry)
-        if merged_entry.digest != entry.digest:
+        if differ(entry.path, merged_entry.digest, entry.digest):
             raise collision(entry.path, merged_entry.wheel.name, entry.wheel.name)
     return [merged_entries[path] for path in sorted(merged_entries)]
+
+
+def differ(path: str, first_digest: str, second_digest: str) -> bool:
+    """Return whether two wheels bring a file with different contents that an image may use."""
+    return first_digest != second_digest and not UNUSED_FILE.fullmatch(path)
 
 
 def collision(path: str, first: str, second: str) -> WheelError:

@@ -11,7 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -45,11 +45,19 @@ _DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, Overfl
 
 ALGORITHMS = ("sha256", "sha384", "sha512")  # that a RECORD may have, by the wheel's specification
 
+PIECE = 1 << 20  # bytes that are read at once
+
 IsDevel = Callable[[str], object]  # whether a path of RECORD is only for building software
 
 
 class WheelError(RdmaImagesError):
     """A wheel that is what the lock says, and still cannot be installed."""
+
+
+class MisstatedError(WheelError):
+    """A wheel whose RECORD has another digest of a file than the file has, as if it was patched after packing."""
+
+    wheel = Path()
 
 
 @dataclass(frozen=True)
@@ -77,18 +85,20 @@ class WheelTree:
     devel: tuple[LayerMember, ...]
 
 
-def tree(wheel: Path, size: int, is_devel: IsDevel) -> WheelTree:
+def tree(wheel: Path, size: int, is_devel: IsDevel, rehash: bool = False) -> WheelTree:
     """Return the files of `wheel`, which has `size` bytes by its lock.
 
     Raises WheelError for a wheel that is damaged, or that no installer should unpack. Contents are compared with
-    RECORD by `chunks`, when they are copied.
+    RECORD by `chunks`, when they are copied; with `rehash` they are read here, and the new RECORD has their own
+    digests.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
             _check(archive, wheel, size)
             source = WheelFile(archive)
             source.validate_record(validate_contents=False)
-            destination = _Destination(wheel, archive, _records(source, wheel))
+            records = _records(source, wheel)
+            destination = _Destination(wheel, archive, _digests(archive, records) if rehash else records)
             installer.install(source, destination, METADATA)
     except WheelFile.validation_error as error:
         issues = getattr(error, "issues", None) or [str(error)]
@@ -101,7 +111,7 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> WheelTree:
 def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
     """Yield the content of an entry in pieces of `length` bytes, the last one perhaps shorter.
 
-    Raises WheelError where RECORD says otherwise.
+    Raises WheelError for a damaged one, MisstatedError where RECORD says otherwise.
     """
     if entry.content is not None:
         yield from (entry.content[begin : begin + length] for begin in range(0, entry.size, length))
@@ -116,7 +126,9 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
     except _DAMAGE as error:
         raise wheel_error(entry.wheel, f"{entry.member} cannot be read: {error}") from None
     if count != entry.size or hasher.hexdigest() != entry.digest:
-        raise wheel_error(entry.wheel, f"{entry.member} is not what its RECORD says")
+        misstated = MisstatedError(str(wheel_error(entry.wheel, f"{entry.member} is not what its RECORD says")))
+        misstated.wheel = entry.wheel
+        raise misstated
 
 
 def wheel_error(wheel: Path, problem: str) -> WheelError:
@@ -230,6 +242,19 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
         if algorithm and algorithm not in ALGORITHMS:
             raise wheel_error(wheel, f"its RECORD has {algorithm} of {path}; known are {', '.join(ALGORITHMS)}")
     return rows
+
+
+def _digests(archive: zipfile.ZipFile, records: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return the digests that the members of `records` have, as RECORD should say it."""
+    digests = dict(records)
+    for member, (algorithm, _) in records.items():
+        if algorithm:
+            hasher = hashlib.new(algorithm)
+            with archive.open(member) as stream:
+                while piece := stream.read(PIECE):
+                    hasher.update(piece)
+            digests[member] = algorithm, hasher.hexdigest()
+    return digests
 
 
 def _split(destination: _Destination, is_devel: IsDevel) -> WheelTree:

@@ -1,6 +1,8 @@
 """A layer has an installer's files, the same bytes everywhere; bad wheels are refused."""
 
+import base64
 import gzip
+import hashlib
 import io
 import os
 import random
@@ -193,6 +195,24 @@ def test_a_damaged_file_in_a_wheel_is_found(tmp_path: Path) -> None:
         write_blob(runtime(wheel_file))
 
 
+def test_a_wheel_that_was_patched_after_packing_is_taken_with_a_true_record(tmp_path: Path) -> None:
+    """As PyNvVideoCodec 2.0.4, whose libraries are not what its RECORD says; pip and uv take it."""
+    lines = {f"thing/{name}.so": f"thing/{name}.so,sha256=AAAA,3" for name in ("one", "two")}
+    wheel_file = wheel(tmp_path, files={"thing/one.so": b"one", "thing/two.so": b"two"}, record=lines)
+    into = tmp_path / "into"
+    into.mkdir()
+    task = make_wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", into)
+    assert make_wheel_layer.make_layer(task) == (wheel_file.name,)
+    with tarfile.open(fileobj=io.BytesIO(unpacked((into / "runtime").read_bytes()))) as archive:
+        content = {
+            member.name: (archive.extractfile(member) or io.BytesIO()).read() for member in archive if member.isreg()
+        }
+    site = "opt/venv/site-packages"
+    assert [content[f"{site}/thing/{name}.so"] for name in ("one", "two")] == [b"one", b"two"]
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"one").digest()).rstrip(b"=")
+    assert b"thing/one.so,sha256=%s,3" % digest in content[f"{site}/thing-1.0.dist-info/RECORD"]
+
+
 def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
     first = wheel(tmp_path, "one", {"shared/x.py": b"1"})
     two = wheel(tmp_path, "two", {"shared/x.py": b"2"})
@@ -201,6 +221,13 @@ def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
     same = wheel(tmp_path, "same", {"shared/x.py": b"1"})
     paths = [entry.path for entry in make_wheel_layer.merged([runtime(first), runtime(same)])]
     assert paths.count("opt/venv/site-packages/shared/x.py") == 1
+
+
+def test_two_wheels_may_have_what_nothing_uses(tmp_path: Path) -> None:
+    """As torch-c-dlpack-ext and flashinfer-python, which vLLM requires: each brings how it was built."""
+    wheels = [wheel(tmp_path, name, {"build_backend.py": name.encode()}) for name in ("one", "two")]
+    entries = make_wheel_layer.merged(map(runtime, wheels))
+    assert [entry.wheel for entry in entries if entry.path.endswith("/build_backend.py")] == wheels[:1]
 
 
 def test_a_full_disk_is_reported(tmp_path: Path) -> None:
