@@ -242,6 +242,7 @@ class Image:
     template: str = ""  # the file under dockerfiles/targets/, without its ending
     stages: tuple[str, ...] = ()  # beside those of the template and of the components
     additions: Additions | None = None  # the user's own work; None for a target that has none
+    checks: tuple[str, ...] = ()  # commands of the user's that must succeed in the image
     secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
     onto: Onto | None = None  # the image that its fabric is added to; None for one that is built from a distribution
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from rdma_images.core import files
 from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
+from rdma_images.core.plain import plain
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
@@ -90,6 +91,12 @@ User = Annotated[
 ]
 
 
+def _shell_line(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"{plain(text)!r}: write one line for a shell, without control characters")
+    return text
+
+
 class TargetAdditions(Strict):
     """The fields of a target that add the user's own work to an image."""
 
@@ -103,6 +110,10 @@ class TargetAdditions(Strict):
     secrets: dict[str, str] = Field(
         default_factory=dict,
         description="Secrets of stages, by id: env:NAME or file:PATH. A RUN mounts one; no layer has it.",
+    )
+    checks: tuple[Annotated[str, AfterValidator(_shell_line)], ...] = Field(
+        default=(),
+        description="Commands, each a line for a shell, that must succeed in the image when it is validated.",
     )
 
     def addition_problems(self) -> Iterator[tuple[YamlPath, str]]:

@@ -170,6 +170,7 @@ def _image(
         template=target.template or planned.target,
         stages=target.stages,
         additions=additions.additions(target, base.workdir if base else None),
+        checks=target.checks,
         secrets=dict(target.secrets),
     )
     if base:

@@ -69,7 +69,7 @@ class ContainerTime:
     def __init__(self, client: DockerClient, container: Container) -> None:
         """Begin to count for a container, started or not."""
         self._client, self._container = client, container
-        self.total = 0.0
+        self.total = self._idle = 0.0
         self._then, self._used, self._asleep = time.monotonic(), self._processor_seconds(), False
 
     def __call__(self) -> float:
@@ -79,8 +79,14 @@ class ContainerTime:
         if elapsed >= 1.0 or not self._used:
             asleep = bool(used) and computed < self.IDLE * elapsed
             self.total += elapsed if asleep and self._asleep else min(elapsed, computed)
+            self._idle = self._idle + elapsed if asleep else 0.0
             self._then, self._used, self._asleep = now, used, asleep
         return self.total
+
+    def idle(self) -> float:
+        """Return the seconds since the container's processes last computed."""
+        self()
+        return self._idle
 
     def _processor_seconds(self) -> float:
         api: Any = self._client.api
@@ -121,8 +127,28 @@ def entry_container(
     It is removed after the block. It is as sealed as `box`, whose volumes it shares, and is the image's in everything
     else: user, environment, folder. Only SCRATCH may be written to, in memory. Raises docker's errors.
     """
+    with _scratch_container(client, image, box, command=list(command)) as container:
+        yield container
+
+
+@contextlib.contextmanager
+def own_container(
+    client: DockerClient, image: str, command: Sequence[str], box: SealedContainer
+) -> Iterator[Container]:
+    """Provide a container as `entry_container` does, which starts `command` in place of the image's entry point.
+
+    Its HOME is a folder that can be written to. Raises docker's errors.
+    """
+    words = {"entrypoint": list(command[:1]), "command": list(command[1:]), "environment": {"HOME": SCRATCH_FOLDERS[0]}}
+    with _scratch_container(client, image, box, **words) as container:
+        yield container
+
+
+@contextlib.contextmanager
+def _scratch_container(client: DockerClient, image: str, box: SealedContainer, **process: Any) -> Iterator[Container]:
+    """Provide a container, not started, that may write to SCRATCH_FOLDERS alone; it is removed after the block."""
     scratch = {folder: f"size={SCRATCH_SIZE}" for folder in SCRATCH_FOLDERS if folder not in box.mounted}
-    container = client.containers.create(image, list(command), tmpfs=scratch, **_seal(image, box.mounted))
+    container = client.containers.create(image, tmpfs=scratch, **process, **_seal(image, box.mounted))
     try:
         yield container
     finally:

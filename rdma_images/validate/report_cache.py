@@ -14,7 +14,8 @@ from rdma_images.report.report_files import REPORT
 def cache_key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str, ...]) -> str:
     """Return what a result depends on: image, name, suite, tiers, and the plan."""
     versions = sorted((name, c.version) for name, c in image.components.items()) if image else None
-    depends = [digest, ref, suite, image.id if image else None, versions, sorted(tiers)]
+    checks = image.checks if image else ()
+    depends = [digest, ref, suite, image.id if image else None, versions, sorted(tiers), *([checks] if checks else [])]
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 

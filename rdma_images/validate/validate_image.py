@@ -54,9 +54,9 @@ class _Validation:
         image_config: ImageConfig,
         measured: Measured,
         compare: Callable[[Inspection], tuple[Check, ...]],
-        emulated: tuple[Check, ...] = (),
+        others: tuple[Check, ...] = (),
     ) -> Report:
-        """Write and return the report of the checks by `compare`, and of `emulated` ones."""
+        """Write and return the report of the checks by `compare`, and of `others`: the user's, and emulated ones."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         requested = chain.requested_fabric(*self.question)
         expected = expected.model_copy(update={"instance": self.question.instance, "question": requested})
@@ -67,7 +67,7 @@ class _Validation:
         earlier = REPORT.load_if_valid(self.folder / REPORT.name)
         with report_waiting(self.progress, lambda: "the validators"):
             checks = compare(inspection)
-        junit.add_checks(self.folder / "report.xml", emulated)
+        junit.add_checks(self.folder / "report.xml", others)
         rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
         answer = Report(
             ref=image_config.ref,
@@ -77,7 +77,7 @@ class _Validation:
             rehearsal=tuple(dict.fromkeys(rehearsal)),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self.started, 3),
-            checks=(*checks, *emulated),
+            checks=(*checks, *others),
             chain=chain.compute(inspection, *self.question),
             inspection=inspection.model_copy(update={"subject": hide_secret_values(image_config)}),
             base_faults=_base_faults(checks, self.image),
@@ -137,8 +137,9 @@ def validate(
 
     with suite.running_suite(tiers, junit_file) as compare:
         image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance, again)
+        own = _own_checks(digest, engine, image, progress) if "static" in tiers else ()
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
-        report_ = run.write_report(image_config, measured, compare, emulated)
+        report_ = run.write_report(image_config, measured, compare, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
     if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
         report_cache.save(name, report_, junit_file)
@@ -158,6 +159,16 @@ def _measure_in_engine(
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
         return image_config, probe_image.measure(client, engine, image_config, progress, instance, again)
+
+
+def _own_checks(digest: str, engine: Engine, image: Image | None, progress: Progress) -> tuple[Check, ...]:
+    """Return how the commands of the target's `checks` end in the image."""
+    if not image or not image.checks:
+        return ()
+    from rdma_images.validate import own_checks
+
+    with closing(engines.client(engine)) as client:
+        return own_checks.run(client, engine, digest, image.checks, progress)
 
 
 def _measure_elsewhere(

@@ -15,7 +15,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import Build, Image
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
@@ -203,6 +203,30 @@ def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.M
     report = checked(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
     assert "did not stop printing" in inspection(report).measured.missing["torch"]
     assert time.monotonic() - started < 60
+
+
+def test_the_checks_of_a_target_are_results_in_the_report(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of the user's, run as the image's user without its entry point, and ended where they do nothing."""
+    monkeypatch.setattr("rdma_images.validate.own_checks.IDLE_SECONDS", 3.0)
+    commands = (
+        'test "$(id -u) $MODE $PWD" = "1000 fast /srv" && echo > "$HOME/written" && sleep 2',
+        "printf 'one\\ntwo\\n'; ls /absent",
+        "sleep 600",
+    )
+    image = Image("any", "mine", "any", "efa", "linux/amd64", {}, {}, checks=commands)
+    steps = 'FROM scratch\nADD base.tar /\nENV MODE=fast\nUSER 1000\nWORKDIR /srv\nENTRYPOINT ["/bin/false"]\n'
+    with validated.derived(steps, "own", context) as ref:
+        report = validate(ref, validated.engine(), image=image, again=True)
+    own = [check for check in report.checks if check.id.startswith("own.")]
+    assert [(check.id, check.title, check.outcome) for check in own] == [
+        ("own.1", commands[0], "passed"),
+        ("own.2", commands[1], "failed"),
+        ("own.3", commands[2], "failed"),
+    ]
+    assert own[1].actual.startswith("it ended with 2: ls: cannot access '/absent'")
+    assert own[2].actual == "it was stopped: it did nothing for 3 s"
+    assert report.failed
+    assert 'name="own.2"' in (report_folder(ref, image) / "report.xml").read_text()
 
 
 def test_nothing_of_the_image_reaches_out_or_stays() -> None:
