@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from rdma_images import report as reports
+from rdma_images.core.check import Outcome, Severity, Tier
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.inspection.report import SCHEMA, decode_report
@@ -29,6 +31,8 @@ def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
     check = schema["properties"]["checks"]["items"]
     assert set(check["properties"]) == set(document["checks"][0]) == set(check["required"])
     assert schema["properties"]["schema"]["const"] == document["schema"] == SCHEMA
+    for name, values in (("tier", Tier), ("severity", Severity), ("outcome", Outcome)):
+        assert check["properties"][name]["enum"] == list(get_args(values))
 
 
 def test_a_cached_report_says_so(tmp_path: Path) -> None:
