@@ -92,7 +92,7 @@ class SuggestingParser(Parser):
     """invoke's parser, with errors that name what was probably meant, and their exit code."""
 
     def parse_argv(self, argv: Sequence[str]) -> ParseResult:
-        """Parse what was typed. Raises Exit for what is no task, no option, or lacks its value."""
+        """Parse what was typed. Raises Exit for an unknown task or option, and for a missing value."""
         words = list(argv)
         options = words[1 : words.index("--") if "--" in words else None]
         if words and words[0] in self.contexts and not {"--help", "-h"}.isdisjoint(options):
@@ -231,7 +231,7 @@ def _print_help(self: program.Program) -> None:
 def _answer(self: program.Program) -> None:
     """Print what --help and --list ask for, as a task prints its answer.
 
-    Raises Exit for what is no task or group, and after the answer.
+    Raises Exit for an unknown task or group, and after the answer.
     """
     group = self.args.list.value
     if isinstance(group, str) and group not in self.collection.collections:

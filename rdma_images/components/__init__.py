@@ -33,5 +33,5 @@ IN_TAGS = tuple(component for component in (*_SUBJECTS, *_PARTS, *reversed(_FOUN
 
 
 def axis_of_wheel(name: str) -> str | None:
-    """Return the axis that decides a package (name in normal form); None for none."""
+    """Return the axis that decides a package (name in normal form); None if no axis does."""
     return next((component.name for component in ALL if component.wheel and component.wheel.fullmatch(name)), None)

@@ -113,7 +113,7 @@ YamlPath = tuple[str | int, ...]
 def load(path: Path, model: type[Model], *extensions: Path, only: tuple[str, str] | None = None) -> Model:
     """Read `path` as `model`.
 
-    Each of `extensions` adds keys to its mappings at any level, and replaces what is no mapping. Scalars reach the
+    Each of `extensions` adds keys to its mappings at any level, and replaces anything else. Scalars reach the
     model as strings (so 2.10 is not 2.1). Of the mapping that `only` names first, nothing is
     read but the key that it names second. Raises RefusedError with file and line for what cannot be read, is written
     twice, is not known, or is missing.
@@ -236,7 +236,7 @@ def _nearest(places: Mapping[YamlPath, Location], steps: YamlPath, default: Loca
 def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDocument]:
     """Return the documents of a YAML text of any form; `name` is what errors call it.
 
-    Raises RefusedError with file and line for what is no YAML, and for what is written twice.
+    Raises RefusedError with file and line if the text is no YAML, and if a key is written twice.
     """
     parsed: list[ForeignDocument] = []
     with _readable(text, name) as clean:

@@ -64,7 +64,7 @@ def parse(text: str) -> Survey:
 def _user(text: str) -> tuple[str, int, int]:
     """Return name, uid and gid from "name uid gid".
 
-    As for a container runtime, what is no number counts as 0.
+    As for a container runtime, text that is no number counts as 0.
     """
     name, *numbers = text.rsplit(" ", 2)
     uid, gid = (int(number) if number.isdecimal() else 0 for number in (*numbers, "", "")[:2])

@@ -31,7 +31,7 @@ class FreeableSpace:
 
 @dataclass(frozen=True)
 class Status:
-    """The engine's status; sizes in bytes, None for what this kind does not tell."""
+    """The engine's status; sizes in bytes, None where this kind of engine does not tell."""
 
     engine: Engine | None  # None where none runs
     problem: str = ""  # why there is none

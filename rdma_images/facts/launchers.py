@@ -84,7 +84,7 @@ class FabricFolders(Row):
     folders: tuple[str, ...]
 
     def hidden_by(self, path: str) -> str | None:
-        """Return the first folder that a mount at `path` hides; None for none."""
+        """Return the first folder that a mount at `path` hides; None if it hides none."""
         return next(
             (name for name in self.folders if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")),
             None,

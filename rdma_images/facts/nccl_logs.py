@@ -30,7 +30,7 @@ class WordingRow(VersionedRow):
         try:
             self.why.format(**dict.fromkeys(re.compile(self.pattern).groupindex, ""))
         except (KeyError, IndexError, AttributeError, ValueError) as error:
-            raise ValueError(f"why names what is no group of pattern: {error}") from None
+            raise ValueError(f"why names a group that pattern lacks: {error}") from None
         return self
 
 

@@ -11,7 +11,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of "16GiB". Raises ValueError for what is no size."""
+    """Return the bytes of "16GiB". Raises ValueError for text of another form."""
     match = re.fullmatch(r"(\d{1,6})(B|KiB|MiB|GiB)", text)
     if not match:
         raise ValueError(f"{text!r} is no size: write it as 512B, 64KiB, 128MiB or 16GiB")

@@ -38,7 +38,7 @@ class Variables(FactsFile):
 
 
 def closest(name: str, names: Collection[str]) -> str | None:
-    """Return the most similar of `names`; None for none.
+    """Return the most similar of `names`; None if none is similar.
 
     One with the same words in another order is also similar; one with a word more or less is another variable.
     """

@@ -72,7 +72,7 @@ class Mirrors:
     logins: Mapping[str, Login] = field(default_factory=dict)  # by host, with the port where it is not the scheme's own
 
     def address(self, source: Source) -> str | None:
-        """Return the mirror of a source, by its id, component or kind; None for none."""
+        """Return the mirror of a source, by its id, component or kind; None without one."""
         for name in (source.id, source.component, source.kind):
             if entry := self.addresses.get(variable_suffix(name)):
                 return resolve_entry(entry[0], source)

@@ -77,7 +77,7 @@ def _uv_index(environ: Environ, *options: str) -> str:
 
 
 def _pip_index(environ: Mapping[str, str]) -> str | None:
-    """Return the index of pip's environment or configuration, read as pip does; None for none."""
+    """Return the index of pip's environment or configuration, read as pip does; None without one."""
     if configured := environ.get("PIP_INDEX_URL"):
         return configured
     import configparser  # here, because an image whose wheels are locked needs no index

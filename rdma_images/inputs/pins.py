@@ -13,7 +13,7 @@ HEADER = "# Written by `invoke lock`; a change here is a change of what gets bui
 
 
 def check_digest(text: str) -> str:
-    """Return the digest as it is written in a lock. Raises ValueError for what is none."""
+    """Return the digest as it is written in a lock. Raises ValueError if it is no digest."""
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
         raise ValueError(f"{text!r} is no digest: write sha256: and 64 hexadecimal digits")
     return text

@@ -23,7 +23,7 @@ class StatusError(Exception):
 
 
 def local_path(address: str) -> Path | None:
-    """Return the path of a file address, or of a bare path; None for what is on the network."""
+    """Return the path of a file address, or of a bare path; None for an address on the network."""
     parts = urlsplit(address)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))

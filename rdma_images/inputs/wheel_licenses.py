@@ -52,7 +52,7 @@ def label(image: Image, lock: Lock | None) -> str:
 
 
 def license_problem(image: Image, target: Target, lock: Lock) -> str | None:
-    """Return which wheels have a licence that the target denies; None for none."""
+    """Return which wheels have a licence that the target denies; None if no wheel has."""
     from rdma_images.core import spdx
 
     denied = frozenset(target.licenses.deny) if target.licenses else frozenset()

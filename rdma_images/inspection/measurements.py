@@ -64,7 +64,7 @@ class NcclFile(MeasuredValue):
 class PluginFile(MeasuredValue):
     """A network or tuner plugin: the ABIs that it exports, by kind, and what it needs.
 
-    `version` is "" for what is no release of aws-ofi-nccl. `aws_platform` is whether an aws-ofi-nccl was built with the
+    `version` is "" if this is no release of aws-ofi-nccl. `aws_platform` is whether an aws-ofi-nccl was built with the
     AWS platform, None for another plugin. `project` is whose plugin it is by its own strings, "" where they do not say.
     `opens` are libraries that it opens by their names, and `topologies` the files that it gives to NCCL, each on an
     instance type.

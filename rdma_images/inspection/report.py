@@ -96,7 +96,7 @@ def decode_report(decoded: object) -> Report:
 
 
 def _readable_facts(facts: object) -> object:
-    """Return the facts without what another version reads; None for none."""
+    """Return the facts without what another version reads; None if there are none."""
     if isinstance(facts, dict) and isinstance(measured := facts.get("measured"), dict):
         return {**facts, "measured": measurements.readable(measured)}
     return None if facts == {} else facts

@@ -362,7 +362,7 @@ class PackageRequirement(NamedTuple):
 
 
 def _parsed_requirement(text: str) -> PackageRequirement | None:
-    """Return what a requirement asks for; None for what is no requirement."""
+    """Return what a requirement asks for; None if the text is no requirement."""
     if NORMAL_NAME.fullmatch(text):
         return PackageRequirement(text)
     # Here, because the imports take 0.02 s and most lists have names alone.

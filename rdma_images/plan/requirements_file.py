@@ -54,7 +54,7 @@ def read_requirements(
     """Return what a target's requirements files ask for.
 
     Args:
-        requirements: the file of packages, from the folder of matrix.yaml; None for none.
+        requirements: the file of packages, from the folder of matrix.yaml; None without one.
         constraints: likewise, the file of limits.
         versions: the image's components; a line about one of them must take its version, and is left out then.
         where: returns file and line of the field of a target that names such a file.

@@ -74,6 +74,6 @@ def _change_rate(layer: WheelLayer) -> int:
 
 
 def _python(wheel: Wheel) -> tuple[int, int] | None:
-    """Return Python's version in a wheel's tags, as 3.13 of "cp313-cp313"; None for none."""
+    """Return Python's version in a wheel's tags, as 3.13 of "cp313-cp313"; None if they name no version."""
     matches = [re.fullmatch(r"[a-z]+(3)(\d+)", tag.interpreter) for tag in wheel.tags]
     return min(((int(match[1]), int(match[2])) for match in matches if match), default=None)

@@ -123,7 +123,7 @@ def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: C
 
 
 def read_text(running: Container, path: str) -> str | None:
-    """Return the beginning of the file at `path`, "" where that is none.
+    """Return the beginning of the file at `path`, "" where that is no file.
 
     None where nothing is there, or behind a link.
     """

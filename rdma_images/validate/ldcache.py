@@ -73,7 +73,8 @@ class ComputedLoader:
     def find(self, name: str, requiring_file: str = "") -> str:
         """Return the file that the loader takes for `name`; "" for none.
 
-        `requiring_file` is what needs it. What is for another machine is not taken, and what is no library at all is.
+        `requiring_file` is what needs it. As by the loader, a library for another machine is passed over, and a file
+        that is no library is taken.
         """
         path = self.path(name, requiring_file)
         return self.root.real(path) if path else ""

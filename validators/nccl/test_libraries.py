@@ -12,7 +12,7 @@ from validators.support.broken_files import BrokenFile, broken
 from validators.support.in_use import broken_candidates, closure, requested_names, roots
 
 MAPPING_SOURCE = (
-    "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
+    "glibc elf/dl-load.c: a library for another machine is passed over, a file that is no library ends the search"
 )
 BINDING_SOURCE = (
     "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
@@ -31,7 +31,7 @@ FIXES = (
     ),
     (r"undefined symbol", "install both libraries from one release: the one calls what the other does not have"),
     (r"executable stack", "link it with -z noexecstack, or run patchelf --clear-execstack: glibc 2.41 refuses it"),
-    (r"no file|took more than|not asked", "remove what is no regular file, and install the library again"),
+    (r"no file|took more than|not asked", "install the library again: what lies there is no regular file"),
 )
 
 

@@ -97,7 +97,7 @@ def follow(path: Path, deadline: float) -> Iterator[str]:
     """Yield what is written to a log, as soon as it is there, and "" where nothing came for a moment.
 
     A regular file is followed beyond its end. Ends with a pipe's end, or at `deadline` (time.monotonic). Raises
-    FileError for what is no log.
+    FileError if it is no log.
     """
     check_log(path)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

@@ -101,7 +101,7 @@ def _columns(header: str) -> tuple[str, ...]:
 
 
 def _measurement(columns: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
-    """Return the row in the words, with or without its out-of-place half; None for none."""
+    """Return the row in the words, with or without its out-of-place half; None if they are no row."""
     width = _half_width(columns)
     for names in (
         columns,

@@ -89,7 +89,7 @@ class Work:
     topology: str = ""
     checkpoints: str = ""  # a folder in the container
     outputs: str = ""
-    launch: Launch | None = None  # None for what the image has
+    launch: Launch | None = None  # None: the image's own way
     restarts: int = 0
     time: int = 0  # seconds; 0 for the launcher's own limit
     spot: bool = False

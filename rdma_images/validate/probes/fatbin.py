@@ -21,7 +21,7 @@ MAX_ENTRIES = 100_000  # entries; a program of nccl-tests has some 100
 def architectures(path: str) -> list[str]:
     """Return what a program has code for: "sm_90" real code, "compute_90" PTX.
 
-    Raises NotElf for what is no program or damaged, OSError where it cannot be read.
+    Raises NotElf if it is damaged or no program, OSError if it cannot be read.
     """
     entries: set[tuple[int, str]] = set()
     with elf.opened(path) as data:

@@ -97,5 +97,5 @@ def named_as_secret(variable: str, value: str) -> bool:
 
 
 def secret_in(text: bytes) -> str | None:
-    """Return what kind of secret `text` holds, without the secret; None for none."""
+    """Return what kind of secret `text` holds, without the secret; None if it holds none."""
     return next((kind for kind, pattern in SECRETS.items() if pattern.search(text)), None)

@@ -187,7 +187,7 @@ def test_files_that_contradict_each_other(folder: Path, name: str, old: str, new
         ('{pattern: "(", why: x, source: logs}', r"causes\.bad\.pattern: '\(' is no regular expression"),
         (
             '{pattern: "a", why: "{nobody}", source: logs}',
-            "causes.bad: why names what is no group of pattern: 'nobody'",
+            "causes.bad: why names a group that pattern lacks: 'nobody'",
         ),
     ],
 )

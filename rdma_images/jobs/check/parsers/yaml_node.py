@@ -54,7 +54,7 @@ class YamlNode:
 
     @property
     def word(self) -> LocatedText | None:
-        """Return the value as a word; None for none, and for a mapping or a list."""
+        """Return the value as a word; None if it is empty, a mapping or a list."""
         return LocatedText(self.text, self.line) if self.text else None
 
     @property
