@@ -29,7 +29,7 @@ def imported_torch() -> dict[str, Any] | None:
         "file": torch.__file__,
         "compiled_nccl": compiled_nccl(torch),
         "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
-        "mapped": [path for path in mapped if not path.startswith("/usr/lib/python")][:400],
+        "mapped": sorted(path for path in mapped if not path.startswith("/usr/lib/python"))[:400],
         "searched": searched_paths(mapped),
     }
 
