@@ -111,9 +111,7 @@ def index_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]
             for file in decode_json(text)["files"]
         ]
     except (ValueError, KeyError, TypeError):
-        raise RdmaImagesError(
-            f"{page}: the answer is not a list of files\nname another index as package-index in mirrors.yaml"
-        ) from None
+        raise _no_list_of_files(page) from None
 
 
 def _page(name: str, index: str) -> str:
@@ -122,8 +120,17 @@ def _page(name: str, index: str) -> str:
 
 def _html_files(text: str, page: str) -> list[dict[str, Any]]:
     parser = _Links()
-    parser.feed(text)
-    return [{"filename": wheel_file_name(link), "url": urljoin(page, link)} for link in parser.links]
+    try:
+        parser.feed(text)
+        return [{"filename": wheel_file_name(link), "url": urljoin(page, link)} for link in parser.links]
+    except (AssertionError, ValueError):  # html.parser asserts on a section like <![DOCTYPE html>
+        raise _no_list_of_files(page) from None
+
+
+def _no_list_of_files(page: str) -> RdmaImagesError:
+    return RdmaImagesError(
+        f"{page}: the answer is not a list of files\nname another index as package-index in mirrors.yaml"
+    )
 
 
 class _Links(HTMLParser):

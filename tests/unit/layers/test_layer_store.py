@@ -151,6 +151,8 @@ def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
     [
         (Answer(b'<a href="/other-1.0.whl">x</a>'), "has no such file on"),
         (Answer(b"{}", headers={"Content-Type": "application/vnd.pypi.simple.v1+json"}), "not a list of files"),
+        (Answer(b"<![DOCTYPE html>"), "not a list of files"),
+        (Answer(b'<a href="//[x">x</a>'), "not a list of files"),
         (Answer(status=404), "answered 404 Not Found"),
     ],
 )
