@@ -26,7 +26,6 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_datapath": "datapath",
     "test_engine": "another-engine",
     "test_first_job": "slurm",
-    "test_history": SMALL,
     "test_job_run_kubernetes": "kubernetes",
     "test_job_run_slurm": "slurm",
     "test_job_run_ssh": "ssh",
@@ -37,7 +36,6 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_jobs_training": "slurm",
     "test_leftovers": "another-engine",
     "test_mirrors_in_builds": SMALL,
-    "test_node_rails": "server",
     "test_own_image": PROJECTS,
     "test_publish": "publish",
     "test_publish_changes": "publish",
@@ -50,7 +48,6 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_targets": PROJECTS,
     "test_used_machine": "another-engine",
     "test_validate": IMAGES,
-    "test_validate_folder": "server",
     "test_validators": IMAGES,
 }
 
