@@ -7,7 +7,15 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.chain.verbs import lib_folder
-from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, missing_in, resolve_links
+from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
+from rdma_images.inspection.inspection import (
+    NO_VERSION,
+    Inspection,
+    base_name,
+    explain_refusal,
+    missing_in,
+    resolve_links,
+)
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.tree import IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
@@ -153,7 +161,11 @@ def transport_faults(
     """
     faults = {}
     for path, names in lacks.items():
-        refusals = [words for words in loader_refusals(closure(libraries, path), path) if words not in elsewhere]
+        refusals = [
+            words
+            for words in loader_refusals(closure(libraries, path), path)
+            if words not in elsewhere and not _is_of_a_stand_in(inspection, words)
+        ]
         faults[path] = _refusal(path, refusals[0]) if refusals else ""
         if names:
             faults[path] = f"{path} cannot be loaded: {describe_lack(inspection, names)}"
@@ -162,6 +174,12 @@ def transport_faults(
     # NIXL takes that of its wheels for torch's CUDA.
     needed = without_alternatives(faults, torch_version(inspection))
     return {path: fault for path, fault in needed.items() if fault}
+
+
+def _is_of_a_stand_in(inspection: Inspection, words: str) -> bool:
+    """Return whether a library of the fabric is refused that only stands in for the EFA installer's newer one."""
+    match = NO_VERSION.search(words)
+    return bool(match and inspection.stand_in_id(EFA_INSTALLER) and match["file"].startswith("/opt/amazon/efa/"))
 
 
 @pytest.mark.validator("transports.load", source=OPEN_SOURCE, severity="warning")
@@ -230,7 +248,7 @@ def test_own(
     copies_fix = (
         f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     )
-    conflicts = conflicting_ucx(libraries, transport_paths)
+    conflicts = conflicting_ucx(libraries, transport_paths, inspection.expected.fabric)
     fixes = [
         *([f"{copies_fix}and the device's side disagree"] if by_path else []),
         *([ONE_UCX_FIX] if conflicts else []),
@@ -259,13 +277,14 @@ def foreign_nvshmem(files: Files, version: str) -> list[str]:
     return [path for path, match in matches.items() if match and match.group(1) != version]
 
 
-def conflicting_ucx(libraries: Libraries, transport_paths: Iterable[str]) -> list[str]:
-    """Return which of the transports take another UCX than torch or NVSHMEM.
+def conflicting_ucx(libraries: Libraries, transport_paths: Iterable[str], fabric: str | None) -> list[str]:
+    """Return which of the transports take another UCX than torch, or than NVSHMEM in an image for neither fabric.
 
-    They are opened in one process.
+    They are opened in one process. Over a fabric NVSHMEM has another transport, see facts/packages/nvshmem.yaml.
     """
-    nvshmem = [path for path in libraries.closures if base_name(path).startswith(NVSHMEM_UCX)]
-    paths_by_user = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
+    paths_by_user = {"torch": [path for path in libraries.closures if "/torch/lib/" in path]}
+    if fabric is None:
+        paths_by_user[NVSHMEM_UCX] = [path for path in libraries.closures if base_name(path).startswith(NVSHMEM_UCX)]
     lines = []
     for path in sorted(transport_paths):
         paths = ucx_files(libraries, [path])
