@@ -99,7 +99,10 @@ class SuggestingParser(Parser):
             # After a value for each positional argument: before these, invoke takes the option for such a value.
             words = [words[0], *("0" for _ in self.contexts[words[0]].positional_args), "--help"]
         elif words and words[0] in self.contexts:
-            words = _join_values(words, self.contexts[words[0]])
+            context = self.contexts[words[0]]
+            if foreign := self._invokes_own_option(options, context):
+                raise Exit(self.message(ParseError(f"No idea what {foreign!r} is!", context)), code=exit_codes.USAGE)
+            words = _join_values(words, context)
         try:
             result: ParseResult = super().parse_argv(words)
             for context in result:
@@ -112,6 +115,17 @@ class SuggestingParser(Parser):
         except ParseError as error:
             raise Exit(self.message(error, options), code=exit_codes.USAGE) from None
         return result
+
+    def _invokes_own_option(self, words: Sequence[str], context: ParserContext) -> str | None:
+        """Return the word after a task that would set an option of invoke's own, as -f; None for no such word."""
+        following = iter(words)
+        for word in following:
+            flag = context.flags.get(word)
+            if flag and flag.takes_value:
+                next(following, None)
+            elif not flag and self.initial and word in self.initial.flags:
+                return word
+        return None
 
     def message(self, error: ParseError, options: Sequence[str] = ()) -> str:
         """Return the sentences for `error`; `options` is what was typed after the task."""

@@ -107,6 +107,8 @@ def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[st
         (["job", "--name", "a", "--name=b"], "--name: is given twice\nleave one out"),
         (["verdict", "x", "--nodes", "-1"], "--nodes -1: not a whole number\n"),
         (["plan", "--target", "efa-pytorch", "--onto", ""], "--onto: its value is empty\ngive one, or leave"),
+        (["build", "-f", "Dockerfile"], "-f: no such option of build\ninvoke --help build shows its options"),
+        (["plan", "-T", "x"], "-T: no such option of plan\n"),
         (["--help", "biuld"], "biuld: no such task\ndid you mean build?"),
         (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
         (["validate", "--host", "two"], "validating two\n'two' names no host that can be measured\n"),
