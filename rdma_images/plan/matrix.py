@@ -292,6 +292,9 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     for steps, axis, _ in written_values(target):
         if axis in axes.BY_NAME and axis not in ONTO_AXES:
             yield steps, f"the image of `onto` decides its {axis}, or has none: remove it"
+    for number, name in enumerate(target.with_):
+        if name in axes.OPTIONAL and name not in ONTO_AXES:
+            yield ("with", number), f"{name} is not added to an image of `onto`: remove it"
     for field in ("python_packages", "source_packages", "requirements", "constraints", "template"):
         if getattr(target, field):
             name = field.replace("_", "-")

@@ -15,7 +15,7 @@ from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.efa_installer import NAME as INSTALLER
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target
+from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, OPTIONAL_STAGES, Target
 from rdma_images.plan.rules import nccl_rules
 
 DECIDED_BY = "--onto"  # what decides the versions that were measured
@@ -46,6 +46,7 @@ def target_onto(target: Target, ref: str) -> Target:
         update={
             "onto": ref,
             "template": None,
+            "with_": tuple(name for name in target.with_ if name in (*ONTO_AXES, *OPTIONAL_STAGES)),
             "default": {axis: value for axis, value in target.default.items() if axis in ONTO_AXES},
             "values": {axis: values for axis, values in target.values.items() if axis in ONTO_AXES},
             "exclude": (),

@@ -226,11 +226,26 @@ def test_a_tag_can_be_moved() -> None:
     [
         ("    python-packages: [numpy]\n", "stays as it is"),
         ("    requirements: r.txt\n", "stays as it is"),
+        ("    with: [nccl-tests]\n", "nccl-tests is not added to an image of `onto`: remove it"),
+        ("    with: [nixl]\n", "nixl is not added to an image of `onto`: remove it"),
     ],
 )
 def test_fields_that_the_image_decides(text: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
         yaml_file.loads(TEXT.format(fabric="efa", ref=REF, default=EFA) + text, Matrix, "matrix.yaml")
+
+
+def test_parts_that_an_image_of_onto_takes() -> None:
+    onto_records.write(existing())
+    text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    with: [gdrcopy, ssh]\n"
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
+    assert "gdrcopy" in image.components
+    assert image.stages == ("ssh",)
+
+
+def test_a_target_keeps_only_the_parts_that_an_image_takes() -> None:
+    ours = matrix.load().target("efa-pytorch").model_copy(update={"with_": ("nixl", "gdrcopy", "ssh")})
+    assert onto.target_onto(ours, REF).with_ == ("gdrcopy", "ssh")
 
 
 def test_axes_that_the_image_decides() -> None:
