@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import paths, versions
 from rdma_images.core.image import Fabric
+from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import Facts
 from rdma_images.facts.origin import FactsFile, Needs, Pattern, Row, Version
 
@@ -51,6 +52,27 @@ class NoFabric(Row):
     fix: str
 
 
+class Transfer(Strict):
+    """How a server's KV cache goes from prefill to decode over one fabric."""
+
+    package: str  # the component that moves it
+    start: str = 'exec "$@"'  # a line of sh that starts the server
+    prefill: tuple[str, ...]  # words after the server's own
+    decode: tuple[str, ...]
+    env: dict[str, str] = Field(default_factory=dict)
+    router: tuple[str, ...] = ()  # words after the router's own
+    bootstrap: str = ""  # the port at which prefill servers are asked for their transfers; empty for none
+
+
+class Serving(Row):
+    """How a server with prefill and decode apart is started; {model}, {gpus} and {port} are the job's."""
+
+    server: tuple[str, ...]
+    several_nodes: str = ""  # words of sh after the server's, where it spans nodes; empty where it cannot
+    router: tuple[str, ...]
+    transfers: dict[Fabric, Transfer]
+
+
 class PackageFacts(FactsFile):
     """A file of facts/packages/."""
 
@@ -60,6 +82,7 @@ class PackageFacts(FactsFile):
     releases: dict[Version, PackageRelease]
     fabrics: dict[Fabric, FabricUse]
     not_on: dict[Fabric, NoFabric] = Field(default_factory=dict)
+    serving: Serving | None = None  # of a package that serves models
 
 
 def package_facts(name: str, facts: Facts) -> PackageFacts:

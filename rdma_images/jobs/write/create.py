@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rdma_images.build import preflight_folder
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import compose, counts, folder, render, server
+from rdma_images.jobs.write import compose, counts, folder, model_server, render, server
 from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.jobs.write.work import read_code
 
@@ -20,6 +20,8 @@ def render_job_files(job: Job, project: Project) -> dict[str, str]:
 
 def compose_any(request: JobRequest, project: Project) -> Job:
     """Return the job of a request, of one part or of several. Raises RefusedError."""
+    if request.model:
+        return model_server.compose(request, project)
     return server.compose(request, project) if request.roles else compose.compose(request, project)
 
 

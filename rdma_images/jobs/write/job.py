@@ -12,12 +12,13 @@ from rdma_images.jobs.write.work import Launch, Work
 class RoleRequest:
     """A role of a server, as typed: its settings replace the job's."""
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()  # empty for what serves the job's model
     nodes: int = 1
     gpus: int | None = None  # of each node; None for all, 0 for a part that needs none, as a router
     replicas: int = 1
     launch: Launch | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()  # after the command that serves the job's model
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class JobRequest:
     work: Work = field(default_factory=Work)
     preflight: bool = True  # each node is checked before the command
     roles: Mapping[str, RoleRequest] = field(default_factory=dict)  # of a server in parts
+    model: str = ""  # that a server with prefill, decode and a router serves
 
     def fields(self) -> Iterator[str]:
         """Yield the names of what is asked for, as facts/launchers.yaml has them."""

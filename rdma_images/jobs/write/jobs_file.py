@@ -78,7 +78,12 @@ Toleration = Annotated[str, AfterValidator(_check_toleration)]
 class RoleEntry(yaml_file.Strict):
     """A part of a server, as prefill, decode or a router."""
 
-    command: Command = Field(description="What each node of the part runs, as a list or a line of shell words.")
+    command: Command = Field(
+        default=(),
+        description="What each node of the part runs, as a list or a line of shell words; without it, what serves "
+        "the job's model.",
+    )
+    arguments: Command = Field(default=(), description="Words after the command that serves the job's model.")
     nodes: Nodes = Field(default=1, description="The nodes of one server of this role.")
     gpus: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="GPUs of each node; without it all. 0: a part without GPUs and fabric, as a router."
@@ -151,6 +156,10 @@ class JobEntry(yaml_file.Strict):
     allow: Words = Field(
         default=(),
         description="Refused variables and mounts, as what takes the fabric away, that are written all the same.",
+    )
+    model: str = Field(
+        default="",
+        description="A model that the target's vLLM or SGLang serves, with the roles prefill, decode and router.",
     )
     roles: Annotated[dict[str, RoleEntry], AfterValidator(_check_role_names)] = Field(
         default_factory=dict,
@@ -269,6 +278,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
         work=_job_work(entry),
         preflight=entry.preflight,
         tcp=entry.tcp,
+        model=entry.model,
         roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
         **options,
     )

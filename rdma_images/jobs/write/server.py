@@ -19,6 +19,8 @@ def compose(request: JobRequest, project: Project) -> Job:
         raise RefusedError(
             "the job has roles, each with its own nodes, gpus, replicas and command\nremove those beside the roles"
         )
+    if idle := next((name for name, role in request.roles.items() if not role.command), None):
+        raise RefusedError(f"role {idle}: it has no command\nwrite one, or name the job's `model`")
     if all(role.gpus == 0 for role in request.roles.values()):
         raise RefusedError("no role of the job has GPUs\nleave out `gpus: 0` where a model runs")
     name = request.name or "server"
