@@ -191,7 +191,7 @@ def test_the_folder_is_a_context_of_stages_that_take_files_of_it(folder: Path) -
         ("user: root", "'root' cannot be made"),
         ("labels: {io.rdma-images.fabric: none}", "is written by this tool"),
         ("secrets: {token: hunter2}", "a secret is never written here"),
-        ('checks: ["one\\ntwo"]', "write one line for a shell, without control characters"),
+        ('checks: ["one\\ntwo"]', "checks.0: the character U+000A is in it"),
         ("checks: ['']", "write one line for a shell"),
         ("secrets: {netrc: 'env:X'}", "cannot name a secret"),
     ],
