@@ -26,6 +26,7 @@ apt-get update -qq
 apt-get install -qq --no-install-recommends ca-certificates python3 python3-pip-whl
 python3 -m venv --without-pip /opt/venv
 SH
+
 RUN --mount=type=secret,id=ca-bundle --mount=type=secret,id=pip-config --mount=type=secret,id=netrc <<'SH'
 set -eu
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
@@ -36,6 +37,7 @@ python3 "$wheel/pip" install --target /opt/uv --quiet --no-cache-dir --no-compil
 uv==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 LOCK
 SH
+
 COPY <<'TEXT' /usr/local/share/devel-files.txt
 # What a wheel brings for building and testing software, and no program that only runs loads: left out of the runtime
 # image and there in the devel one. A pattern a line, of paths below site-packages, `*` also across folders.
@@ -73,6 +75,7 @@ numpy/*/tests/*
 numpy/tests/*
 sympy/*/tests/*
 TEXT
+
 COPY --chmod=755 <<'PY' /usr/local/bin/split-devel
 #!/usr/bin/env python3
 """split-devel SITE DEVEL PATTERNS: move what only builds and tests need from SITE, a site-packages, to DEVEL.
@@ -131,6 +134,7 @@ if __name__ == "__main__":
         size = split(record, site, devel, devel_files)
         print(f"{record.parent.name}: {size} bytes for the devel image")
 PY
+
 COPY --chmod=755 <<'SH' /usr/local/bin/wheel-layer
 #!/bin/sh
 # wheel-layer PLATFORM [PYTHON] < requirements with hashes
@@ -174,6 +178,7 @@ nvidia-cuda-crt==13.0.88 --hash=sha256:7c37c781c42afa9dd5294d7d134ce9dbf6521bf31
 nvidia-cuda-cccl==13.0.88 --hash=sha256:8987a9df30fd5e2d8b802422783c237b6d430acd74fa18aaeb00b8f137c23d9d
 nvidia-cuda-runtime==13.0.88 --hash=sha256:ab822a200024b77d95c7fb77f3d14a7c491cb71c6232ffb3f06658cf3584035a
 LOCK
+
 RUN <<'SH'
 set -eu
 mv /layer/opt/venv/site-packages/nvidia/cu* /cuda

@@ -27,6 +27,7 @@ apt-get update -qq
 apt-get install -qq --no-install-recommends ca-certificates python3 python3-pip-whl
 python3 -m venv --without-pip /opt/venv
 SH
+
 RUN --mount=type=secret,id=ca-bundle --mount=type=secret,id=pip-config --mount=type=secret,id=netrc <<'SH'
 set -eu
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
@@ -37,6 +38,7 @@ python3 "$wheel/pip" install --target /opt/uv --quiet --no-cache-dir --no-compil
 uv==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 LOCK
 SH
+
 COPY <<'TEXT' /usr/local/share/devel-files.txt
 # What a wheel brings for building and testing software, and no program that only runs loads: left out of the runtime
 # image and there in the devel one. A pattern a line, of paths below site-packages, `*` also across folders.
@@ -74,6 +76,7 @@ numpy/*/tests/*
 numpy/tests/*
 sympy/*/tests/*
 TEXT
+
 COPY --chmod=755 <<'PY' /usr/local/bin/split-devel
 #!/usr/bin/env python3
 """split-devel SITE DEVEL PATTERNS: move what only builds and tests need from SITE, a site-packages, to DEVEL.
@@ -132,6 +135,7 @@ if __name__ == "__main__":
         size = split(record, site, devel, devel_files)
         print(f"{record.parent.name}: {size} bytes for the devel image")
 PY
+
 COPY --chmod=755 <<'SH' /usr/local/bin/wheel-layer
 #!/bin/sh
 # wheel-layer PLATFORM [PYTHON] < requirements with hashes
@@ -438,6 +442,7 @@ os.execv(nvcc, [nvcc, *(argument for argument in arguments if argument not in co
 NVCC
 chmod +x /opt/build-tools/nvcc-for-gpus
 SH
+
 ENV PATH=/opt/build-tools/bin:/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     CUDA_HOME=/usr/local/cuda PYTORCH_NVCC=/opt/build-tools/nvcc-for-gpus FORCE_CUDA=1 NVCC_THREADS=1 LIBRARY_PATH=/opt/cuda-links \
     TORCH_CUDA_ARCH_LIST="7.5;8.0;9.0;10.0;12.0+PTX" CUDAARCHS="75;80;90;100;120" \
@@ -463,6 +468,7 @@ python "$pip/pip" download --quiet --no-cache-dir --disable-pip-version-check --
 deepspeed==1.0 --hash=sha256:d9a5dad5bda5be6a5a2d9f12a1d04a48824e4888c0b8c6dac65bffd6add7418f
 LOCK
 SH
+
 RUN --network=none --mount=type=bind,from=uv,source=/usr/share/python-wheels,target=/mnt/pip \
     --mount=type=bind,from=cuda-toolkit,source=/cuda,target=/usr/local/cuda \
     --mount=type=cache,id=compile-deepspeed,target=/build,sharing=locked <<'SH'
@@ -513,6 +519,7 @@ python "$pip/pip" download --quiet --no-cache-dir --disable-pip-version-check --
 flash-attn==1.0 --hash=sha256:a931cac6a488f7de2b0117815e5b5e97895b83f9a968cc88b7fe6fda029a271a
 LOCK
 SH
+
 RUN --network=none --mount=type=bind,from=uv,source=/usr/share/python-wheels,target=/mnt/pip \
     --mount=type=bind,from=cuda-toolkit,source=/cuda,target=/usr/local/cuda \
     --mount=type=cache,id=compile-flash-attn,target=/build,sharing=locked <<'SH'

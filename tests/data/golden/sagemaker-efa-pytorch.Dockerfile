@@ -26,6 +26,7 @@ apt-get update -qq
 apt-get install -qq --no-install-recommends ca-certificates python3 python3-pip-whl
 python3 -m venv --without-pip /opt/venv
 SH
+
 RUN --mount=type=secret,id=ca-bundle --mount=type=secret,id=pip-config --mount=type=secret,id=netrc <<'SH'
 set -eu
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
@@ -36,6 +37,7 @@ python3 "$wheel/pip" install --target /opt/uv --quiet --no-cache-dir --no-compil
 uv==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 LOCK
 SH
+
 COPY <<'TEXT' /usr/local/share/devel-files.txt
 # What a wheel brings for building and testing software, and no program that only runs loads: left out of the runtime
 # image and there in the devel one. A pattern a line, of paths below site-packages, `*` also across folders.
@@ -73,6 +75,7 @@ numpy/*/tests/*
 numpy/tests/*
 sympy/*/tests/*
 TEXT
+
 COPY --chmod=755 <<'PY' /usr/local/bin/split-devel
 #!/usr/bin/env python3
 """split-devel SITE DEVEL PATTERNS: move what only builds and tests need from SITE, a site-packages, to DEVEL.
@@ -131,6 +134,7 @@ if __name__ == "__main__":
         size = split(record, site, devel, devel_files)
         print(f"{record.parent.name}: {size} bytes for the devel image")
 PY
+
 COPY --chmod=755 <<'SH' /usr/local/bin/wheel-layer
 #!/bin/sh
 # wheel-layer PLATFORM [PYTHON] < requirements with hashes
@@ -754,6 +758,7 @@ train --help
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
+
 WORKDIR /opt/ml/code
 CMD ["train"]
 
