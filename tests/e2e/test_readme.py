@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
 from pathlib import Path
 
 import pytest
@@ -111,12 +111,15 @@ def test_the_same_command_again_does_nothing(clone: Path) -> None:
 def test_an_interrupted_build_leaves_nothing_in_the_way(clone: Path) -> None:
     # A fabric that no other test builds, so that BuildKit has it still to make; at its first word it is at work.
     command = "invoke build --target efa-pytorch --rehearse --set efa-installer=1.46.0 --no-validate"
+    log = clone / "build" / "buildkit.log"
+    log.unlink(missing_ok=True)
     with typed(command, clone) as process:
-        assert process.stdout
-        begun = "".join(until("load build definition", process.stdout))
+        while not log.exists() or "load build definition" not in log.read_text(encoding="utf-8"):
+            assert process.poll() is None, "the build ended before BuildKit began"
+            time.sleep(0.1)
         assert "efa1.46.0" in building()
         os.killpg(process.pid, signal.SIGINT)
-        output = begun + process.communicate(timeout=60)[0]
+        output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "Traceback" not in output
     assert "efa1.46.0" not in building()
@@ -146,12 +149,3 @@ def test_the_wheel_builds_in_a_folder_of_ones_own(clone: Path) -> None:
     assert str(clone.parent / "venv") in run_command(
         "python -c 'import rdma_images; print(rdma_images.__file__)'", outside
     )
-
-
-def until(words: str, stream: Iterable[str]) -> Iterator[str]:
-    """Yield the stream's lines, to the one with these words; fails where it ends without it."""
-    for line in stream:
-        yield line
-        if words in line:
-            return
-    raise AssertionError(f"never said {words!r}")

@@ -63,8 +63,7 @@ def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
     assert validated.failed(report) == set()
     assert inspection(report).expected.fabric is None
     assert inspection(report).measured.entry == EntryPointChanges(given={"NCCL_NET": "Socket"})
-    reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
-    assert reasons["plugin.found"] == "not an image for EFA"
+    assert "plugin.found" not in {check.id for check in report.checks}, "a check of images for EFA"
     assert "no Python" in inspection(report).measured.missing["torch"]
     packages = inspection(report).measured.packages
     assert packages

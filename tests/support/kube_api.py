@@ -150,12 +150,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.end_headers()
-        sent = 0
+        sent = ""
         while (pod := self.store.objects.get(("pods", name))) and pod["status"].get("phase") == "Running":
             text = self.store.logs.get(name, "")
-            self.wfile.write(text[sent:].encode())
-            self.wfile.flush()
-            sent = len(text)
+            if text.startswith(sent):  # else it is not this log any more, but the kubelet's word that it is gone
+                self.wfile.write(text[len(sent) :].encode())
+                self.wfile.flush()
+                sent = text
             self.store.followed.add(name)
             time.sleep(0.02)
 
