@@ -10,6 +10,7 @@ from invoke.exceptions import Exit
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.verb import ONTO, verb, with_measured_base
+from rdma_images.core import exit_codes
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -105,7 +106,7 @@ def job(
     help={
         "launcher": "What makes the cluster: eksctl.",
         "instance": "The instance type of the nodes, as in p5.48xlarge.",
-        "nodes": "How many nodes.",
+        "nodes": "How many nodes; by default one.",
         "region": "The region, as in us-west-2.",
         "zone": "The zone of the region that the nodes are in.",
         "name": "The cluster's name; without it made of the instance type.",
@@ -189,9 +190,9 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
     checked = check_files(paths)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
     if checked.has_errors:
-        raise Exit(code=1)
+        raise Exit(code=exit_codes.NO)
     if {row.file for row in checked.unreadable} & set(map(str, paths)):
-        raise Exit(code=2)
+        raise Exit(code=exit_codes.USAGE)
 
 
 @verb(

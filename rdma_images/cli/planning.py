@@ -216,7 +216,7 @@ def lock(
     if layers:
         show(relock.relock_table([layers_lock.lock(images, loaded_project.mirrors, parsed_compression, progress)]))
     if any(locked.outcome == "failed" for locked in outcomes):
-        raise Exit(code=1)
+        raise Exit(code=exit_codes.NO)
 
 
 @verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)

@@ -9,6 +9,7 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING, verb, with_measured_base
+from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
@@ -80,7 +81,7 @@ def publish(
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
-        raise Exit(code=1)
+        raise Exit(code=exit_codes.NO)
 
 
 def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", json: bool) -> None:
@@ -92,7 +93,7 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
     results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher))
     show(publication_table.as_json(results) if json else publication_table.join_text(results))
     if any(result.error for result in results):
-        raise Exit(code=1)
+        raise Exit(code=exit_codes.NO)
 
 
 @verb(
@@ -126,7 +127,7 @@ def verify(
     verifications = verify_image(image, registries.load_if_present().for_host(host), trust, progress)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
     if not builtins.all(verification.holds for verification in verifications):
-        raise Exit(code=1)
+        raise Exit(code=exit_codes.NO)
 
 
 def publisher(sign: str, to_stargz: bool = False) -> "Publisher":

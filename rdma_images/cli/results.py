@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     help={
         "logs": "A log or several, a folder of logs, the folder of a run, or - for standard input.",
         "follow": "Follow a log that grows, and say each change of the verdict.",
-        "timeout": "How long to follow it: 90s, 30m, 2h or 1d.",
+        "timeout": "How long to follow it: 90s, 30m, 2h or 1d; by default 24h.",
         "tcp": "The logs of the same job over TCP: a folder, or one file.",
         "job": "The job.json of the job; without it the one beside the run.",
         "instance": "Without job.json: the instance type that it ran on.",

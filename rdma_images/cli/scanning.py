@@ -9,7 +9,7 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, POLICY, verb
-from rdma_images.core import files, paths
+from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
@@ -81,7 +81,7 @@ def scan(
     if json:
         show(dumps(documents, indent=2))
     if is_refused:
-        raise Exit(code=1)
+        raise Exit(code=exit_codes.NO)
 
 
 def _scan(candidate: _Candidate, report: str) -> "Scan":
@@ -106,8 +106,8 @@ def _candidates(
     from rdma_images.publish.evidence.scanner import ScannedImage
     from rdma_images.registry import reference, registries
 
-    if ref and (target or published):
-        raise RefusedError("--image is one image\nleave out --target and --published")
+    if ref and (target or published or all_targets or pairs):
+        raise RefusedError("--image is one image\nleave out --target, --all, --set and --published")
     if ref:
         yield _Candidate(
             "",

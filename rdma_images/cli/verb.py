@@ -116,6 +116,6 @@ def with_measured_base(project: "Project", targets: Sequence[str] | None, onto: 
     """Return the project with the image of --onto, after measuring what targets are added to."""
     if not onto and not any(target.onto for target in project.matrix.targets.values()):
         return project
-    from rdma_images.validate import existing_image  # here, because probe_image needs an engine
+    from rdma_images.validate import existing_image  # here, because measuring an image needs an engine
 
     return existing_image.measured_project(project, targets, onto, progress)

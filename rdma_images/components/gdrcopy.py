@@ -20,15 +20,6 @@ PREFIX = "/opt/gdrcopy"
 URL = "https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v{version}.tar.gz"
 
 
-class GdrcopyHost(Row):
-    """What the host has for the library, and how a container gets it."""
-
-    module: str
-    device: str
-    variable: str  # NAME=value, of NVIDIA's container toolkit
-    not_needed_since: Version
-
-
 class GinRequest(Strict):
     """What asks for GPU-initiated networking."""
 
@@ -49,7 +40,6 @@ class Gdrcopy(FactsFile):
     FILE = f"{NAME}.yaml"
 
     releases: dict[Version, Row]
-    host: GdrcopyHost
     gin: Gin
 
 

@@ -35,7 +35,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     ranks_logged: int = 0  # ranks of the largest communicator that have lines
     ranks: int = 0  # of the largest communicator; 0 where no line says it
-    has_ended: bool = False  # after a line of the log no job goes on
+    has_ended: bool = False  # a line was logged that no job survives
 
     @property
     def exit_code(self) -> int:

@@ -53,7 +53,7 @@ class JobRunOptions:
     tcp: bool = False  # also the same job over TCP
     limit: float = 3600.0  # seconds for a leg
     keep: bool = False  # leave the job in its queue
-    wait: bool = False  # for the job's own end, also after a line after which no job goes on
+    wait: bool = False  # for the job's own end, even after a line that no job survives
     shows: bool = False  # what the job prints, while it runs
 
 
