@@ -37,6 +37,7 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_leftovers": "another-engine",
     "test_mirrors_in_builds": SMALL,
     "test_own_image": PROJECTS,
+    "test_preflight": "slurm",
     "test_publish": "publish",
     "test_publish_changes": "publish",
     "test_publish_clouds": "publish",
