@@ -42,11 +42,11 @@ _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)
 # ENOSPC, errno(3), as reported by a step or by BuildKit.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
 
-# Two failures of which another run has none. With another image, containerd removed files of the image whose name the
+# Failures of which another run has none. With another image, containerd removed files of the image whose name the
 # new one has just taken, and above which it was unpacked: the layers are there, and are unpacked again. And buildx
 # before 0.17 closes the session of a target whose result is cached before BuildKit has read that target's files for
 # another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
-PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
+PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed|failed to solve: not found$")
 ATTEMPTS = 4  # a chain of three targets, all cached, failed twice in a row
 # The connection to BuildKit ended with the build: gRPC's status of that, as docker build and buildx bake print it.
 _LOST = re.compile(r"^ERROR: failed to solve: (?:rpc error: code = )?Unavailable\b")

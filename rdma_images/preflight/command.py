@@ -34,7 +34,18 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
     Returns its exit code, 128 + n after signal n; None where `look` ended it. Raises OSError where it cannot start.
     """
     libc = ctypes.CDLL(None)
-    child = subprocess.Popen(command, env=variables, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+    passed_on = [getattr(signal, name) for name in PASSED_ON]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until they can be passed on
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    try:
+        child = subprocess.Popen(command, env=variables, preexec_fn=prepare)
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
 
     def pass_on(number: int, _: FrameType | None) -> None:
         # A terminal gives its own signals to both processes.
@@ -42,8 +53,9 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, number)
 
-    for name in PASSED_ON:
-        signal.signal(getattr(signal, name), pass_on)
+    for number in passed_on:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     next_look = 0.0
     while True:
         status = reap(child.pid)
