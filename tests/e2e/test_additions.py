@@ -55,25 +55,32 @@ print(os.getuid(), torch.compile(lambda x: x * 2 + 1, backend="eager")(torch.one
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    running = engines.ensure()
+def engine() -> Engine:
+    return engines.ensure()
+
+
+@pytest.fixture(scope="module")
+def base_with_user(engine: Engine) -> Iterator[str]:
+    """Build an image with a user 1000, as Ubuntu 24.04's base has it.
+
+    Where this `RUN` stood beside the tested stage, it ran again and changed its layer's times whenever another test had
+    emptied the builder's cache.
+    """
+    account = "echo 'ubuntu:x:1000:1000::/home/ubuntu:/bin/bash' >> /etc/passwd && echo 'ubuntu:x:1000:' >> /etc/group"
     command = ["docker", "import", str(bootstrap.base("debian13")), BASE]
-    subprocess.run(command, env=running.environ(), check=True, capture_output=True)
-    yield running
-    subprocess.run(["docker", "image", "rm", BASE], env=running.environ(), check=True, capture_output=True)
+    subprocess.run(command, env=engine.environ(), check=True, capture_output=True)
+    with validated.derived(f"FROM {BASE}\nRUN {account}\n", "with-user") as ref:
+        yield ref
+    subprocess.run(["docker", "image", "rm", BASE], env=engine.environ(), check=True, capture_output=True)
 
 
 def test_the_stage_makes_files_user_and_command(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, base_with_user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "build" / "images")
     (image,) = planner.plan(yaml_file.loads(MATRIX, Matrix, "matrix.yaml"), facts.load()).images
     stage = templates.environment(paths.data_folders("dockerfiles")).get_template("stages/additions.j2")
-    # As Ubuntu 24.04's base has it.
-    account = (
-        "RUN echo 'ubuntu:x:1000:1000::/home/ubuntu:/bin/bash' >> /etc/passwd && echo 'ubuntu:x:1000:' >> /etc/group"
-    )
-    dockerfile = f"FROM {BASE} AS with-user\n{account}\n" + stage.render(
+    dockerfile = f"FROM {base_with_user} AS with-user\n" + stage.render(
         previous="with-user", stage="image", additions=image.additions
     )
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
