@@ -168,7 +168,7 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
 @verb(
     "job.check job.yaml",
     "job.check build/jobs/efa-nccl-tests-p5-48xlarge-2 --json",
-    "job.check job.yaml -- job.sbatch request.json",
+    "job.check job.yaml -- job.sbatch",
     "job.check -",
     name="check",
     positional=["path"],
@@ -180,13 +180,12 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
 def job_check(_: Context, path: str, json: bool = False) -> None:
     """Check existing job files, whoever wrote them.
 
-    Says what takes the network away from Kubernetes manifests, sbatch scripts, SkyPilot tasks and CreateTrainingJob
-    requests. A comment `# rdma-images: allow RULE`, in a line or above it, allows a finding there. The exit code is 1
+    Says what takes the network away from Kubernetes manifests, sbatch scripts and SkyPilot tasks. A comment `# rdma-images: allow RULE`, in a line or above it, allows a finding there. The exit code is 1
     if it finds an error that none allows, else 2 if it cannot read a file that you named.
     """
     from rdma_images.jobs.check import check_files, findings_table
 
-    paths = [Path(name) for name in (path, *after_dashes(sys.argv))]
+    paths = [Path("/dev/stdin" if name == "-" else name) for name in (path, *after_dashes(sys.argv))]
     checked = check_files(paths)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
     if checked.has_errors:

@@ -22,7 +22,7 @@ from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
-from rdma_images.jobs.check.parsers import job_files
+from rdma_images.jobs.check import job_files
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read_run_logs as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm

@@ -26,15 +26,6 @@ num_nodes: 2
 resources: {infra: aws/us-east-1, accelerators: "H100:8", network_tier: best}
 run: torchrun train.py
 """
-SAGEMAKER = """{
-  "TrainingJobName": "train",
-  "AlgorithmSpecification": {"TrainingImage": "IMAGE"},
-  "Environment": {
-    "NCCL_DEBUG": "INFO"
-  },
-  "ResourceConfig": {"InstanceCount": 2, "InstanceType": "ml.p5.48xlarge"}
-}
-""".replace("IMAGE", DIGEST)
 
 
 def checked(folder: Path, **texts: str) -> CheckedJobs:

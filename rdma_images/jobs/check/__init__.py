@@ -1,6 +1,7 @@
 """The check of jobs that exist, whoever wrote them: `invoke job.check`.
 
-`parsers` reads files into parts, each of them what a job is on one node; `rules` relates a part to what the facts know.
+`job_files` reads files into parts, each of them what a job is on one node; rules relate a part to what the facts know.
+A rule says nothing where it cannot know: of an instance type without facts, of a value that a template leaves open.
 """
 
 import os
@@ -11,13 +12,25 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.check import rules
-from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, UncheckedFile
-from rdma_images.jobs.check.parsers import job_files
-from rdma_images.jobs.check.parsers.job_files import JobFile
+from rdma_images.core.image import Fabric
+from rdma_images.facts import facts_file
+from rdma_images.facts.environment import Environment, Variable
+from rdma_images.facts.instances import Instances, InstanceType
+from rdma_images.facts.variables import Variables
+from rdma_images.jobs import image_reports
+from rdma_images.jobs.check import image_rules, job_files, resource_rules, variable_rules
+from rdma_images.jobs.check.job_files import JobFile
+from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, JobRule
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
+RULES: tuple[JobRule, ...] = tuple(
+    value
+    for module in (resource_rules, image_rules, variable_rules)
+    for value in vars(module).values()
+    if isinstance(value, JobRule)
+)
 
 
 def check_files(paths: Sequence[Path]) -> CheckedJobs:
@@ -43,44 +56,10 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
         names = ", ".join(map(str, paths))
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
-            f"{names}: no job in it{templates_text}\n"
-            "give a Kubernetes manifest, an sbatch script, a SkyPilot task or a CreateTrainingJob request"
+            f"{names}: no job in it{templates_text}\ngive a Kubernetes manifest, an sbatch script or a SkyPilot task"
         )
-    allowed = {file.name: file.allowed for file in job_files_read}
-    findings: list[JobFinding] = []
-    for part, rule, problem in rules.check(parts):
-        line = problem.word.line
-        is_allowed = rule.id in allowed[part.file].get(line, ())
-        severity, where = problem.severity or rule.severity, (f"{part.file}:{line}",)
-        findings.append(
-            JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, acknowledged=is_allowed)
-        )
+    findings = [finding for file in job_files_read if file.parts for finding in _findings(file)]
     return CheckedJobs(opened, parts, _join_equal(findings), tuple(templates), tuple(unreadable))
-
-
-def _join_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
-    """Return equal findings of several places as one with all the places, errors first, acknowledged ones last.
-
-    All findings of a rule with a summary are one.
-    """
-    summaries = {rule.id: rule.summary for rule in rules.RULES}
-    places: dict[JobFinding, dict[str, None]] = {}
-    messages: dict[JobFinding, dict[str, None]] = {}
-    for finding in findings:
-        summary = summaries.get(finding.rule, "")
-        joined = replace(finding, where=(), message=summary or finding.message)
-        places.setdefault(joined, {}).update(dict.fromkeys(finding.where))
-        if summary:
-            messages.setdefault(joined, {})[finding.message] = None
-    listed = [
-        replace(finding, where=tuple(positions), message=_full_message(finding, messages))
-        for finding, positions in places.items()
-    ]
-    return tuple(sorted(listed, key=lambda finding: (finding.acknowledged, finding.severity != "error")))
-
-
-def _full_message(finding: JobFinding, messages: Mapping[JobFinding, Iterable[str]]) -> str:
-    return finding.message.format(", ".join(messages[finding])) if finding in messages else finding.message
 
 
 def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:
@@ -103,3 +82,78 @@ def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[P
                 for name in sorted(names)
                 if JOB_FILE.fullmatch(name) and not name.startswith(".") and name != job_files.RECORD
             )
+
+
+def _findings(file: JobFile) -> Iterator[JobFinding]:
+    """Yield what is wrong with the parts of a file, in their order and that of the rules."""
+    for part, context in _contexts(file.parts):
+        for rule in RULES:
+            for problem in rule.check(part, context):
+                line = problem.word.line
+                is_allowed = rule.id in file.allowed.get(line, ())
+                severity, where = problem.severity or rule.severity, (f"{file.name}:{line}",)
+                yield JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, is_allowed)
+
+
+def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]]:
+    """Yield the parts of a file, each with the facts about it."""
+    instances, environment = facts_file.read(Instances), facts_file.read(Environment)
+    settings: dict[str, list[Variable]] = {}
+    for row in environment.variables.values():
+        if row.effect == "harmful" and not row.image_only:
+            settings.setdefault(row.name, []).append(row)
+    names = {part.instance.text for part in parts if part.instance}
+    types = {name: _instance_type(name, instances) for name in names}
+    versions = {part.image.text: image_reports.versions(part.image.text) for part in parts if part.image}
+    fabrics = [_fabric(part, types) for part in parts]
+    uses_fabric = any(_asked_for(part) or _fabric_of_variables(part) for part in parts)
+    accelerated = any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in parts)
+    mounts = tuple({mount: None for part in parts for mount in part.pod.mounts})
+    for part, fabric in zip(parts, fabrics, strict=True):
+        context = CheckContext(
+            instances,
+            environment,
+            settings,
+            facts_file.read(Variables),
+            node=types[part.instance.text] if part.instance else None,
+            fabric=fabric or next(filter(None, fabrics), None),
+            versions=versions[part.image.text] if part.image else {},
+            uses_fabric=uses_fabric,
+            accelerated=accelerated,
+            mounts=mounts,
+        )
+        yield part, context
+
+
+def _instance_type(name: str, instances: Instances) -> InstanceType | None:
+    try:
+        return instances.find(name)
+    except RefusedError:
+        return None
+
+
+def _fabric(part: JobPart, types: Mapping[str, InstanceType | None]) -> Fabric | None:
+    node = types[part.instance.text] if part.instance else None
+    return node.fabric if node else _asked_for(part) or _fabric_of_variables(part)
+
+
+def _asked_for(part: JobPart) -> Fabric | None:
+    """Return the fabric whose adapters a part asks for."""
+    return "efa" if part.amount(EFA) else "erdma" if part.amount(ERDMA) else None
+
+
+def _fabric_of_variables(part: JobPart) -> Fabric | None:
+    """Return the fabric that only its own variables are for."""
+    values = {name: word.text for name, word in part.environment.items()}
+    if values.get("FI_PROVIDER") == "efa" or any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in values):
+        return "efa"
+    return "erdma" if "erdma" in values.get("NCCL_IB_HCA", "") else None
+
+
+def _join_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
+    """Return equal findings of several places as one with all the places, errors first, acknowledged ones last."""
+    places: dict[JobFinding, dict[str, None]] = {}
+    for finding in findings:
+        places.setdefault(replace(finding, where=()), {}).update(dict.fromkeys(finding.where))
+    joined = (replace(finding, where=tuple(positions)) for finding, positions in places.items())
+    return tuple(sorted(joined, key=lambda finding: (finding.acknowledged, finding.severity != "error")))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["kubernetes", "skypilot", "slurm", "sagemaker"]
+Kind = Literal["kubernetes", "skypilot", "slurm"]
 Network = Literal["pod", "host"]
 Severity = Literal["error", "warning"]
 

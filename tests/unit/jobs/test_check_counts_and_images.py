@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs import image_reports
-from tests.support.foreign_jobs import DIGEST, EFA, SKYPILOT, TRAIN_JOB, checked, findings, pods, sbatch, severities
+from tests.support.foreign_jobs import DIGEST, EFA, SKYPILOT, TRAIN_JOB, checked, findings, pods, severities
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ LIBRARIES = {
         (
             "NCCL_TUNER_PLUGIN",
             "/opt/aws-ofi-nccl/lib/libnccl-ofi-tuner.so",
-            "it has /opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so",
+            "it has /opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so, /opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so",
         ),
         ("NCCL_TUNER_PLUGIN", "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so", ""),
         ("NCCL_TUNER_PLUGIN", "libnccl-ofi-tuner.so", ""),
@@ -198,20 +198,14 @@ def test_segments_that_efa_cannot_register(tmp_path: Path, command: str, expecte
 
 
 @pytest.mark.parametrize(
-    ("container", "resource", "expected"),
+    ("container", "expected"),
     [
-        ("workingDir: /", "rdma/hca: 1", ["warning"]),
-        ("securityContext: {privileged: true}", "rdma/hca: 1", []),
-        ("securityContext: {capabilities: {add: [IPC_LOCK]}}", "rdma/hca: 1", []),
-        ("workingDir: /", f"{EFA}: 32", []),
+        ("workingDir: /", ["warning"]),
+        ("securityContext: {privileged: true}", []),
+        ("securityContext: {capabilities: {add: [IPC_LOCK]}}", []),
     ],
 )
-def test_memory_that_a_pod_may_lock(tmp_path: Path, container: str, resource: str, expected: list[str]) -> None:
-    text = pods(efa=None).replace("nvidia.com/gpu: 8", f"nvidia.com/gpu: 8, {resource}")
+def test_memory_that_a_pod_with_erdma_may_lock(tmp_path: Path, container: str, expected: list[str]) -> None:
+    text = pods(efa=None).replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 8, aliyun/erdma: 1")
     text = text.replace("        resources:", f"        {container}\n        resources:")
     assert severities(tmp_path, "pod.rdma", job_yaml=text) == expected
-
-
-def test_a_batch_script_is_no_pod(tmp_path: Path) -> None:
-    text = sbatch("export NCCL_IB_HCA=mlx5", "srun train", options="--nodes=2 --gpus-per-node=8")
-    assert checked(tmp_path, job_sbatch=text).findings == ()

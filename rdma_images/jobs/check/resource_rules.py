@@ -1,20 +1,10 @@
-"""Rules on what a node gives: GPUs, adapters, huge pages."""
+"""Rules on what a node gives: GPUs, adapters and their devices, huge pages, and memory that may be locked."""
 
 import re
 from collections.abc import Iterator
 
-from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check.job_part import JobPart
-from rdma_images.jobs.check.rules.rule import (
-    EFA,
-    ERDMA,
-    GPU,
-    HUGEPAGES,
-    CheckContext,
-    Problem,
-    is_placeholder,
-    rule,
-)
+from rdma_images.jobs.check.rule import EFA, ERDMA, HUGEPAGES, CheckContext, Problem, is_placeholder, rule
 
 UNITS = {
     **{"": 1 / 2**20, "Ki": 1 / 1024, "Mi": 1, "Gi": 1024, "Ti": 2**20},
@@ -38,7 +28,7 @@ def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Problem]:
 )
 def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     """Report fewer EFA than the GPUs' share of the node, or more than any node has."""
-    if part.kind not in ("kubernetes", "skypilot") or not (context.node and context.node.fabric == "efa" and part.gpus):
+    if part.kind == "slurm" or not (context.node and context.node.fabric == "efa" and part.gpus):
         return
     gpus, requested = part.gpus.number, part.amount(EFA)
     if not gpus or gpus > context.node.gpus:
@@ -58,6 +48,17 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Problem]:
         yield Problem(requested, f"{EFA}: {number} for {gpus} GPUs: {capacity}, so {idle}", f"ask for {share}")
 
 
+@rule("trainjob.resources", "error", "kubeflow/trainer v2.2.1, pkg/runtime/core/trainingruntime.go:182")
+def erased_efa(part: JobPart, context: CheckContext) -> Iterator[Problem]:
+    """Report resourcesPerNode without adapters: Trainer up to 2.2 erases the runtime's."""
+    shows_fabric = context.node or context.uses_fabric
+    if part.title == "TrainJob" and part.gpus and shows_fabric and not (part.amount(EFA) or part.amount(ERDMA)):
+        message = (
+            "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
+        )
+        yield Problem(part.gpus, message, f"write {EFA} (or {ERDMA}) and the huge pages into resourcesPerNode as well")
+
+
 @rule("skypilot.efa", "error", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
 def machines_without_efa(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     """Report SkyPilot's machines on AWS whose network tier brings no EFA interface."""
@@ -74,22 +75,9 @@ def machines_without_efa(part: JobPart, context: CheckContext) -> Iterator[Probl
 def _fewest_interfaces(part: JobPart, context: CheckContext) -> int:
     """Return the fewest EFA interfaces of the types with a machine's GPUs; 0 if a type with one would fit, too."""
     gpu, gpus = part.gpu.partition("-")[0], part.gpus.number if part.gpus else None
-    types = [row for row in context.tables.instances.types.values() if row.fabric == "efa" and row.gpu == gpu]
+    types = [row for row in context.instances.types.values() if row.fabric == "efa" and row.gpu == gpu]
     fewest = min((row.interfaces for row in types if row.gpus == gpus), default=0)
     return fewest if fewest > 1 else 0
-
-
-@rule("resources.equal", "error", "kubernetes.io, Device Plugins and Manage HugePages: limits have to equal requests")
-def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[Problem]:
-    """Report GPUs, adapters or huge pages whose requests and limits differ."""
-    for name in (GPU, EFA, ERDMA, HUGEPAGES):
-        requested, limit = part.requests.get(name), part.limits.get(name)
-        if requested and limit and requested.text != limit.text:
-            message = f"{name}: {requested.text} in requests, {limit.text or 'nothing'} in limits"
-            yield Problem(limit, message, "write the same in both")
-        if requested and not limit:
-            message = f"{name} is in requests only: Kubernetes refuses such a pod"
-            yield Problem(requested, message, f"add {name}: {requested.text} to limits")
 
 
 @rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
@@ -97,7 +85,7 @@ def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[Problem
     """Report more huge pages than a node has: no node fits."""
     requested = part.amount(HUGEPAGES)
     if requested and context.fabric and (size := _mebibytes(requested.text)) is not None:
-        most = context.tables.instances.nodes[context.fabric].hugepages
+        most = context.instances.nodes[context.fabric].hugepages
         if size > most:
             message = f"{HUGEPAGES}: {requested.text[:30]}, and a node has {most} MiB as delivered"
             yield Problem(requested, message, "ask for 5120Mi, or preallocate more pages on the nodes")
@@ -109,23 +97,21 @@ def _mebibytes(quantity: str) -> float | None:
     return float(match[1]) * UNITS[match[2] or ""] if match else None
 
 
-@rule("trainjob.resources", "error", "kubeflow/trainer v2.2.1, pkg/runtime/core/trainingruntime.go:182")
-def erased_efa(part: JobPart, context: CheckContext) -> Iterator[Problem]:
-    """Report resourcesPerNode without adapters: Trainer up to 2.2 erases the runtime's."""
-    shows_fabric = context.node or context.uses_fabric
-    if part.title == "TrainJob" and part.gpus and shows_fabric and not (part.amount(EFA) or part.amount(ERDMA)):
+@rule("pod.rdma", "warning", "facts/running.yaml: IPC_LOCK beside the resource of the eRDMA devices, or privileged")
+def limited_memory(part: JobPart, _: CheckContext) -> Iterator[Problem]:
+    """Report pods with eRDMA devices that may not lock memory."""
+    devices, is_described = part.amount(ERDMA), part.kind == "kubernetes" and part.network
+    if devices and is_described and not part.pod.is_privileged and not part.pod.may_lock_memory:
+        message = f"the pod has {ERDMA} and no IPC_LOCK: locked memory may be limited, and no queue pair be created"
+        yield Problem(devices, message, "add securityContext.capabilities.add: [IPC_LOCK]")
+
+
+@rule("devices.host-path", "warning", "aws-samples/aws-do-eks pull request 63: the same pod with and without it")
+def host_devices(part: JobPart, context: CheckContext) -> Iterator[Problem]:
+    """Report a hostPath of /dev/infiniband: it brings other adapters, too, which hide EFA."""
+    if part.pod.host_devices and context.fabric == "efa":
         message = (
-            "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
+            "/dev/infiniband is the node's own: beside other RDMA adapters libfabric finds no EFA, and NCCL takes TCP"
         )
-        yield Problem(part.gpus, message, f"write {EFA} (or {ERDMA}) and the huge pages into resourcesPerNode as well")
-
-
-@rule("instance.unknown", "warning", "facts/instances.yaml")
-def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[Problem]:
-    """Report an instance type that no fact knows: its counts are not checked."""
-    if part.instance and part.gpus and not context.node and not is_placeholder(part.instance.text):
-        try:
-            context.tables.instances.find(part.instance.text)
-        except RefusedError as error:
-            message, _, fix = str(error).partition("\n")
-            yield Problem(part.instance, f"{message}: its counts were not checked", fix)
+        fix = f"leave it out: the device plugin brings the devices that {EFA} asks for"
+        yield Problem(part.pod.host_devices, message, fix)

@@ -1,8 +1,8 @@
 """Read SkyPilot's tasks: machines of a cloud, or pods of Kubernetes."""
 
+from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Network
-from rdma_images.jobs.check.parsers import kubernetes_manifests, shell_settings
-from rdma_images.jobs.check.parsers.yaml_node import YamlNode
+from rdma_images.jobs.check.yaml_node import YamlNode
 
 
 def is_task(top: YamlNode) -> bool:
@@ -22,7 +22,7 @@ def read_task(top: YamlNode) -> JobPart:
     cloud = resources.lookup("infra").word or resources.lookup("cloud").word
     network = _network(cloud)
     image = _container_image(image_id.text, network)
-    lines = tuple(shell_settings.numbered_lines(run.value, run.line)) if isinstance(run.value, str) else ()
+    lines = tuple(sbatch_scripts.numbered_lines(run.value, run.line)) if isinstance(run.value, str) else ()
     return JobPart(
         file=top.document.name,
         line=1,
@@ -34,7 +34,7 @@ def read_task(top: YamlNode) -> JobPart:
         images=(LocatedText(image, image_id.line),) if image else (),
         requests=inner.lookup("requests").words,
         limits=inner.lookup("limits").words,
-        environment={**top.lookup("envs").words, **shell_settings.read_settings(lines).variables},
+        environment={**top.lookup("envs").words, **sbatch_scripts.read_settings(lines).variables},
         command=lines,
         network=network,
         cloud=cloud,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 
 from rdma_images.jobs import image_reports
 from rdma_images.jobs.check.job_part import JobPart
-from rdma_images.jobs.check.rules.rule import CheckContext, Problem, is_placeholder, rule
+from rdma_images.jobs.check.rule import CheckContext, Problem, is_placeholder, rule
 from rdma_images.validate.probes.tree import LISTED_NAME
 
 FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
@@ -36,27 +36,20 @@ def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     for variable, prefix in PLUGINS:
         word = part.environment.get(variable)
         names = [name for name in word.text.split(",") if name and name.lower() != "none"] if word else []
-        if not word or not names:
-            continue
-        if libraries is None:
-            if is_path_in_image(word.text, context):
-                message = (
-                    f"{variable}={word.text}: the path is that of one build of the plugin, and nothing shows that "
-                    "the image has it there; without the file NCCL goes on without the plugin"
-                )
-                yield Problem(word, message, REMOVE_PLUGIN, "warning")
-            continue
         tried = [file for name in names for file in plugin_files(name, prefix)]
-        if any(_may_contain(file, context, libraries) for file in tried):
+        if not word or not tried:
             continue
-        ends = {file.rpartition("/")[2] for file in tried}
-        same_name = sorted(path for path in libraries if path.rpartition("/")[2] in ends)
-        plugins = same_name or sorted(
-            path for path in libraries if path.rpartition("/")[2].startswith(("libnccl-", "libnccom-"))
-        )
-        plugin_list = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
-        message = f"{variable}={word.text}: {' or '.join(tried)} is not in the image; {plugin_list}"
-        yield Problem(word, message, REMOVE_PLUGIN)
+        if libraries is None and is_path_in_image(word.text, context):
+            message = (
+                f"{variable}={word.text}: the path is that of one build of the plugin, and nothing shows that the "
+                "image has it there; without the file NCCL goes on without the plugin"
+            )
+            yield Problem(word, message, REMOVE_PLUGIN, "warning")
+        elif libraries is not None and not any(_may_contain(file, context, libraries) for file in tried):
+            plugins = sorted(path for path in libraries if "/libnccl-" in path)
+            listed = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
+            message = f"{variable}={word.text}: {' or '.join(tried)} is not in the image; {listed}"
+            yield Problem(word, message, REMOVE_PLUGIN)
 
 
 def is_path_in_image(value: str, context: CheckContext) -> bool:

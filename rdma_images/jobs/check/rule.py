@@ -10,7 +10,7 @@ from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
 
-EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
+EFA, ERDMA, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "hugepages-2Mi"
 
 # What is filled in later: ${NAME}, $(NAME), {{name}}, <name>, and YOUR_NAME where names are in lower case.
 PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
@@ -30,20 +30,13 @@ RuleCheck = Callable[[JobPart, "CheckContext"], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
-class FactTables:
-    """The facts that rules read."""
+class CheckContext:
+    """The facts about a part: its instance type, where that is known, and its fabric."""
 
     instances: Instances
     environment: Environment
     settings: Mapping[str, Sequence[Variable]]  # of the environment, those that jobs can have, by variable
     variables: Variables
-
-
-@dataclass(frozen=True)
-class CheckContext:
-    """The facts about a part: its instance type, where that is known, and its fabric."""
-
-    tables: FactTables
     node: InstanceType | None
     fabric: Fabric | None
     versions: Mapping[str, str]  # of the image's components, where a report has them
@@ -60,12 +53,11 @@ class JobRule:
     severity: Severity
     source: str
     check: RuleCheck
-    summary: str = ""  # of a rule whose findings are one, with {} for their messages; "" for others
 
 
-def rule(id: str, severity: Severity, source: str, summary: str = "") -> Callable[[RuleCheck], JobRule]:
+def rule(id: str, severity: Severity, source: str) -> Callable[[RuleCheck], JobRule]:
     """Make a rule of the decorated function."""
-    return lambda check: JobRule(id, severity, source, check, summary)
+    return lambda check: JobRule(id, severity, source, check)
 
 
 def is_placeholder(text: str) -> bool:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.check import sbatch_scripts
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Pod
-from rdma_images.jobs.check.parsers import shell_settings
-from rdma_images.jobs.check.parsers.yaml_node import YamlNode
+from rdma_images.jobs.check.yaml_node import YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 MEMORY_CAPABILITIES = {"IPC_LOCK", "CAP_IPC_LOCK", "ALL"}
@@ -81,7 +81,7 @@ def _part(
         images=(image,) if image else (),
         requests=requested,
         limits=limits,
-        environment={**_variables(container), **shell_settings.read_settings(command).variables},
+        environment={**_variables(container), **sbatch_scripts.read_settings(command).variables},
         command=command,
         network=None if pod is None else "host" if is_on_host else "pod",
         pod=Pod() if pod is None else _pod_settings(top, pod, container),
@@ -158,6 +158,6 @@ def _command(container: YamlNode) -> tuple[LocatedText, ...]:
     """Return the words of a container's command and arguments, and the lines of a shell's text among them."""
     words: list[LocatedText] = []
     for node in (*container.lookup("command").items, *container.lookup("args").items):
-        if isinstance(node.value, str) and len(words) < shell_settings.MAX_LINES:
-            words += shell_settings.numbered_lines(node.value, node.line)
+        if isinstance(node.value, str) and len(words) < sbatch_scripts.MAX_LINES:
+            words += sbatch_scripts.numbered_lines(node.value, node.line)
     return tuple(words)

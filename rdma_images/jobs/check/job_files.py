@@ -1,0 +1,111 @@
+"""From a file to the parts of jobs in it, by what is in the file and not by its name."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rdma_images.core import files, yaml_file
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts, skypilot_tasks
+from rdma_images.jobs.check.job_part import JobPart, LocatedText
+from rdma_images.jobs.check.yaml_node import YamlNode
+
+PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
+RECORD = "job.json"  # of a folder that `invoke job` wrote
+STANDARD_INPUT = Path("/dev/stdin")  # what another program rendered, with braces that are meant
+MAX_DEPTH = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
+# What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
+TEMPLATE = re.compile(
+    r"\{%-?\s*\w|"
+    r"\{\{-?\s*(?:\.\w|\$|/\*|-|\(|(?:include|if|else|end|range|with|define|template|toYaml|default|printf|quote)\b)"
+)
+TEMPLATE_NAME = re.compile(r"[.-](?:template|tmpl|tpl|j2|in)$")
+OPEN_VALUE = re.compile(r"(?<=[\s\[{,:])\$\{(\w+)\}")  # in YAML's flow form its braces would be a mapping
+ALLOWED = re.compile(r"#[ \t]*rdma-images:[ \t]*allow[ \t]+(?P<rules>[\w.-]+(?:[ \t]*,[ \t]*[\w.-]+)*)")
+LONE_COMMENT = re.compile(r"[ \t]*#(?!SBATCH\b)")
+
+
+class TemplateError(Exception):
+    """A file that makes jobs, and has none itself. Says so."""
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """The parts of jobs in a file, and the rules that its comments allow, by line."""
+
+    name: str
+    parts: tuple[JobPart, ...]
+    allowed: Mapping[int, frozenset[str]]
+
+
+def read_file(path: Path) -> JobFile:
+    """Return the parts of jobs in a file, with the instance type of the job.json beside it.
+
+    Raises:
+        RefusedError: for YAML that is broken.
+        TemplateError: for a file that is passed over.
+    """
+    text = files.read_text(path)
+    parts = tuple(_parts(text, path))
+    if instance := _recorded_instance(path) if parts else "":
+        parts = tuple(replace(part, instance=part.instance or LocatedText(instance, part.line)) for part in parts)
+    return JobFile(str(path), parts, allowed_rules(text) if parts else {})
+
+
+def _recorded_instance(path: Path) -> str:
+    """Return the instance type of the job that wrote the file; "" where no job did."""
+    try:
+        job = json.loads(files.read_text(path.parent / RECORD))
+        return str(job["instance"]) if path.name in job["files"] else ""
+    except (RdmaImagesError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _parts(text: str, path: Path) -> Iterator[JobPart]:
+    """Yield the parts of a file's text."""
+    if sbatch_scripts.is_script(text) or path.suffix in PROGRAMS or text.startswith("#!"):
+        # A script in a Python program is an example, or a text that the program writes.
+        if sbatch_scripts.is_script(text) and (path.suffix != ".py" or sbatch_scripts.begins_with_directive(text)):
+            yield sbatch_scripts.read_script(text, str(path))
+        return
+    if path != STANDARD_INPUT and TEMPLATE.search(text):
+        raise TemplateError("a template of Helm or Jinja: check what is made of it")
+    try:
+        # `$(NAME)` is YAML wherever it stands.
+        for document in yaml_file.documents(OPEN_VALUE.sub(r"$(\1)", text), str(path), MAX_DEPTH):
+            yield from _document_parts(document)
+    except RefusedError:
+        if TEMPLATE_NAME.search(path.name):
+            raise TemplateError("a template that is no YAML yet: check what is made of it") from None
+        raise
+
+
+def _document_parts(document: yaml_file.ForeignDocument) -> Iterator[JobPart]:
+    top = YamlNode(document, document.data)
+    if any("launcher" in job.mapping for job in top.lookup("jobs").children):
+        raise TemplateError(f"jobs of this tool: `{COMMAND} job --job NAME` checks one as it writes it")
+    if "kind" in top.mapping:
+        yield from kubernetes_manifests.read_pods(top)
+    elif skypilot_tasks.is_task(top):
+        yield skypilot_tasks.read_task(top)
+
+
+def allowed_rules(text: str) -> Mapping[int, frozenset[str]]:
+    """Return the rules that comments `# rdma-images: allow RULE` allow, by the line that they are about, from 1.
+
+    A comment is about its own line; one that has the line to itself is about the next line that is no comment.
+    """
+    allowed: dict[int, frozenset[str]] = {}
+    pending: frozenset[str] = frozenset()
+    for number, line in enumerate(text.split("\n"), 1) if "rdma-images:" in text else ():
+        match = ALLOWED.search(line)
+        rules = frozenset(re.split(r"[ \t]*,[ \t]*", match["rules"])) if match else frozenset[str]()
+        if LONE_COMMENT.match(line):
+            pending |= rules
+        elif pending or rules:
+            allowed[number] = pending | rules
+            pending = frozenset()
+    return allowed
