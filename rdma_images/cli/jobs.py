@@ -180,8 +180,9 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
 def job_check(_: Context, path: str, json: bool = False) -> None:
     """Check existing job files, whoever wrote them.
 
-    Says what takes the network away from Kubernetes manifests, sbatch scripts and SkyPilot tasks. A comment `# rdma-images: allow RULE`, in a line or above it, allows a finding there. The exit code is 1
-    if it finds an error that none allows, else 2 if it cannot read a file that you named.
+    Says what takes the network away from Kubernetes manifests, sbatch scripts and SkyPilot tasks. A comment
+    `# rdma-images: allow RULE`, in a line or above it, allows a finding there. The exit code is 1 if it finds an error
+    that none allows, else 2 if it cannot read a file that you named.
     """
     from rdma_images.jobs.check import check_files, findings_table
 
