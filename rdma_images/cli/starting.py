@@ -17,6 +17,7 @@ WRITTEN = {
     "matrix.yaml": "matrix.yaml",
     ".gitignore": "gitignore",
     WORKFLOW: "workflow.yaml",
+    ".github/requirements.txt": "requirements.txt",
 }
 
 

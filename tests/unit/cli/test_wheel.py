@@ -76,10 +76,12 @@ def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Pat
     assert "next: rdma-images build" in command_output(command, folder, "init")
     wheel_name = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
     schemas = [f"schemas/{name}.json" for name in ("jobs", "matrix", "mirrors", "policy", "registries")]
-    assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel_name, *schemas]
+    written = [".github/requirements.txt", ".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel_name]
+    assert files(folder) == [*written, *schemas]
     workflow = yaml.safe_load((folder / ".github/workflows/images.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
-    assert runs[:3] == [f"pip install ./{wheel_name}", "rdma-images plan", "rdma-images build"]
+    install = f"pip install --require-hashes -r .github/requirements.txt && pip install --no-deps ./{wheel_name}"
+    assert runs[:3] == [install, "rdma-images plan", "rdma-images build"]
     assert "my-training" in command_output(command, folder, "plan")
     dockerfile_lines = command_output(command, folder, "render").splitlines()
     assert all(Path(line).is_relative_to(folder / "build") for line in dockerfile_lines)
@@ -133,7 +135,7 @@ def test_the_workflow_installs_what_is_installed_here(
 ) -> None:
     origin.write_text(json.dumps(direct_url), encoding="utf-8")
     init_output = command_output(command, folder, "init")
-    assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
+    assert f"pip install --no-deps {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
     assert note.format(folder=folder) in init_output
     assert ("the workflow cannot install" in init_output) == line.startswith("./")
 
