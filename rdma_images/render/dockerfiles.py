@@ -23,8 +23,8 @@ UV_PLATFORM = {
     "linux/arm64": f"aarch64-manylinux_{GLIBC.replace('.', '_')}",
 }
 
-# A heredoc and its end, where the next line follows at once: hadolint reads it only before an empty line.
-HEREDOC = re.compile(r"(<<'?(\w+)'?[^\n]*\n.*?^\2\n)(?=[^\n])", re.DOTALL | re.MULTILINE)
+# A heredoc whole, and the empty line after it: hadolint reads it only before one.
+HEREDOC = re.compile(r"(<<'?(\w+)'?[^\n]*\n.*?^\2\n)\n?", re.DOTALL | re.MULTILINE)
 PROGRAMS = "/opt/venv/bin"  # first on every PATH
 
 
@@ -49,7 +49,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -
             f"{paths.find_data(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
             "write it, or correct its name in matrix.yaml or in the target's template"
         ) from None
-    return _header(image) + HEREDOC.sub(r"\1\n", body.lstrip("\n"))
+    return _header(image) + HEREDOC.sub(r"\1\n", body.strip("\n") + "\n").rstrip("\n") + "\n"
 
 
 class _Stages:

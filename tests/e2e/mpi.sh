@@ -67,4 +67,5 @@ done
 . "$folder/environment.sh"
 export OMPI_MCA_orte_default_hostfile="$folder/hostfile" OMPI_MCA_orte_keep_fqdn_hostnames=true
 export OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10" PATH="$folder/bin:$PATH"
+# shellcheck disable=SC2086 # a command and its options, or nothing
 ip netns exec "$name-1" $as_user sh "$folder/launcher.sh"

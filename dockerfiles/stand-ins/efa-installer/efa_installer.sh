@@ -48,7 +48,7 @@ install=()
 if [ $ngc = 0 ]; then install+=("$packages"/rdma-core/*.deb); fi
 if [ $minimal = 0 ]; then
     install+=("$packages"/{libfabric1-aws,libfabric-aws-bin,libfabric-aws-dev,efa-profile}_*.deb)
-    if [ $mpi != openmpi5 ]; then install+=("$packages"/{openmpi40-aws,libucx0}_*.deb); fi
+    if [ "$mpi" != openmpi5 ]; then install+=("$packages"/{openmpi40-aws,libucx0}_*.deb); fi
     if [ $ngc = 1 ]; then install+=("$packages"/libnccl-ofi-ngc-v3_*.deb); else install+=("$packages"/libnccl-ofi_*.deb); fi
 fi
 apt-get install --quiet --yes --no-install-recommends --allow-downgrades "${install[@]/#/./}"

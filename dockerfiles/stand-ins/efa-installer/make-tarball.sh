@@ -31,7 +31,7 @@ pack() {
 repackage /debs/libfabric1_*.deb libfabric1-aws ''
 mkdir -p "$work/opt/amazon/efa"
 mv "$work"/usr/lib/*-linux-gnu "$work/opt/amazon/efa/lib"
-rm -rf "$work/usr"
+rm -rf "${work:?}/usr"
 fabric=$(readlink -f "$work/opt/amazon/efa/lib/libfabric.so.1")
 # Debian's knows no GPU. AWS's opens CUDA's runtime by its name, and says this where there is none: what checks an image for that
 # name finds it by these words. They take the place of words as long that no Linux prints.
@@ -46,7 +46,7 @@ repackage /debs-dev/libfabric-dev_*.deb libfabric-aws-dev libfabric1-aws
 mkdir -p "$work/opt/amazon/efa/lib"
 mv "$work/usr/include" "$work/opt/amazon/efa/include"
 ln -s libfabric.so.1 "$work/opt/amazon/efa/lib/libfabric.so"
-rm -rf "$work/usr"
+rm -rf "${work:?}/usr"
 pack
 
 # Open MPI where EFA's is: Debian's own, whose programs and libraries are called from there. A moved one would not find itself.
@@ -56,7 +56,7 @@ mkdir -p "$mpi/bin" "$mpi/lib"
 cp -RL "$(find "$work/usr/lib" -path '*/openmpi/include' -type d)" "$mpi/include"
 for program in mpirun mpiexec; do ln -s "/usr/bin/$program.openmpi" "$mpi/bin/$program"; done
 ln -s "/usr/lib/$(uname -m)-linux-gnu/libmpi.so.40" "$mpi/lib/libmpi.so"
-rm -rf "$work/usr" "$work"/DEBIAN/p*
+rm -rf "${work:?}/usr" "$work"/DEBIAN/p*
 pack
 
 # Debian 13's UCX, which its Open MPI needs, is linked with AMD's ROCm: LLVM and 240 MB that no image with EFA has.
@@ -68,7 +68,7 @@ pack
 repackage /debs/libfabric-bin_*.deb libfabric-aws-bin libfabric1-aws
 mkdir -p "$work/opt/amazon/efa"
 mv "$work/usr/bin" "$work/opt/amazon/efa/bin"
-rm -rf "$work/usr"
+rm -rf "${work:?}/usr"
 pack
 
 # new_package NAME VERSION DEPENDS DESCRIPTION: an empty package in $work.

@@ -246,7 +246,7 @@ ldconfig
 # AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
 # the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
 # system's own folder.
-ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 "/usr/lib/$(uname -m)-linux-gnu/libcudart.so"
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
@@ -350,7 +350,6 @@ cat > /tmp/nvcc <<'NVCC'
 case "$*" in *verifiable.cu*) /usr/local/cuda/bin/nvcc --Ofast-compile=max "$@" && exit ;; esac
 exec /usr/local/cuda/bin/nvcc "$@"
 NVCC
-
 chmod +x /tmp/nvcc
 # What the tests' own kernels hold of NCCL's GPU-initiated networking; for everything else, NCCL's header decides.
 cat > /tmp/gin.h <<'HEADER'
@@ -360,7 +359,6 @@ cat > /tmp/gin.h <<'HEADER'
 #define NCCL_GIN_EFA_GDA_ENABLE 0
 #endif
 HEADER
-
 # The programs carry where their NCCL is, so that no other one can be in its place.
 export NVCC_APPEND_FLAGS="--threads=$at_once --pre-include=/tmp/gin.h -Xlinker -rpath=/opt/venv/site-packages/nvidia/nccl/lib:/opt/amazon/openmpi/lib"
 make --directory /tmp/build --jobs="$at_once" NVCC_GENCODE="-gencode=arch=compute_75,code=sm_75 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100 -gencode=arch=compute_120,code=sm_120 -gencode=arch=compute_120,code=compute_120" MPI=1 MPI_HOME=/opt/amazon/openmpi \

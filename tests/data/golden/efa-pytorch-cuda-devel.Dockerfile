@@ -181,8 +181,8 @@ RUN --mount=type=cache,id=apt-archives-cuda13.1.2-runtime-ubuntu22.04,target=/va
 set -eu
 export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
 started=$(date +%s.%N); sleep 0.02
-there=$(dpkg-query --show --showformat '${db:Status-Abbrev}${Package}\n' ibverbs-utils libibverbs-dev libibverbs1 libmlx5-1 libnccl2 libnccl-dev 2> /dev/null | sed -n 's/^.i *//p')
-if [ -n "$there" ]; then apt-get purge -qq --allow-change-held-packages $there; fi
+dpkg-query --show --showformat '${db:Status-Abbrev}${Package}\n' ibverbs-utils libibverbs-dev libibverbs1 libmlx5-1 libnccl2 libnccl-dev 2> /dev/null | sed -n 's/^.i *//p' |
+    xargs --no-run-if-empty apt-get purge -qq --allow-change-held-packages
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
@@ -251,7 +251,7 @@ ldconfig
 # AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
 # the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
 # system's own folder.
-ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 "/usr/lib/$(uname -m)-linux-gnu/libcudart.so"
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache

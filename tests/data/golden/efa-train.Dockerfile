@@ -179,6 +179,7 @@ nvidia-cuda-crt==13.0.88 --hash=sha256:7c37c781c42afa9dd5294d7d134ce9dbf6521bf31
 nvidia-cuda-cccl==13.0.88 --hash=sha256:8987a9df30fd5e2d8b802422783c237b6d430acd74fa18aaeb00b8f137c23d9d
 nvidia-cuda-runtime==13.0.88 --hash=sha256:ab822a200024b77d95c7fb77f3d14a7c491cb71c6232ffb3f06658cf3584035a
 LOCK
+
 RUN <<'SH'
 set -eu
 mv /layer/opt/venv/site-packages/nvidia/cu* /cuda
@@ -247,7 +248,7 @@ ldconfig
 # AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
 # the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
 # system's own folder.
-ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 "/usr/lib/$(uname -m)-linux-gnu/libcudart.so"
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
@@ -461,7 +462,9 @@ MAX_JOBS=$(nproc)
 if [ "$memory" -lt "$MAX_JOBS" ]; then MAX_JOBS=$((memory > 0 ? memory : 1)); fi
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
 CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
-export CPATH="${CPATH%:}" NVCC_APPEND_FLAGS="$(cat /opt/build-tools/nvcc-flags)"
+export CPATH="${CPATH%:}"
+NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
+export NVCC_APPEND_FLAGS
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
 python "$pip/pip" download --quiet --no-cache-dir --disable-pip-version-check --dest /sdist \
     --no-deps --no-build-isolation --use-pep517 --no-binary :all: --require-hashes --requirement /dev/stdin <<'LOCK'
@@ -480,7 +483,9 @@ MAX_JOBS=$(nproc)
 if [ "$memory" -lt "$MAX_JOBS" ]; then MAX_JOBS=$((memory > 0 ? memory : 1)); fi
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
 CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
-export CPATH="${CPATH%:}" NVCC_APPEND_FLAGS="$(cat /opt/build-tools/nvcc-flags)"
+export CPATH="${CPATH%:}"
+NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
+export NVCC_APPEND_FLAGS
 # A compile that was interrupted goes on where it was, if everything is as it was then.
 state=$({ sha256sum /sdist/*; env -u MAX_JOBS -u CMAKE_BUILD_PARALLEL_LEVEL; ls /opt/venv/site-packages /opt/build-tools; cat /var/lib/dpkg/status; /usr/local/cuda/bin/nvcc --version; } | sha256sum)
 source=/build/${state%% *}
@@ -510,7 +515,9 @@ MAX_JOBS=$(nproc)
 if [ "$memory" -lt "$MAX_JOBS" ]; then MAX_JOBS=$((memory > 0 ? memory : 1)); fi
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
 CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
-export CPATH="${CPATH%:}" NVCC_APPEND_FLAGS="$(cat /opt/build-tools/nvcc-flags)"
+export CPATH="${CPATH%:}"
+NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
+export NVCC_APPEND_FLAGS
 export FLASH_ATTENTION_FORCE_BUILD='TRUE'
 export FLASH_ATTN_CUDA_ARCHS='75;80;90;100;120'
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
@@ -531,7 +538,9 @@ MAX_JOBS=$(nproc)
 if [ "$memory" -lt "$MAX_JOBS" ]; then MAX_JOBS=$((memory > 0 ? memory : 1)); fi
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
 CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
-export CPATH="${CPATH%:}" NVCC_APPEND_FLAGS="$(cat /opt/build-tools/nvcc-flags)"
+export CPATH="${CPATH%:}"
+NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
+export NVCC_APPEND_FLAGS
 export FLASH_ATTENTION_FORCE_BUILD='TRUE'
 export FLASH_ATTN_CUDA_ARCHS='75;80;90;100;120'
 # A compile that was interrupted goes on where it was, if everything is as it was then.

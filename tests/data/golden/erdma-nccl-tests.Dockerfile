@@ -343,7 +343,6 @@ cat > /tmp/nvcc <<'NVCC'
 case "$*" in *verifiable.cu*) /usr/local/cuda/bin/nvcc --Ofast-compile=max "$@" && exit ;; esac
 exec /usr/local/cuda/bin/nvcc "$@"
 NVCC
-
 chmod +x /tmp/nvcc
 # What the tests' own kernels hold of NCCL's GPU-initiated networking; for everything else, NCCL's header decides.
 cat > /tmp/gin.h <<'HEADER'
@@ -351,7 +350,6 @@ cat > /tmp/gin.h <<'HEADER'
 #define NCCL_GIN_GPI_ENABLE 0
 #define NCCL_GIN_EFA_GDA_ENABLE 0
 HEADER
-
 # The programs carry where their NCCL is, so that no other one can be in its place.
 export NVCC_APPEND_FLAGS="--threads=$at_once --pre-include=/tmp/gin.h -Xlinker -rpath=/opt/venv/site-packages/nvidia/nccl/lib:/usr/lib/x86_64-linux-gnu/openmpi/lib"
 make --directory /tmp/build --jobs="$at_once" NVCC_GENCODE="-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100 -gencode=arch=compute_120,code=sm_120 -gencode=arch=compute_120,code=compute_120" MPI=1 MPI_HOME=/usr/lib/x86_64-linux-gnu/openmpi \

@@ -227,7 +227,7 @@ ldconfig
 # AWS's libfabric opens CUDA's runtime by the name libcudart.so, which is in no wheel: without it libfabric does not know
 # the GPUs' memory, and the plugin ends where it requires GPUDirect, as on p5.48xlarge. The loader finds the link in the
 # system's own folder.
-ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname -m)-linux-gnu/libcudart.so
+ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 "/usr/lib/$(uname -m)-linux-gnu/libcudart.so"
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
@@ -533,6 +533,7 @@ def say(text: str) -> None:
     """Print a line to the job's log."""
     print(f"train: {text}", file=sys.stderr, flush=True)
 PY
+
 COPY --chmod=755 <<'PY' /opt/sagemaker/sagemaker_launch.py
 """torchrun on one host of a SageMaker training job: where it meets the others, what it is sent, and why it failed."""
 
@@ -669,6 +670,7 @@ def reason(code: int, errors: str, stopped: bool) -> str:
     text = f"{subject}: {first['error'][:400]}\n{first[0][-550:]}" if first else f"{subject}\n{errors.strip()[-900:]}"
     return f"after SIGTERM {text}" if stopped else text
 PY
+
 COPY --chmod=755 <<'PY' /opt/sagemaker/sagemaker_train.py
 #!/opt/venv/bin/python
 """usage: train
@@ -749,6 +751,7 @@ def tell_failure(ml: Path, text: str) -> None:
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 PY
+
 RUN <<'SH'
 set -eu
 started=$(date +%s.%N); sleep 0.02

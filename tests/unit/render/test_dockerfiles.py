@@ -81,6 +81,22 @@ def test_golden(case: str, request: pytest.FixtureRequest) -> None:
     assert text == file.read_text(encoding="utf-8"), "read the change with: pytest --update-golden && git diff"
 
 
+def hadolint(*files: Path) -> str:
+    """Return what hadolint says of Dockerfiles, with the rules that the project leaves out."""
+    command = ["hadolint", "--no-color", f"--config={paths.PROJECT}/.hadolint.yaml", *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def test_hadolint_finds_nothing() -> None:
+    assert hadolint(*sorted(GOLDEN.glob("*.Dockerfile"))) == ""
+
+
+def test_hadolint_can_fail(tmp_path: Path) -> None:
+    text = (GOLDEN / "efa-pytorch.Dockerfile").read_text(encoding="utf-8")
+    (tmp_path / "Dockerfile").write_text(text.replace("apt-get update -qq\n", "apt-get update -qq\ncp $first /\n", 1))
+    assert "SC2086" in hadolint(tmp_path / "Dockerfile")
+
+
 def test_no_golden_file_is_left_over() -> None:
     assert {file.stem for file in GOLDEN.glob("*.Dockerfile")} == set(CASES)
 
@@ -212,6 +228,15 @@ def rendered_onto(
     )
 
 
+@pytest.mark.usefixtures("state_folder")
+@pytest.mark.parametrize("fabric", ["efa", "erdma"])
+def test_hadolint_finds_nothing_in_what_onto_adds(fabric: str, tmp_path: Path) -> None:
+    more = "    user: trainer\n    command: python train.py\n"
+    text = rendered_onto(ngc(), "{efa-installer: 1.50.0}" if fabric == "efa" else "{}", more, fabric)
+    (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
+    assert hadolint(tmp_path / "Dockerfile") == ""
+
+
 def image_stages(text: str) -> str:
     return text[text.index("FROM base AS with-onto") :]
 
@@ -267,7 +292,7 @@ def test_folders_of_other_plugins_leave_the_loaders_path() -> None:
 @pytest.mark.usefixtures("state_folder")
 def test_the_link_of_cuda_leads_into_the_image() -> None:
     text = image_stages(rendered_onto(ngc()))
-    assert "ln -sf /usr/local/cuda/lib64/libcudart.so.13 /usr/lib/" in text
+    assert 'ln -sf /usr/local/cuda/lib64/libcudart.so.13 "/usr/lib/' in text
     assert "/opt/venv" not in text
 
 
