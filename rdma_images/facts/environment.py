@@ -7,11 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from rdma_images.core.image import Fabric
-from rdma_images.core.versions import at_least
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.origin import FactsFile, Pattern, Row, Version, VersionedRow
+from rdma_images.facts.origin import FactsFile, Pattern, Row, VersionedRow
 
-Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
+Effect = Literal["harmful", "slow"]  # see facts/environment.yaml
 
 
 class Variable(VersionedRow):
@@ -26,11 +25,9 @@ class Variable(VersionedRow):
     effect: Effect
     why: str
     component: str | None = Field(default=None, alias="of")
-    nccl_since: Version | None = None  # the first NCCL for which it is so, whatever `component` is
     image_only: bool = False  # a job may have its reason to set it
     known_only: bool = False  # not so of a version of `component` that is not known
     possible: bool = False  # it can go wrong, and need not: of a job, a warning
-    refused: bool = False  # the plugin itself says so as soon as it is started
     gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's
@@ -60,9 +57,8 @@ class Variable(VersionedRow):
             return False
         if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
-        version, nccl = versions.get(self.component or ""), versions.get("nccl")
-        is_reached = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
-        return is_reached and (self.holds(version) if version else not self.known_only)
+        version = versions.get(self.component or "")
+        return self.holds(version) if version else not self.known_only
 
     def conditions(
         self, value: str, network: str | None, node: InstanceType | None, versions: Mapping[str, str]

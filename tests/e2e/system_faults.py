@@ -87,7 +87,6 @@ FAULTS = (
     ),
     ImageFault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     ImageFault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
-    ImageFault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
     ImageFault(
         "environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)
     ),

@@ -15,7 +15,6 @@ from validators.support.variables import (
     VariableFinding,
     environments,
     find_variables,
-    preventive_settings,
     refusing_variables,
 )
 
@@ -83,23 +82,6 @@ def test_slow(inspection: Inspection, require: Requirement) -> None:
         expected="none of the variables that make the fabric slower, or keep a job from it in some places",
         actual=variables_text(inspection, findings),
         fix=f"{removal_fix(findings)}: a job can set what it needs",
-    )
-
-
-@pytest.mark.validator("environment.obsolete", source=VARIABLE_SOURCE, severity="note")
-def test_obsolete(inspection: Inspection, require: Requirement) -> None:
-    """No variable is left over from older versions."""
-    needed = preventive_settings(inspection)
-    findings = [
-        finding
-        for finding in find_variables(inspection, "obsolete", environments(inspection))
-        if f"{finding.name}={finding.value}" not in needed
-    ]
-    require(
-        not findings,
-        expected="no variable that these versions do not need any more",
-        actual=variables_text(inspection, findings),
-        fix=removal_fix(findings),
     )
 
 

@@ -34,15 +34,13 @@ def test_harmful(inspection: Inspection, settings: Settings, require: Requiremen
 
 @pytest.mark.validator("settings.slow", source=FILE_SOURCE, severity="warning")
 def test_slow(inspection: Inspection, settings: Settings, require: Requirement) -> None:
-    """No file sets a variable that makes the fabric slower, keeps a job from it in some places, or is not needed."""
-    slow = find_variables(inspection, "slow", file_variables(inspection))
-    findings = [*slow, *find_variables(inspection, "obsolete", file_variables(inspection))]
+    """No file sets a variable that makes the fabric slower, or keeps a job from it in some places."""
+    findings = find_variables(inspection, "slow", file_variables(inspection))
     require(
         not findings,
-        expected="no variable that makes the fabric slower, keeps a job from it in some places, or is not needed",
+        expected="no variable that makes the fabric slower, or keeps a job from it in some places",
         actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
         fix=f"remove {places(findings)}",
-        severity="note" if findings and not slow else None,
     )
 
 

@@ -13,7 +13,6 @@ from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
-from rdma_images.facts.faults import Packages
 from rdma_images.facts.running import RunRequirements
 from rdma_images.facts.variables import Variables
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
@@ -76,11 +75,7 @@ def find_variables(
     What goes wrong in some places alone is with what is slow: both are warnings.
     """
     environment, versions = environment_facts(), component_versions(inspection)
-    network = inspection.measured.network
-    # What refuses a value has said so: see chain.holds.
-    plugin_started = bool(network and any(run.log for run in network.plugins))
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
-    rows = [row for row in rows if not (row.refused and plugin_started)]
     rows = [row for row in rows if row.name != IB_DISABLE or not sharp_plugin(inspection)]  # see environment.misspelt
     ending: list[VariableFinding] = []  # of warnings, first what can end a job
     costing: list[VariableFinding] = []
@@ -106,18 +101,6 @@ def harmful_variables(inspection: Inspection) -> dict[str, str]:
         for check, values in by_check.items()
         for finding in find_variables(inspection, "harmful", values)
     }
-
-
-def preventive_settings(inspection: Inspection) -> set[str]:
-    """Return the variables, as NAME=value, that prevent a known fault of an installed package."""
-    versions = dict(inspection.measured.packages.installed if inspection.measured.packages else ())
-    package_faults = facts_file.read(Packages).faults
-    rows = [
-        row
-        for row in package_faults
-        if row.unless and any(n in versions and row.holds(versions[n]) for n in row.packages)
-    ]
-    return {str(row.unless) for row in rows}
 
 
 def _newer(row: Variable, versions: Mapping[str, str]) -> str:

@@ -125,8 +125,8 @@ def test_labels_say_the_same() -> None:
     assert "--disable-ngc" in label_values["io.rdma-images.efa-installer.flags"]
 
 
-def test_nothing_obsolete_is_asked_for() -> None:
-    """What an image sets or asks for is not among the variables that facts/ call harmful or obsolete."""
+def test_nothing_harmful_is_asked_for() -> None:
+    """What an image sets or asks for is not among the variables that facts/ call harmful."""
     from rdma_images.core import paths, yaml_file
     from rdma_images.facts.environment import Environment
 

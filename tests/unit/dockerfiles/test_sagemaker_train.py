@@ -135,7 +135,7 @@ def test_the_program_finds_the_variables_that_the_toolkit_documents(configured: 
 
 
 def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> None:
-    """No file of the image names what is harmful or obsolete by the facts.
+    """No file of the image names what is harmful by the facts.
 
     But Gloo's interface: SageMaker names it, and a job may set it where an image may not.
     """

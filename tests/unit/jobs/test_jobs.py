@@ -162,7 +162,7 @@ def test_nothing_is_tried_again_in_silence(launcher: str, fabric: str, starter: 
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
-def test_no_variable_is_obsolete_or_harmful(launcher: str, fabric: str, starter: str) -> None:
+def test_no_variable_is_harmful(launcher: str, fabric: str, starter: str) -> None:
     rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
     for name, node in TYPES.items():
         if node.fabric != fabric or not _can_have(launcher, name):

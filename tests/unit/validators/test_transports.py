@@ -141,19 +141,6 @@ def test_what_horovod_gets_from_its_framework() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("package", "leftover"), [("mooncake_transfer_engine-0.3.10", ""), ("other-0.3.10", "FI_EFA_USE_DEVICE_RDMA=1")]
-)
-def test_a_variable_that_a_package_asks_for_is_not_left_over(package: str, leftover: str) -> None:
-    name, _, version = package.partition("-")
-    metadata = {
-        f"{SITE}/{package}.dist-info/METADATA": {"text": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
-    }
-    message = words_of_failures("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
-    assert message.startswith(leftover)
-    assert bool(message) == bool(leftover)
-
-
 def test_a_build_without_the_module_does_not_have_its_fault() -> None:
     metadata = {
         f"{SITE}/uccl-0.1.1.dist-info/METADATA": {"text": "Metadata-Version: 2.1\nName: uccl\nVersion: 0.1.1\n"}
