@@ -229,7 +229,6 @@ def job_preflight(_: Context, out: str = "") -> None:
         "timeout": "How long the job may take, waiting included: 90s, 30m, 2h or 1d; by default 1h and its own time.",
         "follow": "Show what the job prints while it runs.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
-        "wait": "Wait for the job's own end, even after a line that no job survives: it may restart.",
         "attach": "Attach the result to the image that ran, as an in-toto statement; verify reads it back.",
         "sign": "With --attach: a key file, a key service's reference, or keyless.",
         "json": OUTPUT_HELP["json"],
@@ -242,7 +241,6 @@ def job_run(
     timeout: str = "",
     follow: bool = False,
     keep: bool = False,
-    wait: bool = False,
     attach: bool = False,
     sign: str = "",
     json: bool = False,
@@ -269,10 +267,10 @@ def job_run(
         if timeout
         else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
     )
-    options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, shows=follow)
+    options = job_run.JobRunOptions(compare == "tcp", limit, keep, shows=follow)
     loaded_project = project.load()
     run_path = job_run.run_job(Path(folder), loaded_project, options, progress)
-    result = from_logs.read_run(run_path)
+    result = from_logs.read_logs([run_path])
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]

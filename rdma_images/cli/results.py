@@ -11,9 +11,6 @@ from invoke.exceptions import Exit
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import split_values
 from rdma_images.cli.verb import JSON, verb
-from rdma_images.core.durations import parse_duration
-from rdma_images.core.errors import RefusedError
-from rdma_images.core.progress import progress
 
 if TYPE_CHECKING:
     from rdma_images.nccl_logs.verdict import Verdict
@@ -23,12 +20,9 @@ if TYPE_CHECKING:
     "verdict worker-0.log",
     "verdict build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T060000Z",
     "verdict worker-0.log worker-1.log --instance p5.48xlarge --nodes 2 --html result.html",
-    "verdict --follow train.log --timeout 5m",
     positional=["logs"],
     help={
         "logs": "A log or several, a folder of logs, the folder of a run, or - for standard input.",
-        "follow": "Follow a log that grows, and say each change of the verdict.",
-        "timeout": "How long to follow it: 90s, 30m, 2h or 1d; by default 24h.",
         "tcp": "The logs of the same job over TCP: a folder, or one file.",
         "job": "The job.json of the job; without it the one beside the run.",
         "instance": "Without job.json: the instance type that it ran on.",
@@ -40,8 +34,6 @@ if TYPE_CHECKING:
 def verdict(
     _: Context,
     logs: str,
-    follow: bool = False,
-    timeout: str = "24h",
     tcp: str = "",
     job: str = "",
     instance: str = "",
@@ -53,22 +45,15 @@ def verdict(
 
     NCCL must have run with NCCL_DEBUG=INFO. The answer is efa, eRDMA, InfiniBand, one node, fallback, refused or
     unknown, with the reason. Of several logs, a folder, or a log with an option about its job, it also shows the
-    adapters of each node, and the bus bandwidth that nccl-tests measured. Following a log ends with its pipe, with the
-    time, or 10 seconds after a line that no job survives. Exit code 0: the network is good; 1: it is not; 3: the logs
-    do not show it.
+    adapters of each node, and the bus bandwidth that nccl-tests measured. Exit code 0: the network is good; 1: it is
+    not; 3: the logs do not show it.
     """
     paths = [Path("/dev/stdin" if name == "-" else name) for name in split_values(logs)]
     is_about_job = bool(tcp or job or instance or nodes or html)
-    if follow:
-        if len(paths) > 1 or paths[0].is_dir() or is_about_job:
-            raise RefusedError("--follow takes one log, and no option about its job\ngive the others when it has ended")
-        _show_verdict(_follow(paths[0], timeout), json)
-        return
-    from rdma_images.jobs.results import from_logs, result_table, run_folder
-    from rdma_images.jobs.results import logs as run_logs
+    from rdma_images.jobs.results import from_logs, result_table, run_folder, run_results
 
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_folder.RESULT.name and not is_about_job:
-        _show_verdict(run_logs.judge_log(paths[0]), json)
+        _show_verdict(run_results.judge_log(paths[0]), json)
         return
     result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
@@ -81,13 +66,6 @@ def verdict(
         raise Exit(code=result.exit_code)
 
 
-def _follow(path: Path, timeout: str) -> "Verdict":
-    """Return the last verdict on a log that grows, after saying each change."""
-    from rdma_images.jobs.run import watch
-
-    return watch.watch_log(path, parse_duration(timeout, "--timeout"), progress)
-
-
 def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
     """Print the verdict on one log. Raises Exit with its exit code unless the network is good."""
     show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence}")
@@ -97,33 +75,22 @@ def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
 
 @verb(
     "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
-    "job.compare ghcr.io/team/image@sha256:… result.json --key cosign.pub",
     name="compare",
     positional=["first", "second"],
     help={
-        "first": "A result.json, the folder of a run or of logs, or host/repository@sha256:… with results attached.",
+        "first": "A result.json, or the folder of a run or of logs.",
         "second": "The result to compare it with.",
-        "key": "The public key that must have signed what is attached.",
         **JSON,
     },
 )
-def job_compare(_: Context, first: str, second: str, key: str = "", json: bool = False) -> None:
+def job_compare(_: Context, first: str, second: str, json: bool = False) -> None:
     """Compare two results, size by size.
 
-    Shows the bus bandwidth of both, the ratio, and what else differs: image, instance type, nodes, versions. If an
-    image has results of several jobs, host/repository@sha256:…#NAME names one of them.
+    Shows the bus bandwidth of both, the ratio, and what else differs: image, instance type, nodes, versions.
     """
-    from rdma_images.jobs.results import compare, evidence, from_logs, result_table
-    from rdma_images.publish import keys
+    from rdma_images.jobs.results import compare, from_logs, result_table
 
-    trust = keys.parse_trust(key, "", "")
-    results = [
-        evidence.fetch_by_reference(folder, trust)
-        if evidence.is_reference(folder)
-        else from_logs.read_result(Path(folder))
-        for folder in (first, second)
-    ]
-    comparison = compare.compare(*results)
+    comparison = compare.compare(from_logs.read_result(Path(first)), from_logs.read_result(Path(second)))
     show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import follow, job_run, kubernetes, record, removal
+from rdma_images.jobs.run import follow, job_run, kubernetes, record
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
@@ -95,7 +95,7 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
 def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(record, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(kubernetes, "DELETE_SECONDS", 0.0)
     store.finalizers_wait = True
     store.steps = [pods("Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": FULL}])]
@@ -139,25 +139,15 @@ def test_without_an_operator_there_is_no_pod(tmp_path: Path) -> None:
         start(job(tmp_path), [], limit=1)
 
 
-def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.ClusterState, tmp_path: Path) -> None:
-    def drained(store: kube_api.ClusterState) -> None:
-        del store.objects["pods", "j-1"]
-        store.warns("j-1", "Evicted", "node n2 was drained")
-
-    store.steps = [pods("Running"), drained]
-    folder = job(tmp_path)
-    first = start(folder, [])
-    assert record.load(first)[0].why == "pod j-1 was deleted while it ran: Evicted: node n2 was drained"
+def test_a_killed_rank_is_a_failure(store: kube_api.ClusterState, tmp_path: Path) -> None:
     killed = [{"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
     store.steps = [pods("Running"), pods("Failed", containerStatuses=killed)]
-    (first / "..").joinpath(first.name).rename(tmp_path / "first")
-    second = start(folder, [])
-    assert "pod j-0 on node failed: OOMKilled with exit code 137" in record.load(second)[0].why
+    run_folder = start(job(tmp_path), [])
+    assert "pod j-0 on node failed: OOMKilled with exit code 137" in record.load(run_folder)[0].why
     assert not [key for key in store.objects if key[0] != "events"]
 
 
-@pytest.mark.parametrize("is_deleted", [False, True])
-def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path, is_deleted: bool) -> None:
+def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path) -> None:
     """Its kubelet removes its containers and their logs: they can be read only while it runs."""
     message = "The node was low on resource: ephemeral-storage. "
 
@@ -167,9 +157,6 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_p
             time.sleep(0.02)
         store.logs["j-1"] = "unable to retrieve container logs for containerd://5f1c"
         store.pod("j-1", LABELS, phase="Failed", reason="Evicted", message=message)
-        if is_deleted:
-            del store.objects["pods", "j-1"]
-            store.warns("j-1", "Evicted", message)
 
     store.steps = [pods("Running"), evicted]
     run_folder = start(job(tmp_path), [])
@@ -177,8 +164,7 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_p
         "j-0.log": "the log of j-0\n",
         "j-1.log": "the log of j-1\n",
     }
-    expected = "pod j-1 was deleted while it ran" if is_deleted else "pod j-1 on node failed"
-    assert f"{expected}: Evicted: {message.strip()}" in record.load(run_folder)[0].why
+    assert f"pod j-1 on node failed: Evicted: {message.strip()}" in record.load(run_folder)[0].why
     assert not [key for key in store.objects if key[0] != "events"]
 
 

@@ -71,7 +71,7 @@ def ended(folder: Path) -> record.SubmissionRecord:
 
 
 def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
-    """The job's log is kept, and the second leg is another network's."""
+    """The job's log is kept, and the second run's network is another."""
     folder = job(tmp_path, f'echo "on $NCCL_NET"; sleep 3; cat {tmp_path}/nccl.log')
     lines: list[str] = []
     run_folder = start(folder, lines, tcp=True)

@@ -178,8 +178,6 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
     unsigned = test_evidence.publisher()
     evidence.publish(signed, image, replace(unsigned, signer=Signer(str(private))))
     evidence.publish(forged, image, unsigned)
-    assert evidence.fetch(image) == (forged,)
-    assert evidence.fetch(image, Trust(key=str(public))) == (signed,)
     verifications = verify.verify(image, registries.load_if_present().for_host(host), Trust(key=str(public)))
     findings_by_check = {finding.check: finding for finding in verifications[0].findings}
     assert findings_by_check["signed job results"].holds

@@ -24,7 +24,7 @@ from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.jobs.check import job_files
 from rdma_images.jobs.results import run_folder
-from rdma_images.jobs.results.logs import read_run_logs as read_logs
+from rdma_images.jobs.results.run_results import read_run_logs as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.layers import seekable_layer, tar_layer

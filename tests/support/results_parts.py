@@ -92,5 +92,5 @@ def judged(
 
 
 def sentences(result: Result) -> list[str]:
-    """Return what is wrong, of all legs."""
+    """Return what is wrong, of all runs."""
     return [problem.sentence for run in result.runs for problem in run.problems]

@@ -1,4 +1,4 @@
-"""Expectations of a job's logs: the job's request, its instance type, and the versions in its image."""
+"""What to expect of a job's logs, by its request, its instance type, and the versions in its image."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -6,17 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rdma_images.core import files
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import format_count, format_size
-from rdma_images.jobs.results import expectations, expected_bandwidth, run_folder, run_results, tables
+from rdma_images.jobs.results import expectations, run_folder, run_results, tables
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
+from rdma_images.jobs.results.result import Result, RunResult
 from rdma_images.jobs.write import folder
 from rdma_images.jobs.write.job import Job
 
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
-
-NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE)
 
 
 def job_result(
@@ -42,7 +40,8 @@ def job_result(
         run_results.run_result("fabric", logs, compared_with, base),
         *((run_results.run_result("tcp", tcp, compared_with, base),) if tcp else ()),
     )
-    bandwidth = expected_bandwidth.expected_bandwidth(runs[0], compared_with)
+    node = compared_with.instance_type
+    line_rate = node.bandwidth / 8 if node else None
     states = {run.good for run in runs}
     return Result(
         job=job.name if job else "",
@@ -51,32 +50,24 @@ def job_result(
         nodes=compared_with.nodes,
         fabric=compared_with.fabric,
         runs=runs,
-        expected=bandwidth,
-        sentence=_sentence(runs, bandwidth),
+        line_rate=line_rate,
+        sentence=_sentence(runs, line_rate),
         exit_code=1 if False in states else 3 if None in states else 0,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def read_run(folder: Path) -> Result:
-    """Return the result of the run in `folder`. Raises RdmaImagesError where it has no logs."""
-    logs = run_folder.logs(folder)
-    if not logs:
-        raise RdmaImagesError(f"{folder}: no logs/ with the logs of a run\ngive the folder of a run, or its logs")
-    return job_result(logs, run_folder.read_job(folder), run_folder.logs(folder, "tcp"), folder)
-
-
-def _sentence(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> str:
+def _sentence(runs: Sequence[RunResult], line_rate: float | None) -> str:
     """Return the result in a sentence: what is wrong, else the fabric and the speed."""
     problems = [problem for run in runs for problem in run.problems]
     if problems:
         worst = min(problems, key=lambda problem: problem.severity != "error")
         more = f" ({len(problems) - 1} more below)" if len(problems) > 1 else ""
         return f"{worst.sentence}{more}"
-    return "; ".join(_good_parts(runs, bandwidth))
+    return "; ".join(_good_parts(runs, line_rate))
 
 
-def _good_parts(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> Iterator[str]:
+def _good_parts(runs: Sequence[RunResult], line_rate: float | None) -> Iterator[str]:
     run, row = runs[0], runs[0].largest
     name = NAMES.get(run.network, run.network)
     counts = {int(node.adapters.value) for node in run.nodes if node.adapters}
@@ -89,14 +80,12 @@ def _good_parts(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> Iter
     if gpudirect:
         phrases = {frozenset({"yes"}): "GPUDirect RDMA", frozenset({"no"}): "no GPUDirect RDMA"}
         yield phrases.get(frozenset(gpudirect), "GPUDirect RDMA on some channels")
-    busbw = expected_bandwidth.best_busbw(row)
-    if row and busbw is not None:
-        share = f", {bandwidth.share:.0%} of the line rate" if bandwidth.share else ""
-        below = ", below what is published" if expected_bandwidth.is_below(bandwidth, row) else ""
-        yield f"{row.collective or 'collective'} of {format_size(row.size)} at {busbw:.4g} GB/s{share}{below}"
-    compared = [line for line in tables.compare_sizes(runs) if line.ratio]
+    if row and row.busbw is not None:
+        share = f", {row.busbw / line_rate:.0%} of the line rate" if line_rate and row.busbw else ""
+        yield f"{row.collective or 'collective'} of {format_size(row.size)} at {row.busbw:.4g} GB/s{share}"
+    compared = [line for line in tables.compare_sizes(*runs) if line.ratio]
     if compared:
-        size = "" if row and compared[-1].size == row.size else f" at {format_size(compared[-1].size)}"
+        size = "" if row and compared[-1].row.size == row.size else f" at {format_size(compared[-1].row.size)}"
         yield f"{compared[-1].ratio:.1f} times TCP{size}"
 
 
@@ -134,17 +123,15 @@ def read_logs(
 
 def read_result(path: Path) -> Result:
     """Return the result at `path`: a result.json, a run's folder, or logs."""
-    if path.is_dir() and (path / run_folder.RESULT.name).is_file():
-        return run_folder.load(path)
-    is_result = path.suffix == ".json"
-    return run_folder.load(path) if is_result else read_logs([path])
+    has_result = path.suffix == ".json" or (path / run_folder.RESULT.name).is_file()
+    return run_folder.load(path) if has_result else read_logs([path])
 
 
 def find_logs(path: Path) -> tuple[Path, ...]:
     """Return the logs at `path`, a log or a folder with some. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)
-    no_logs = {*NO_LOGS, *folder.written_files(path)}
+    no_logs = {run_folder.RESULT.name, run_folder.PAGE, *folder.written_files(path)}
     log_files = run_folder.logs(path) or tuple(
         entry for entry in files.list_folder(path) if entry.is_file() and entry.name not in no_logs
     )

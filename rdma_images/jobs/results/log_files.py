@@ -1,10 +1,7 @@
 """Read what a job printed: a file or a pipe of any size, in pieces of whole lines, also while it is written."""
 
 import codecs
-import os
-import select
 import stat
-import time
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -15,7 +12,6 @@ from rdma_images.nccl_logs.live import LineBuffer
 
 READ_BYTES = 1 << 20  # bytes read at once
 MAX_READ_BYTES = 32 << 20  # bytes of a growing file read in one look
-POLL_SECONDS = 0.3  # seconds between two looks at a file that grows
 
 
 def pieces(path: Path) -> Iterator[tuple[int, str]]:
@@ -23,18 +19,6 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
 
     A very long line comes in pieces, too. Raises FileError for what cannot be read as text.
     """
-    check_log(path)
-    with files.as_file_error(path), path.open("rb") as file:
-        buffer, number = LineBuffer(), 1
-        for piece in _decode(file, path):
-            complete = buffer.complete_lines(piece)
-            yield number, complete
-            number += complete.count("\n")
-        yield number, buffer.pending_line()
-
-
-def check_log(path: Path) -> None:
-    """Raise FileError where `path` is neither a file nor a pipe."""
     with files.as_file_error(path):
         try:
             mode = path.stat().st_mode
@@ -42,6 +26,13 @@ def check_log(path: Path) -> None:
             raise FileError(f"{path}: no such log\ngive a log, a folder with logs, or - for standard input") from None
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise FileError(f"{path}: neither a file nor a pipe\ngive the log of a job")
+    with files.as_file_error(path), path.open("rb") as file:
+        buffer, number = LineBuffer(), 1
+        for piece in _decode(file, path):
+            complete = buffer.complete_lines(piece)
+            yield number, complete
+            number += complete.count("\n")
+        yield number, buffer.pending_line()
 
 
 def _decode(file: BufferedReader, path: Path) -> Iterator[str]:
@@ -91,23 +82,3 @@ class GrowingFolder:
             if path not in self._logs and path.is_file():
                 self._logs[path] = GrowingFile(path)
         return "".join(log.new_lines() for log in self._logs.values())
-
-
-def follow(path: Path, deadline: float) -> Iterator[str]:
-    """Yield what is written to a log, as soon as it is there, and "" where nothing came for a moment.
-
-    A regular file is followed beyond its end. Ends with a pipe's end, or at `deadline` (time.monotonic). Raises
-    FileError if it is no log.
-    """
-    check_log(path)
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    with files.as_file_error(path), path.open("rb", buffering=0) as log:
-        is_file = stat.S_ISREG(os.fstat(log.fileno()).st_mode)
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([log], [], [], POLL_SECONDS)
-            chunk = os.read(log.fileno(), READ_BYTES) if ready else b""
-            if ready and not chunk:
-                if not is_file:
-                    return
-                time.sleep(POLL_SECONDS)
-            yield decoder.decode(chunk)

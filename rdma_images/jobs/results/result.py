@@ -39,6 +39,18 @@ class Measurement:
     in_place: Timing | None
     where: str
 
+    @property
+    def busbw(self) -> float | None:
+        """Return the bus bandwidth in GB/s, out of place if it has that, as published tables do."""
+        timing = self.out_of_place or self.in_place
+        return timing.busbw if timing else None
+
+    @property
+    def wrong(self) -> int | None:
+        """Return the wrong elements, both halves together; None if not verified."""
+        counts = [timing.wrong for timing in (self.out_of_place, self.in_place) if timing and timing.wrong is not None]
+        return sum(counts) if counts else None
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -78,7 +90,6 @@ class RunResult:
     sentence: str
     channels: dict[str, int]  # "NET/Libfabric/GDRDMA" -> how many
     ranks: int  # with a line in the logs
-    ranks_expected: int | None
     nodes: tuple[NodeResult, ...]
     measurements: tuple[Measurement, ...]
     problems: tuple[Problem, ...] = ()
@@ -91,26 +102,6 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class ReferenceBandwidth:
-    """The bandwidth that somebody published at one size, or that network cards carry."""
-
-    title: str
-    size: int | None  # bytes; None for the line rate
-    low: float  # GB/s
-    high: float  # GB/s
-    source: str
-
-
-@dataclass(frozen=True)
-class ExpectedBandwidth:
-    """The bus bandwidth to expect from a job: shown, and never a reason to fail."""
-
-    line_rate: ReferenceBandwidth | None
-    published: tuple[ReferenceBandwidth, ...] = ()
-    share: float | None = None  # of the line rate, in the row of the largest size
-
-
-@dataclass(frozen=True)
 class Result:
     """The result of a job by its logs, and what it was compared with."""
 
@@ -120,11 +111,17 @@ class Result:
     nodes: int | None  # asked for
     fabric: Fabric | None  # that it should use
     runs: tuple[RunResult, ...]
-    expected: ExpectedBandwidth
+    line_rate: float | None  # GB/s that all network cards of a node carry in one direction
     sentence: str
     exit_code: int  # as `verdict` ends: 0 good, 1 not good, 3 where the logs do not say
     time: str  # when the logs were read, ISO 8601, UTC
     schema: Literal[1] = 1
+
+    @property
+    def share(self) -> float | None:
+        """Return the bus bandwidth of the largest size by the line rate; None where one of both is not known."""
+        row = self.runs[0].largest
+        return row.busbw / self.line_rate if row and row.busbw and self.line_rate else None
 
     def run(self, name: RunName) -> RunResult | None:
         """Return the run of this name; None where there is none."""

@@ -1,6 +1,6 @@
-"""Render a result, or two side by side, as a page: one HTML file that fetches nothing.
+"""Render a result as a page: one HTML file that fetches nothing.
 
-Its chart is an SVG of bus bandwidth by size: both axes logarithmic, lines of runs, the published band, the line rate.
+Its chart is an SVG of bus bandwidth by size: both axes logarithmic, lines of runs, and the line rate.
 """
 
 import functools
@@ -13,10 +13,11 @@ import jinja2
 
 from rdma_images.core import templates
 from rdma_images.core.sizes import format_size
-from rdma_images.jobs.results import expected_bandwidth, tables
-from rdma_images.jobs.results.result import Result, RunResult
+from rdma_images.jobs.results import tables
+from rdma_images.jobs.results.result import Result
 
 Point = tuple[int, float]  # bytes, GB/s
+Tick = tuple[float, str]  # where it is in the picture, and its label
 
 WIDTH, HEIGHT = 900, 440
 LEFT, RIGHT, TOP, BOTTOM = 62, 20, 16, 44
@@ -28,24 +29,8 @@ STATES = {0: "good", 1: "bad", 3: "open"}
 
 
 @dataclass(frozen=True)
-class ChartLine:
-    """The points of one run."""
-
-    name: str
-    points: tuple[Point, ...]
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A label of an axis, and where it is in the picture."""
-
-    position: float
-    label: str
-
-
-@dataclass(frozen=True)
 class DrawnLine:
-    """A line in the picture: its points in SVG's form, and the text of each."""
+    """The line of a run in the picture: its points in SVG's form, and each with a text."""
 
     name: str
     path: str
@@ -57,7 +42,6 @@ class Chart:
     """Everything that the template draws."""
 
     lines: tuple[DrawnLine, ...]
-    band: str  # the points of a polygon; empty where nothing is published
     rate: float | None  # y of the line rate
     x: tuple[Tick, ...]
     y: tuple[Tick, ...]
@@ -70,24 +54,19 @@ class Chart:
 
 
 def chart(
-    lines: Sequence[ChartLine], band: Sequence[tuple[int, float, float]] = (), rate: float | None = None
+    lines: Sequence[tuple[str, Sequence[Point]]],
+    rate: float | None = None,
 ) -> Chart | None:
-    """Return the chart of lines, with the lowest and highest published by size.
-
-    Returns:
-        None where no line has a point.
-    """
-    points = [point for line in lines for point in line.points if point[0] > 0]
+    """Return the chart of runs, each with its name; None where none has a point."""
+    points = [point for _, line in lines for point in line]
     if not points:
         return None
-    sizes = [size for size, _ in points] + [size for size, _, _ in band]
-    highest = max(MIN_BANDWIDTH * 10, *(value for _, value in points), *(high for _, _, high in band), rate or 0)
-    axes = _Axes(min(sizes), max(max(sizes), 2 * min(sizes)), 10 ** math.ceil(math.log10(highest) - 1e-9))
-    low = [axes.point(size, value) for size, value, _ in band]
-    high = [axes.point(size, value) for size, _, value in reversed(band)]
+    smallest = min(size for size, _ in points)
+    largest = max(2 * smallest, *(size for size, _ in points))
+    highest = max(MIN_BANDWIDTH * 10, *(value for _, value in points), rate or 0)
+    axes = _Axes(smallest, largest, 10 ** math.ceil(math.log10(highest) - 1e-9))
     return Chart(
-        lines=tuple(_draw(line, axes) for line in lines),
-        band=_path([*low, *high]) if len(band) > 1 else "",
+        lines=tuple(axes.draw(name, line) for name, line in lines),
         rate=axes.y(rate) if rate else None,
         x=tuple(axes.x_ticks()),
         y=tuple(axes.y_ticks()),
@@ -108,65 +87,46 @@ class _Axes:
         share = math.log(max(value, MIN_BANDWIDTH) / MIN_BANDWIDTH) / math.log(self.highest / MIN_BANDWIDTH)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
-    def point(self, size: int, value: float) -> tuple[float, float]:
-        return self.x(size), self.y(value)
+    def path(self, points: Sequence[Point]) -> str:
+        return " ".join(f"{self.x(size):g},{self.y(value):g}" for size, value in points)
+
+    def draw(self, name: str, line: Sequence[Point]) -> DrawnLine:
+        dots = ((size, value, f"{name}: {format_size(size)}, {value:.4g} GB/s") for size, value in line)
+        return DrawnLine(
+            name, self.path(line), tuple((self.x(size), self.y(value), text) for size, value, text in dots)
+        )
 
     def x_ticks(self) -> list[Tick]:
         first_exponent, last_exponent = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
         step = max(1, math.ceil((last_exponent - first_exponent + 1) / MAX_LABELS))
-        return [
-            Tick(self.x(1 << power), format_size(1 << power))
-            for power in range(last_exponent, first_exponent - 1, -step)
-        ]
+        exponents = range(last_exponent, first_exponent - 1, -step)
+        return [(self.x(1 << exponent), format_size(1 << exponent)) for exponent in exponents]
 
     def y_ticks(self) -> list[Tick]:
-        first_exponent, last_exponent = round(math.log10(MIN_BANDWIDTH)), round(math.log10(self.highest))
-        return [Tick(self.y(10.0**power), f"{10.0**power:g}") for power in range(first_exponent, last_exponent + 1)]
-
-
-def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:
-    dots = [
-        (*axes.point(size, value), f"{line.name}: {format_size(size)}, {value:.4g} GB/s")
-        for size, value in line.points
-        if size > 0
-    ]
-    return DrawnLine(line.name, _path([(x, y) for x, y, _ in dots]), tuple(dots))
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in points)
+        exponents = range(round(math.log10(MIN_BANDWIDTH)), round(math.log10(self.highest)) + 1)
+        return [(self.y(10.0**exponent), f"{10.0**exponent:g}") for exponent in exponents]
 
 
 def result_html(result: Result) -> str:
     """Return the page of a result."""
-    bandwidth, row = result.expected, result.runs[0].largest
+    row = result.runs[0].largest
     collective = row.collective if row else ""
-    lines = [_chart_line(run, collective) for run in result.runs]
-    published = [(reference.size, reference.low, reference.high) for reference in bandwidth.published if reference.size]
+    lines = []
+    for run in result.runs:
+        rows = [line for line in tables.compare_sizes(run) if line.row.collective == collective and line.row.size]
+        lines.append((tables.run_title(run), [(line.row.size, line.busbw) for line in rows]))
+    where = f"{result.nodes} x {result.instance}" if result.instance and result.nodes else result.instance
     return _template().render(
         result=result,
         state=STATES[result.exit_code],
-        about=_description(result),
+        about=[part for part in (where, result.digest, f"logs read {result.time}") if part],
         heading=f"Bus bandwidth of {collective or 'the collective'}",
-        chart=chart(lines, published, bandwidth.line_rate.low if bandwidth.line_rate else None),
+        chart=chart(lines, result.line_rate),
         tables=(tables.node_table(result.runs[0].nodes), tables.size_table(result)),
-        notes=tables.comparison_notes(result),
+        note=tables.bandwidth_note(result),
     )
 
 
 @functools.cache
 def _template() -> jinja2.Template:
     return templates.environment([TEMPLATE.parent], escape=True).get_template(TEMPLATE.name)
-
-
-def _chart_line(run: RunResult, collective: str) -> ChartLine:
-    """Return the rows of one collective of a run as a line."""
-    rows = (row for row in tables.rows_by_key(run).values() if row.collective == collective)
-    points = ((row.size, expected_bandwidth.best_busbw(row)) for row in rows)
-    return ChartLine(tables.run_title(run), tuple((size, busbw) for size, busbw in points if busbw is not None))
-
-
-def _description(result: Result) -> list[str]:
-    """Return what ran where and when, as far as it is known."""
-    where = f"{result.nodes} x {result.instance}" if result.instance and result.nodes else result.instance
-    return [part for part in (where, result.digest, f"logs read {result.time}") if part]

@@ -1,17 +1,20 @@
-"""The result of one run of a job: its verdict, nodes, rows and problems."""
+"""The result of one run of a job, from its logs: its verdict, nodes, rows and problems."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_count, format_size
-from rdma_images.jobs.results import logs, nodes
+from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.jobs.results import log_files, nodes
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.logs import RunLogs
 from rdma_images.jobs.results.nccl_tests import SizesParser
 from rdma_images.jobs.results.result import Measurement, NodeResult, Problem, RunName, RunResult
+from rdma_images.nccl_logs.reader import LogReader, LogSummary
+from rdma_images.nccl_logs.verdict import Verdict, judge_summary
 
 GOOD_NETWORKS = {"efa": ("efa",), "erdma": ("eRDMA",), None: ("efa", "eRDMA", "InfiniBand")}
 FIXES = {
@@ -23,9 +26,41 @@ MPI_FIX = "each process measures alone: compile nccl-tests with MPI=1, and start
 DEBUG_FIX = "run the job with NCCL_DEBUG=INFO, and give the logs of all ranks"
 
 
+@dataclass(frozen=True)
+class RunLogs:
+    """The content of a run's logs."""
+
+    nccl: LogSummary
+    verdict: Verdict
+    tables: tuple[SizesParser, ...]  # one a log
+
+
+def read_run_logs(logs: Sequence[Path], base: Path | None = None) -> RunLogs:
+    """Return the content of logs, whose lines are named relative to `base`.
+
+    Raises FileError where one cannot be read.
+    """
+    wordings = load_wordings()
+    reader, tables = LogReader(wordings), []
+    for path in logs:
+        name = plain(str(path.relative_to(base) if base and path.is_relative_to(base) else path))
+        table = SizesParser()
+        for number, text in log_files.pieces(path):
+            reader.read(text, name, number)
+            table.read(text, name, number)
+        tables.append(table)
+    summary = reader.summary()
+    return RunLogs(summary, judge_summary(summary, wordings), tuple(tables))
+
+
+def judge_log(path: Path) -> Verdict:
+    """Return the verdict on the log at `path`, a file or a pipe. Raises FileError where it cannot be read."""
+    return read_run_logs([path]).verdict
+
+
 def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations, base: Path | None) -> RunResult:
     """Return what the logs at `paths` say of the run."""
-    run_logs = logs.read_run_logs(paths, base)
+    run_logs = read_run_logs(paths, base)
     verdict, processes = run_logs.verdict, run_logs.nccl.processes
     job_nodes = nodes.nodes(processes, expectations)
     parts = (
@@ -43,7 +78,6 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
         sentence=verdict.sentence,
         channels=dict(verdict.channels),
         ranks=len({rank for node in job_nodes for rank in node.ranks}),
-        ranks_expected=expectations.ranks or processes.ranks or None,
         nodes=job_nodes,
         measurements=_measurements(run_logs.tables, expectations.collective),
         problems=problems,
@@ -61,7 +95,7 @@ def _check_network(name: RunName, expectations: Expectations, run_logs: RunLogs)
         over_network = [channel for channel in verdict.channels if channel.startswith("NET/")]
         if verdict.network != "fallback" or any("Socket" not in channel for channel in over_network):
             fix = "NCCL_NET=Socket must reach every rank: pyxis needs --container-env=NCCL_NET"
-            yield Problem(f"the TCP leg is not TCP alone: {verdict.sentence}", fix, where)
+            yield Problem(f"the run over TCP is not over TCP alone: {verdict.sentence}", fix, where)
     elif verdict.network == "one node" and expectations.nodes in (None, 1):
         return
     elif verdict.network not in GOOD_NETWORKS[expectations.fabric] or not verdict.good:
@@ -128,7 +162,7 @@ def _check_table(table: SizesParser) -> Iterator[Problem]:
     """Yield what is wrong with what nccl-tests measured in one log."""
     if table.failure:
         yield Problem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
-    wrong = [row for row in table.rows if any(timing and timing.wrong for timing in (row.out_of_place, row.in_place))]
+    wrong = [row for row in table.rows if row.wrong]
     if wrong:
         sizes = ", ".join(format_size(row.size) for row in wrong[:4])
         fix = "the network corrupted data: do not train on these nodes; on eRDMA look at the MTU of every node"
@@ -152,13 +186,9 @@ def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def _measurements(tables: Sequence[SizesParser], collective: str) -> tuple[Measurement, ...]:
-    """Return all rows; of one that several logs have, the first."""
-    rows: dict[tuple[str, int, str, str, str, int], Measurement] = {}
-    for table in tables:
-        times: Counter[tuple[str, int, str, str, str]] = Counter()
-        for row in table.rows:
-            named_row = replace(row, collective=row.collective or collective)
-            key = (named_row.collective, named_row.size, named_row.type, named_row.redop, named_row.root)
-            times[key] += 1
-            rows.setdefault((*key, times[key]), named_row)
+    """Return the rows by what they measured; of one that several logs or tables have, the first."""
+    rows: dict[tuple[str, int, str, str, str], Measurement] = {}
+    for row in chain(*(table.rows for table in tables)):
+        name = row.collective or collective
+        rows.setdefault((name, row.size, row.type, row.redop, row.root), replace(row, collective=name))
     return tuple(rows.values())

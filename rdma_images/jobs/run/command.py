@@ -8,12 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
-from rdma_images.jobs.run.runner import CommandError, ProgramMissingError
 
 COMMAND_SECONDS = 60.0
 TERMINATION_SECONDS = 15.0  # seconds for a program to end by itself
 MAX_COMPLAINT_LENGTH = 600  # characters of a program's complaint
+
+
+class ProgramMissingError(RdmaImagesError):
+    """A program is not on the PATH: nothing was started."""
+
+
+class CommandError(RdmaImagesError):
+    """A program that failed, or did not answer in its time. It may do better a moment later."""
 
 
 def output(

@@ -6,21 +6,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Literal
 
 from rdma_images.core.errors import first_line
-from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
-from rdma_images.jobs.results.log_files import GrowingFolder
-from rdma_images.jobs.run.runner import CommandError, JobState, Runner
-from rdma_images.jobs.run.watch import JobWatch
+from rdma_images.jobs.run.command import CommandError
+from rdma_images.jobs.run.runner import JobState, Runner
+from rdma_images.jobs.run.watch import LogWatch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK_POLL_SECONDS, SLOW_POLL_SECONDS = 0.5, 5.0  # between two looks, at first and later
 QUICK_PERIOD_SECONDS = 10.0  # from the start in which looks are quick
-BETWEEN_NODES = ("neighbour:", "nodes:", "all-reduce:", "network:")  # subjects of errors that name no node
 UNREACHABLE_SECONDS = 300.0  # without an answer after which nothing more is expected
 
 
@@ -61,57 +58,12 @@ def handle_stop_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-class LogWatch:
-    """Watch the logs of a job of so many nodes; with `ends`, a fatal line is its end; with `shows`, print them."""
-
-    def __init__(self, folder: Path, progress: Progress, ends: bool, nodes: int, shows: bool = False) -> None:
-        self._ends = ends
-        self._nodes = nodes
-        self._shows = shows
-        self._lines = GrowingFolder(folder)
-        self._watch = JobWatch(progress)
-
-    @property
-    def sentence(self) -> str:
-        """Return why the job cannot run, by its preflight, or the verdict so far."""
-        return self.check_failure or self._watch.verdict.sentence
-
-    @property
-    def check_failure(self) -> str:
-        """Return the nodes whose preflight failed, with an error of each; "" for none."""
-        return "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
-
-    @property
-    def bad_node_names(self) -> str:
-        """Return the names of the nodes whose preflight failed, with commas between.
-
-        A node with errors between nodes alone is not among them: another may be at fault. Nor is any where all nodes of
-        several failed: what the job sets is wrong then.
-        """
-        bad_nodes = self._watch.bad_nodes.items()
-        names = [node for node, errors in bad_nodes if not all(error.startswith(BETWEEN_NODES) for error in errors)]
-        return "" if 1 < self._nodes <= len(names) else ",".join(names)
-
-    def judge_new_lines(self) -> bool:
-        """Judge what was written since the last look; return whether the job cannot go on."""
-        text = self._lines.new_lines()
-        if self._shows:
-            for line in text.splitlines():
-                print(plain(line), flush=True)
-        self._watch.feed(text)
-        return self._ends and self._watch.is_over
-
-
 def follow(
-    runner: Runner,
-    stop: StopRequest,
-    limit: float,
-    progress: Progress,
-    logs: LogWatch | None = None,
+    runner: Runner, stop: StopRequest, limit: float, progress: Progress, logs: LogWatch, is_restarted: bool = False
 ) -> JobOutcome:
     """Watch a job to its end or for `limit` seconds, report its states, return the outcome.
 
-    With `logs` it has failed, too, once a line is in them after which no job goes on.
+    It has failed, too, once a line is in `logs` after which no job goes on, unless it `is_restarted` by its launcher.
     """
     start_time = last_answer = time.monotonic()
     state, last_message = JobState("waiting"), ""
@@ -128,7 +80,7 @@ def follow(
             last_message = line
         if state.phase in ("succeeded", "failed"):
             return JobOutcome(state.phase, state.why)
-        if logs and logs.judge_new_lines():
+        if logs.look() and not is_restarted:
             return JobOutcome("failed", logs.sentence)
         if now - last_answer > UNREACHABLE_SECONDS:
             return JobOutcome("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")

@@ -18,10 +18,11 @@ from rdma_images.inputs.project import Project
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
-from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, handle_stop_signals
-from rdma_images.jobs.run.record import SubmissionRecord
-from rdma_images.jobs.run.removal import remove_leftovers, remove_submission
-from rdma_images.jobs.run.runner import CommandError, ProgramMissingError, Runner, Submission
+from rdma_images.jobs.run.command import CommandError, ProgramMissingError
+from rdma_images.jobs.run.follow import JobOutcome, StopRequest, follow, handle_stop_signals
+from rdma_images.jobs.run.record import SubmissionRecord, remove_leftovers, remove_submission
+from rdma_images.jobs.run.runner import Runner, Submission
+from rdma_images.jobs.run.watch import LogWatch
 from rdma_images.jobs.write import compose, create, folder
 from rdma_images.jobs.write.job import Job
 
@@ -51,9 +52,8 @@ class JobRunOptions:
     """The user's options of a run."""
 
     tcp: bool = False  # also the same job over TCP
-    limit: float = 3600.0  # seconds for a leg
+    limit: float = 3600.0  # seconds for the job, and for the same over TCP
     keep: bool = False  # leave the job in its queue
-    wait: bool = False  # for the job's own end, even after a line that no job survives
     shows: bool = False  # what the job prints, while it runs
 
 
@@ -64,28 +64,26 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     """
     progress = _without_terminal_errors(progress)
     job = folder.load(job_folder)
-    run_method = _run_method(job, project)
+    method = _run_method(job, project)
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), handle_stop_signals() as stop:
-        remove_leftovers(job_folder, run_method, RUNNERS[run_method.how], progress)
+        remove_leftovers(job_folder, method, RUNNERS[method.how], progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
-        submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_method, job_folder, run_path)}
+        sources: dict[RunName, Path] = {"fabric": job_folder}
         if tcp_files:
-            folder.write(run_path / run_folder.TCP, {**tcp_files, **folder.container_files(job, job_folder)})
-            submissions["tcp"] = _submission(
-                folder.load(run_path / run_folder.TCP), run_method, run_path / run_folder.TCP, run_path / run_folder.TCP
-            )
-        session = _JobRun(run_path, options, stop, progress)
-        for name, submission in submissions.items():
-            session.run(name, submission)
+            sources["tcp"] = run_path / run_folder.TCP
+            folder.write(sources["tcp"], {**tcp_files, **folder.container_files(job, job_folder)})
+        job_run = _JobRun(run_path, options, stop, progress)
+        for name, source in sources.items():
+            job_run.run(name, _submission(method, source, run_path if name == "fabric" else source))
     return run_path
 
 
 @dataclass
 class _JobRun:
-    """The submissions of one run, one after the other."""
+    """A job's submissions, one after the other: the job itself, and the same over TCP."""
 
     folder: Path
     options: JobRunOptions
@@ -94,10 +92,9 @@ class _JobRun:
     finished: list[SubmissionRecord] = field(default_factory=list)
 
     def run(self, name: RunName, submission: Submission) -> None:
-        """Run a submission. Raises JobEndedError where it does not come to its end."""
-        runner = RUNNERS[submission.run.how](submission)
-        entry = SubmissionRecord(name, submission.tag, _now())
-        self._record(entry)
+        """Submit, follow, collect and remove. Raises JobEndedError where the job does not come to its end."""
+        job, runner = submission.job, RUNNERS[submission.method.how](submission)
+        entry = self._record(SubmissionRecord(name, submission.tag, _now()))
         self._submit(runner, submission, entry)
         try:
             outcome = self._follow(runner, submission)
@@ -105,37 +102,30 @@ class _JobRun:
             remove_submission(runner, self.progress)
             self._record(replace(entry, cleanup="removed"))
             raise
-        entry = replace(
-            entry,
-            ended=_now(),
-            how=outcome.how,
-            why=outcome.why,
-            cleanup="kept" if self.options.keep else "not removed",
-        )
-        self._record(entry)
-        removal_error = ""
+        entry = replace(entry, ended=_now(), how=outcome.how, why=outcome.why)
+        entry = self._record(replace(entry, cleanup="kept") if self.options.keep else entry)
+        problem = ""
         if not self.options.keep:
             try:
                 remove_submission(runner, self.progress)
-                entry = replace(entry, cleanup="removed")
-                self._record(entry)
+                entry = self._record(replace(entry, cleanup="removed"))
             except CommandError as error:
-                removal_error = f"\n{submission.job.name} was not removed: {error}"
+                problem = f"\n{job.name} was not removed: {error}"
         self.finished.append(entry)
-        self.progress(f"{submission.job.name} {outcome.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
+        self.progress(f"{job.name} {outcome.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
         if outcome.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
             fix = "" if self.stop.number else _where_to_look(submission)
-            message = f"{submission.job.name}: {outcome.why}{logs}{removal_error}{fix}"
-            raise JobEndedError(message, self.stop.number)
-        if removal_error:
+            raise JobEndedError(f"{job.name}: {outcome.why}{logs}{problem}{fix}", self.stop.number)
+        if problem:
             raise JobEndedError(
-                f"{submission.job.name} {outcome.how}{removal_error}\n"
+                f"{job.name} {outcome.how}{problem}\n"
                 f"`{COMMAND} verdict {display_path(self.folder)}` judges its logs; the next run removes what is left"
             )
 
-    def _record(self, entry: SubmissionRecord) -> None:
+    def _record(self, entry: SubmissionRecord) -> SubmissionRecord:
         record.write(self.folder, [*self.finished, entry])
+        return entry
 
     def _submit(self, runner: Runner, submission: Submission, entry: SubmissionRecord) -> None:
         self.progress(f"submitting {submission.job.name}")
@@ -152,18 +142,18 @@ class _JobRun:
 
     def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""
-        ends = not (self.options.wait or submission.job.work.is_recovered)
-        logs = LogWatch(submission.logs, self.progress, ends, submission.job.nodes, self.options.shows)
-        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs)
+        job = submission.job
+        logs = LogWatch(submission.logs, self.progress, self.options.shows)
+        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, job.work.is_recovered)
         try:
             runner.collect()
         except CommandError as error:
             self.progress(f"not all logs could be collected: {error}")
-        logs.judge_new_lines()
+        logs.look()
         if outcome.how != "failed" or not logs.check_failure:
             return outcome
-        if submission.run.how in WITH_EXCLUDE and logs.bad_node_names:
-            self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
+        if submission.method.how in WITH_EXCLUDE and (nodes := logs.nodes_to_exclude(job.nodes)):
+            self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={nodes}")
         return replace(outcome, why=logs.check_failure)
 
 
@@ -176,11 +166,12 @@ def _new_folder(job_folder: Path) -> Path:
         time.sleep(0.1)
 
 
-def _submission(job: Job, run_method: RunMethod, source: Path, run_path: Path) -> Submission:
+def _submission(method: RunMethod, source: Path, run_path: Path) -> Submission:
+    """Return a submission of the job in the folder `source`, whose logs are written below `run_path`."""
     logs = run_path / run_folder.LOGS
     with files.as_file_error(logs):
         logs.mkdir()
-    return Submission(job, run_method, source, logs, secrets.token_hex(3))
+    return Submission(folder.load(source), method, source, logs, secrets.token_hex(3))
 
 
 def _run_method(job: Job, project: Project) -> RunMethod:
@@ -205,7 +196,7 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
     for name, text in create.render_job_files(job, project).items():
         if name not in (folder.JOB_FILE, "README.md") and files.read_text(job_folder / name) != text:
             raise RefusedError(
-                f"{job_folder / name} was edited: the leg over TCP is generated, "
+                f"{job_folder / name} was edited: the same job over TCP is generated, "
                 "and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )

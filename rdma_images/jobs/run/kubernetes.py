@@ -10,13 +10,12 @@ import yaml
 
 from rdma_images.core import files
 from rdma_images.core.plain import plain
-from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
+from rdma_images.jobs.run.command import CommandError, output
+from rdma_images.jobs.run.runner import JobPhase, JobState, Submission
 from rdma_images.jobs.run.streams import Streams
 from rdma_images.jobs.write.render import KUSTOMIZATION
 
 LABEL = "rdma-images.run"
-MISSED_LOOKS = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
 DELETE_SECONDS = 180.0  # seconds until everything of a deleted job is gone
 CONDITIONS: dict[str, JobPhase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
 Object = dict[str, Any]  # of Kubernetes' API
@@ -27,8 +26,6 @@ class Kubernetes:
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
-        self._pods_that_ran: dict[str, str] = {}  # uid of each pod that ran, and its name
-        self._missed = 0
         self._streams = Streams(submission.logs)
 
     def submit(self) -> None:
@@ -38,9 +35,9 @@ class Kubernetes:
         )
 
     def state(self) -> JobState:
-        """Return the state by the job's conditions, or by what its pods wait for or lost."""
+        """Return the state by the job's conditions, or by what its pods wait for or failed with."""
         pods = self._pods()
-        job = self._get(self._submission.run.object, self._name)
+        job = self._get(self._submission.method.object, self._name)
         for condition in job.get("status", {}).get("conditions", ()):
             phase = CONDITIONS.get(condition["type"])
             if phase and condition["status"] == "True":
@@ -50,8 +47,8 @@ class Kubernetes:
                     if phase == "succeeded"
                     else JobState("failed", "; ".join([plain(reason), *_failure_reasons(pods)]))
                 )
-        if not self._submission.job.work.restarts and (lost_pods := self._describe_lost_pods(pods)):
-            return JobState("failed", lost_pods)
+        if not self._submission.job.work.restarts and (failures := list(_failure_reasons(pods))):
+            return JobState("failed", "; ".join(failures))
         if waiting := [pod for pod in pods if not _is_running(pod)]:
             return JobState("waiting", "; ".join(dict.fromkeys(self._waiting_reason(pod) for pod in waiting)))
         if len(pods) < self._submission.job.nodes:
@@ -105,7 +102,7 @@ class Kubernetes:
     @property
     def _selector(self) -> str:
         """Return the labels of the job's pods."""
-        return self._submission.run.pods.format(name=self._name)
+        return self._submission.method.pods.format(name=self._name)
 
     @cached_property
     def _program(self) -> list[str]:
@@ -137,24 +134,6 @@ class Kubernetes:
     def _pods(self) -> list[Object]:
         pods: list[Object] = self._get("pods", "-l", self._selector)["items"]
         return pods
-
-    def _describe_lost_pods(self, pods: list[Object]) -> str:
-        """Return which pods ran and are gone, or failed, and why; "" for none."""
-        if failures := [
-            failure for pod in pods if pod["status"].get("phase") == "Failed" for failure in _failure_reasons([pod])
-        ]:
-            return "; ".join(failures)
-        self._pods_that_ran |= {
-            pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"
-        }
-        present_uids = {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-        missing = [name for uid, name in self._pods_that_ran.items() if uid not in present_uids]
-        self._missed = self._missed + 1 if missing else 0
-        if self._missed < MISSED_LOOKS:
-            return ""
-        return "; ".join(
-            f"pod {name} was deleted while it ran: {self._events(name) or 'no event says why'}" for name in missing
-        )
 
     def _waiting_reason(self, pod: Object) -> str:
         """Return why a pod does not run: the scheduler's, a container's or an event's reason."""

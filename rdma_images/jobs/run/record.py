@@ -1,14 +1,24 @@
 """run.json: what a run submitted and its result, so that a later run can remove what this one could not."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from rdma_images.core import files
+from rdma_images.core.errors import first_line
+from rdma_images.core.progress import Progress
 from rdma_images.core.step_files import step_file
+from rdma_images.facts.launchers import RunMethod
+from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import RunName
+from rdma_images.jobs.run.command import CommandError
+from rdma_images.jobs.run.runner import Runner, Submission
+from rdma_images.jobs.write import folder as job_folders
 
+RETRY_SECONDS = 120.0  # in which a removal that fails is tried again
+PAUSE_SECONDS = 5.0  # before the next attempt
 RUNS = "runs"  # in a job's folder
 
 
@@ -52,6 +62,31 @@ def is_run(folder: Path) -> bool:
     return files.exists(folder / RUN_FILE.name)
 
 
-def runs(folder: Path) -> list[Path]:
-    """Return the folders of all runs of the job in `folder`, the oldest first."""
-    return [run for run in files.list_folder(folder / RUNS) if run.is_dir()]
+def remove_submission(runner: Runner, progress: Progress) -> None:
+    """Remove what the runner submitted, with retries. Raises CommandError at last."""
+    deadline = time.monotonic() + RETRY_SECONDS
+    while True:
+        try:
+            return runner.delete()
+        except CommandError as error:
+            if time.monotonic() > deadline:
+                raise
+            progress(f"the job could not be removed, trying again: {first_line(error)}")
+            time.sleep(PAUSE_SECONDS)
+
+
+def remove_leftovers(
+    job_folder: Path, method: RunMethod, create_runner: Callable[[Submission], Runner], progress: Progress
+) -> None:
+    """Remove what earlier runs of the job submitted and, being killed, could not remove."""
+    for run_path in filter(Path.is_dir, files.list_folder(job_folder / RUNS)):
+        entries = load(run_path)
+        for number, entry in enumerate(entries):
+            if entry.cleanup != "not removed":
+                continue
+            progress(f"removing what the run of {run_path.name} left")
+            source = run_path / run_folder.TCP if entry.run == "tcp" else job_folder
+            submission = Submission(job_folders.load(source), method, source, run_path / run_folder.LOGS, entry.tag)
+            remove_submission(create_runner(submission), progress)
+            entries[number] = replace(entry, cleanup="removed")
+            write(run_path, entries)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.launchers import RunMethod
 from rdma_images.jobs.write.job import Job
 
@@ -24,7 +23,7 @@ class Submission:
     """One submission of a job: the job itself, or the same over TCP."""
 
     job: Job
-    run: RunMethod
+    method: RunMethod
     files: Path  # the folder of what is submitted
     logs: Path  # a new folder
     tag: str  # of this run only: it marks what this run submitted
@@ -32,7 +31,7 @@ class Submission:
     @property
     def file(self) -> Path:
         """Return the file that is submitted."""
-        return self.files.absolute() / self.run.file
+        return self.files.absolute() / self.method.file
 
     @property
     def name(self) -> str:
@@ -54,11 +53,3 @@ class Runner(Protocol):
 
     def delete(self) -> None:
         """Remove only what was submitted; return when it is gone. Callable before `submit`."""
-
-
-class ProgramMissingError(RdmaImagesError):
-    """A program is not on the PATH: nothing was started."""
-
-
-class CommandError(RdmaImagesError):
-    """A program that failed, or did not answer in its time. It may do better a moment later."""

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.core.plain import plain
-from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, ProgramMissingError, Submission
+from rdma_images.jobs.run.command import CommandError, ProgramMissingError
+from rdma_images.jobs.run.runner import JobPhase, JobState, Submission
 from rdma_images.jobs.write.job import JobFolder
 
 STREAMS = "/aws/sagemaker/TrainingJobs"

@@ -4,8 +4,8 @@ import re
 import time
 from pathlib import Path
 
-from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, JobState, Submission
+from rdma_images.jobs.run.command import CommandError, output
+from rdma_images.jobs.run.runner import JobState, Submission
 
 WAITING = (
     "PENDING",
@@ -41,12 +41,7 @@ class Slurm:
 
     def state(self) -> JobState:
         """Return Slurm's state of the job with its reason, and nodes that cannot be used."""
-        try:
-            described = output(["scontrol", "show", "job", "--oneliner", self._id])
-        except CommandError as error:
-            if "Invalid job id" not in str(error):
-                raise
-            return self._accounting_state()
+        described = output(["scontrol", "show", "job", "--oneliner", self._id])
         fields = dict(re.findall(r"(\w+)=(\S*)", described))
         name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
         nodes = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
@@ -80,21 +75,6 @@ class Slurm:
             for number, _, comment in (line.strip().partition("|") for line in lines)
             if comment == self._submission.tag
         ]
-
-    def _accounting_state(self) -> JobState:
-        """Return what sacct knows of a job that the controller has forgotten."""
-        command = [
-            "sacct",
-            "--allocations",
-            "--noheader",
-            "--parsable2",
-            "--format=State,ExitCode",
-            f"--jobs={self._id}",
-        ]
-        name, _, code = output(command).strip().partition("|")
-        return (
-            JobState("succeeded") if name == "COMPLETED" else JobState("failed", f"Slurm says {name}, exit code {code}")
-        )
 
 
 def _unusable_nodes() -> str:

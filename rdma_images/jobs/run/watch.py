@@ -1,4 +1,4 @@
-"""Watch what any job prints, and judge its network from the first line on."""
+"""Watch what a job prints: what its preflight finds, and the verdict on its network, from the first line on."""
 
 import math
 import re
@@ -8,21 +8,24 @@ from pathlib import Path
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
 from rdma_images.facts.nccl_logs import load_wordings
-from rdma_images.jobs.results import log_files
+from rdma_images.jobs.results.log_files import GrowingFolder
 from rdma_images.nccl_logs.live import LiveVerdict
-from rdma_images.nccl_logs.verdict import Verdict
 
 GRACE_SECONDS = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
 # What rdma-preflight prints, before the command and at its end.
 FINDING = re.compile(r"rdma-preflight (?P<node>\S+) (?P<severity>error|warning|note|result) (?P<sentence>.+)")
 MAX_FINDINGS = 200  # that are reported
+BETWEEN_NODES = ("neighbour:", "nodes:", "all-reduce:", "network:")  # subjects of errors that name no node
 
 
-class JobWatch:
-    """Judge the lines of a job as they come, and say each change of the verdict with its time."""
+class LogWatch:
+    """Watch the logs below a folder, and say each finding and each change of the verdict with its time."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, folder: Path, progress: Progress, prints: bool = False) -> None:
+        """Take the folder; with `prints`, the lines are printed, too."""
+        self._lines = GrowingFolder(folder)
         self._progress = progress
+        self._prints = prints
         self._live = LiveVerdict(load_wordings())
         self._start_time = time.monotonic()
         self._stop_time = math.inf
@@ -30,56 +33,54 @@ class JobWatch:
         self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each, as "SUBJECT: SENTENCE"
 
     @property
-    def verdict(self) -> Verdict:
-        """Return the verdict so far."""
-        return self._live.verdict
+    def sentence(self) -> str:
+        """Return why the job cannot run, by its preflight, or the verdict so far."""
+        return self.check_failure or self._live.verdict.sentence
 
     @property
-    def is_over(self) -> bool:
-        """Return whether a fatal line came, and others had their time to say more."""
-        return time.monotonic() > self._stop_time + GRACE_SECONDS
+    def check_failure(self) -> str:
+        """Return the nodes whose preflight failed, with an error of each; "" for none."""
+        return "; ".join(f"node {node}: {errors[0]}" for node, errors in self.bad_nodes.items())
 
-    def feed(self, text: str) -> None:
-        """Judge text as it comes."""
-        if "rdma-preflight " in text:
-            self._report_findings(text)
-        self._report_change(self._live.feed(text))
+    def nodes_to_exclude(self, nodes: int) -> str:
+        """Return the names of the nodes whose preflight failed, of so many, with commas between.
+
+        A node with errors between nodes alone is not among them: another may be at fault. Nor is any where all nodes of
+        several failed: what the job sets is wrong then.
+        """
+        names = [
+            node
+            for node, errors in self.bad_nodes.items()
+            if not all(error.startswith(BETWEEN_NODES) for error in errors)
+        ]
+        return "" if 1 < nodes <= len(names) else ",".join(names)
+
+    def look(self) -> bool:
+        """Judge what was written since the last look. Return whether the job cannot go on.
+
+        It cannot once a fatal line came, and others had their time to say more.
+        """
+        text = self._lines.new_lines()
+        for line in text.splitlines() if self._prints else ():
+            print(plain(line), flush=True)
+        for match in FINDING.finditer(text):
+            self._report_finding(plain(match["node"]), match["severity"], plain(match["sentence"]))
+        if self._live.feed(text):
+            self._report(f"{self._live.verdict.network}: {self._live.verdict.sentence}")
         if self._live.has_ended or self.bad_nodes:
             self._stop_time = min(self._stop_time, time.monotonic())
+        return time.monotonic() > self._stop_time + GRACE_SECONDS
 
-    def end(self) -> None:
-        """Judge the last line, which nothing ended."""
-        self._report_change(self._live.end())
-
-    def _report_change(self, is_changed: bool) -> None:
-        if is_changed:
-            self._report(f"{self.verdict.network}: {self.verdict.sentence}")
-
-    def _report_findings(self, text: str) -> None:
+    def _report_finding(self, node: str, severity: str, sentence: str) -> None:
         """Say what the preflight found, each finding once."""
-        for match in FINDING.finditer(text):
-            finding = f"{match['node']}: {match['sentence']}"
-            if finding in self._findings or len(self._findings) == MAX_FINDINGS:
-                continue
-            self._findings.add(finding)
-            self._report(f"{match['severity']}: {finding}")
-            if match["severity"] == "error":
-                self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
+        finding = f"{node}: {sentence}"
+        if finding in self._findings or len(self._findings) == MAX_FINDINGS:
+            return
+        self._findings.add(finding)
+        self._report(f"{severity}: {finding}")
+        if severity == "error":
+            self.bad_nodes.setdefault(node, []).append(sentence)
 
     def _report(self, sentence: str) -> None:
         seconds = int(time.monotonic() - self._start_time)
         self._progress(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
-
-
-def watch_log(path: Path, limit: float, progress: Progress) -> Verdict:
-    """Return the verdict on a log that grows, once a line stops the job or time is up.
-
-    A pipe's end ends it, too. Raises FileError where it cannot be read.
-    """
-    watch = JobWatch(progress)
-    for text in log_files.follow(path, time.monotonic() + limit):
-        watch.feed(text)
-        if watch.is_over:
-            break
-    watch.end()
-    return watch.verdict

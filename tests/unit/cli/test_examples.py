@@ -27,11 +27,10 @@ EXAMPLES = sorted(
 NEEDS_MORE = re.compile(
     r"(?:build|run|shell|validate|engine\.(?:up|down|prune)) |"  # an engine
     r"(?:lock|sources|facts\.update) |plan .*--(?:onto|solve) |ci\.locked |"  # indexes and archives
-    r"(?:publish|verify|ci\.join|job\.attach) |job\.compare ghcr|scan .*--(?:image|published) |"  # a registry
+    r"(?:publish|verify|ci\.join) |scan .*--(?:image|published) |"  # a registry
     r"scan --target \S+ $|job\.run |"  # a scanner, a cluster
     r"test "  # these tests
 )
-SHORTER = {"5m": "1s"}  # a time for which an example watches a log
 # What a job's log is read from, in place of kubectl.
 KUBECTL = "#!/bin/sh\ncat train.log\n"
 
@@ -86,7 +85,7 @@ def test_an_example_is_taken_by_the_parser_and_names_what_exists(example: str) -
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not NEEDS_MORE.match(f"{example} ")])
 def test_an_example_runs(example: str, workplace: Path, server: task_server.TaskServer) -> None:
-    words = (SHORTER.get(word, word) for word in shlex.split(example))
+    words = shlex.split(example)
     completed = server.run(*words, stdin=(workplace / "job.yaml").read_text(encoding="utf-8"))
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout

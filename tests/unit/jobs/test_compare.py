@@ -15,7 +15,7 @@ SLOWER = ((8, 29.1, 0.0, 0.0, 0), (1 << 30, 4607.6, 200.0, 375.0, 0), (1 << 34, 
 def test_each_size_has_its_ratio_and_the_largest_is_the_sentence(tmp_path: Path) -> None:
     first, second = judged(tmp_path / "a"), judged(tmp_path / "b", rows=SLOWER)
     result = compare.compare(first, second)
-    assert [line.ratio and round(line.ratio, 3) for line in result.lines] == [None, 0.858, 0.97]
+    assert [line.ratio and round(line.ratio, 3) for line in result.sizes] == [None, 0.858, 0.97]
     assert result.sentence == (
         "all_reduce of 16 GiB: 472.5 GB/s after 487.1, 0.97 times the first; "
         "by more than 5% slower at 1 and faster at 0 of 3 sizes"
@@ -45,5 +45,5 @@ def test_a_result_and_logs_can_be_compared(tmp_path: Path) -> None:
         from_logs.read_result(tmp_path / "b" if judged(tmp_path / "b") else tmp_path),
     )
     assert loaded == first
-    assert compare.compare(loaded, read).lines
-    assert compare.compare(loaded, read).lines
+    assert compare.compare(loaded, read).sizes
+    assert compare.compare(loaded, read).sizes

@@ -16,6 +16,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import job_run, record, sagemaker
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.jobs.write import create, folder
+from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 
 # Says how it was called; what the job runs is the variable TEST_JOB.
@@ -90,20 +91,19 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
 STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
 
 
-@pytest.mark.parametrize("wait", [False, True])
-def test_a_job_ends_after_a_line_after_which_none_goes_on(
-    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again(
+    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, restarts: int
 ) -> None:
     monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE_SECONDS", 0.1)
-    monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if wait else 'sleep 600'}")
+    monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if restarts else 'sleep 600'}")
     lines: list[str] = []
-    run = job_run.run_job(
-        write_job(tmp_path, "docker"), jobs.load_project(), job_run.JobRunOptions(wait=wait), lines.append
-    )
+    job_folder = write_job(tmp_path, "docker", work=Work(restarts=restarts))
+    run = job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(), lines.append)
     (submission,) = record.load(run)
     assert submission.cleanup == "removed"
     assert (submission.how, "did not answer over RDMA" in submission.why) == (
-        ("succeeded", False) if wait else ("failed", True)
+        ("succeeded", False) if restarts else ("failed", True)
     )
     assert any("refused: the transport failed while the job ran: a peer did not answer" in line for line in lines)
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
@@ -119,8 +119,7 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.mkdir()
     launcher = jobs.load_project().facts.launchers.launchers["sagemaker"]
     assert launcher.run
-    leg = Submission(folder.load(job_folder), launcher.run, job_folder, logs, "abc")
-    runner = sagemaker.SageMaker(leg)
+    runner = sagemaker.SageMaker(Submission(folder.load(job_folder), launcher.run, job_folder, logs, "abc"))
     runner.delete()  # before there is one
     runner.submit()
     assert runner.state().phase == "succeeded"
@@ -167,7 +166,7 @@ def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("calls")
-def test_a_job_that_was_edited_has_no_leg_over_tcp(tmp_path: Path) -> None:
+def test_a_job_that_was_edited_is_not_run_over_tcp(tmp_path: Path) -> None:
     job_folder = write_job(tmp_path, "docker")
     assert start(job_folder, tcp=True).run == "tcp"
     script = job_folder / "run.sh"

@@ -10,7 +10,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.nccl_logs import load_wordings
-from rdma_images.jobs.results.logs import judge_log
+from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.nccl_logs.verdict import judge_lines
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
@@ -55,7 +55,7 @@ LONG = 50_000_000  # bytes
 READ = """
 import resource, sys
 from pathlib import Path
-from rdma_images.jobs.results.logs import judge_log
+from rdma_images.jobs.results.run_results import judge_log
 judge_log(Path(sys.argv[1]))
 used = resource.getrusage(resource.RUSAGE_SELF)
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:"))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.results import logs
+from rdma_images.jobs.results import run_results
 from rdma_images.jobs.results.nccl_tests import SizesParser
 from tests.support import nccl_tests_text as text
 
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parents[2] / "data" / "results"
 
 def read_sizes(path: Path, content: str) -> SizesParser:
     path.write_text(content)
-    (table,) = logs.read_run_logs([path], path.parent).tables
+    (table,) = run_results.read_run_logs([path], path.parent).tables
     return table
 
 
@@ -130,7 +130,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 def test_the_line_of_every_row_is_named() -> None:
     path = RESULTS / "2.19.6-tcp-provider.txt"
     lines = path.read_text().split("\n")
-    (table,) = logs.read_run_logs([path], RESULTS).tables
+    (table,) = run_results.read_run_logs([path], RESULTS).tables
     assert all(re.search(rf"^ *{row.size} ", lines[int(row.where.rpartition(":")[2]) - 1]) for row in table.rows)
 
 
@@ -148,7 +148,9 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
     tmp_path: Path, content: bytes, cuts: list[tuple[float, float]], noise: list[tuple[float, bytes]], swapped: bool
 ) -> None:
     """Whatever happens to a log on its way: no traceback, and no row that was not measured."""
-    real = {(row.size, row.type) for row in logs.read_run_logs([RESULTS / "2.19.6-tcp-provider.txt"]).tables[0].rows}
+    real = {
+        (row.size, row.type) for row in run_results.read_run_logs([RESULTS / "2.19.6-tcp-provider.txt"]).tables[0].rows
+    }
     for position, share in cuts:
         start = int(position * len(content))
         content = content[:start] + content[start + int(share * len(content)) :]
@@ -160,7 +162,7 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
     path = tmp_path / "log"
     path.write_bytes(content)
     try:
-        result = logs.read_run_logs([path])
+        result = run_results.read_run_logs([path])
     except RdmaImagesError:
         return
     rows = [(row.size, row.type) for table in result.tables for row in table.rows]

@@ -29,10 +29,10 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     job = job_parts.job("slurm", "efa", "mpirun")
     (tmp_path / "job.json").write_text(folder.job_text(job, {}))
     run = tmp_path / "runs" / "20261122T060000Z"
-    for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
-        (run / leg).mkdir(parents=True)
-        (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
-    result = from_logs.read_run(run)
+    for logs, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
+        (run / logs).mkdir(parents=True)
+        (run / logs / "0.log").write_bytes((LOGS / log).read_bytes())
+    result = from_logs.read_logs([run])
     assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [run.name for run in result.runs] == ["fabric", "tcp"]
     assert folder.load(tmp_path).ranks == 16

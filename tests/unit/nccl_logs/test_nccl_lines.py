@@ -12,7 +12,7 @@ from rdma_images.core import paths
 from rdma_images.facts import facts_file
 from rdma_images.facts.nccl_logs import NcclLogs, load_wordings
 from rdma_images.jobs.results import from_logs
-from rdma_images.jobs.results.logs import judge_log
+from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.nccl_logs import lines as nccl_lines
 from rdma_images.nccl_logs.lines import FOREIGN, QUIET, USUAL, LineShapes
 from rdma_images.nccl_logs.verdict import judge_lines

@@ -11,7 +11,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.jobs.results import log_files
-from rdma_images.jobs.results.logs import judge_log
+from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import Verdict, judge_lines, judge_summary
 
