@@ -297,10 +297,12 @@ def test_ctrl_c_ends_a_task_with_130(tmp_path: Path) -> None:
     log = tmp_path / "log"
     os.mkfifo(log)
     command = [sys.executable, "-m", "invoke", "verdict", str(log)]
-    with subprocess.Popen(command, cwd=paths.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        with log.open("w"):  # once it reads
-            process.send_signal(signal.SIGINT)
-            _, complaints = process.communicate(timeout=60)
+    with (
+        subprocess.Popen(command, cwd=paths.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        log.open("w"),  # once the task reads it
+    ):
+        process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in complaints
 
