@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import PackageIndex
 from rdma_images.core.paths import state_folder
 from rdma_images.core.source import Supply
 from rdma_images.inputs import sources
@@ -45,9 +44,7 @@ def secret_files(
     """
     with ExitStack() as stack:
         by_image = {
-            spec.image.id: stack.enter_context(
-                provide_secrets(supplies[spec.image.id], mirrors, spec.image.secrets, spec.image.indexes)
-            )
+            spec.image.id: stack.enter_context(provide_secrets(supplies[spec.image.id], mirrors, spec.image.secrets))
             for spec in specs
         }
         by_helper = {helper: by_image[image_id] for helper, image_id in helper_users.items()}
@@ -59,7 +56,6 @@ def provide_secrets(
     supplies: Iterable[Supply],
     mirrors: Mirrors,
     references: Mapping[str, str] | None = None,
-    indexes: Iterable[PackageIndex] = (),
 ) -> Iterator[dict[str, Path]]:
     """Yield the files of a build's secrets by id, readable by this user, for the block.
 
@@ -71,7 +67,6 @@ def provide_secrets(
 
     Args:
         references: The target's own secrets by id, "env:NAME" or "file:PATH".
-        indexes: Package indexes beside the public one.
 
     Raises:
         RefusedError: One of `references` does not exist, or BuildKit does not take a secret of that size.
@@ -89,7 +84,7 @@ def provide_secrets(
                     f"matrix.yaml, secret {name}: more than {MAX_SECRET_BYTES} bytes, which BuildKit does not take\n"
                     "keep only what the stage needs"
                 )
-        for secret, text in {**secret_texts(list(supplies), mirrors, indexes), **texts_by_id}.items():
+        for secret, text in {**secret_texts(list(supplies), mirrors), **texts_by_id}.items():
             files[secret] = folder / secret
             files[secret].touch(mode=0o600)
             files[secret].write_text(text, encoding="utf-8")
@@ -125,16 +120,14 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[PackageIndex] = ()) -> dict[str, str]:
+def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
     """Return what is in the secrets, by id, without the CA bundle."""
     supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
-    addresses = [entry.address for entry in indexes]
-    extra = f"extra-index-url = {' '.join(addresses)}\n" if addresses else ""
     by_id = {
-        "uv-config": _uv_config(index, addresses),
-        "pip-config": f"[global]\nindex-url = {index}\n{extra}" if index else "",
+        "uv-config": f'[[index]]\nurl = "{index}"\ndefault = true\n' if index else "",
+        "pip-config": f"[global]\nindex-url = {index}\n" if index else "",
         "netrc": _netrc(logins),
     }
     archives = [s for s in supplies if s.source.kind == "apt"]
@@ -152,15 +145,6 @@ def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable
         by_id[f"apt-config{ending}"] = _apt_config(replaces_sources)
         by_id[f"apt-auth{ending}"] = _apt_auth([*archives_below, *archives_of_role], logins)
     return by_id
-
-
-def _uv_config(index: str, extra_indexes: Sequence[str]) -> str:
-    """Return uv.toml; the order of indexes does not matter, since wheels have hashes."""
-    if not index:
-        return ""
-    index_tables = "".join(f'[[index]]\nurl = "{index_url}"\n' for index_url in extra_indexes)
-    strategy = 'index-strategy = "unsafe-best-match"\n' if extra_indexes else ""
-    return f'{strategy}{index_tables}[[index]]\nurl = "{index}"\ndefault = true\n'
 
 
 def _check_size(bundle: Path) -> None:

@@ -104,9 +104,8 @@ def provide_contexts(
     ]
     way = _Way(engine, engine_layers or EngineLayers(), repository, remotes, to_engine, progress)
     try:
-        indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
         recipes = [recipe for layer_set in distinct_layer_sets for recipe in way.recipes(layer_set)]
-        layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
+        layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress, locked)
         is_long = any(map(way.is_long, distinct_layer_sets))
         # The executor outside: what waits for a layer ends once the pool has.
         with ThreadPoolExecutor(1) as executor, layer_pool:

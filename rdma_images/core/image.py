@@ -197,15 +197,6 @@ class Onto:
 
 
 @dataclass(frozen=True)
-class PackageIndex:
-    """A further package index, and the packages that are taken from it alone."""
-
-    name: str
-    address: str
-    packages: tuple[str, ...]  # names in the normal form
-
-
-@dataclass(frozen=True)
 class SourceBuild:
     """The compilation of a Python package that has no wheel."""
 
@@ -227,7 +218,6 @@ class Image:
     components: dict[str, Component]  # by name, with what the choices imply
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     constraints: tuple[str, ...] = ()  # limits for the packages that these bring
-    indexes: tuple[PackageIndex, ...] = ()  # beside the public one
     hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sha256 that files allow, by the package's name
     source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
     source_architectures: tuple[str, ...] = ()  # of the CUDA code that they compile: ("sm_80", "sm_90")

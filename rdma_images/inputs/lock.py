@@ -1,6 +1,6 @@
 """The exact wheels of an image, in locks/python/: names, versions, hashes and sizes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version as installed_version
@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Image, PackageIndex, Platform
+from rdma_images.core.image import Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import nccl_releases
 from rdma_images.inputs import mirrors, sources
@@ -147,7 +147,7 @@ def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Pa
     request = lock_request(image)
     if not request.requirements:
         return Lock(request=request, wheels=())
-    resolved = _resolve(request, mirror_settings, image.indexes)
+    resolved = _resolve(request, mirror_settings)
     _require_agreement(resolved, image, folder)
     _require_current(image, resolved, mirror_settings)
     atomic.write(lock_path(request, folder), resolved.text())
@@ -177,9 +177,7 @@ def _require_current(image: Image, lock: Lock, mirror_settings: Mirrors | None) 
     """Refuse an old release of a package that the target names without a version."""
     from rdma_images.inputs import releases  # here, because a lock that is kept needs no index
 
-    named = {package for index in image.indexes for package in index.packages}  # whose own index is asked
-    public = [line for line in image.python_packages if canonicalize_name(Requirement(line).name) not in named]
-    releases.require_current(lock, public, *sources.index_for(mirror_settings or mirrors.load()))
+    releases.require_current(lock, image.python_packages, *sources.index_for(mirror_settings or mirrors.load()))
 
 
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
@@ -249,12 +247,12 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
-def _resolve(request: LockRequest, mirror_settings: Mirrors | None, indexes: Sequence[PackageIndex] = ()) -> Lock:
+def _resolve(request: LockRequest, mirror_settings: Mirrors | None) -> Lock:
     """Return the answer of the package index that builds use, too."""
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import resolve
 
-    return resolve.resolve(request, *sources.index_for(mirror_settings or mirrors.load()), indexes)
+    return resolve.resolve(request, *sources.index_for(mirror_settings or mirrors.load()))
 
 
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
@@ -265,7 +263,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
             f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
             "remove it there, or add it to python-packages"
         )
-    _require_origins(lock, image, folder)
+    _require_hashes(lock, image, folder)
     versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
     torch = image.components.get("pytorch")
     if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
@@ -284,15 +282,9 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
         )
 
 
-def _require_origins(lock: Lock, image: Image, folder: Path | None) -> None:
-    """Raise unless each package is of its index and has an allowed hash."""
-    index_by_package = {package: index.name for index in image.indexes for package in index.packages}
+def _require_hashes(lock: Lock, image: Image, folder: Path | None) -> None:
+    """Raise unless each wheel has an allowed hash."""
     for wheel in lock.wheels:
-        if not wheel.origin and (expected := index_by_package.get(wheel.name, "")) != wheel.index:
-            raise RefusedError(
-                f"{lock_path(lock.request, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it "
-                f"is named for {expected or 'none of indexes'}\nrun `{COMMAND} lock`"
-            )
         allowed = image.hashes.get(wheel.name)
         if allowed and wheel.sha256 and wheel.sha256 not in allowed:
             raise RefusedError(

@@ -34,7 +34,7 @@ from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.http import FAILING, RetryPolicy
-from rdma_images.core.image import MACHINES, PackageIndex
+from rdma_images.core.image import MACHINES
 from rdma_images.core.paths import COMMAND
 from rdma_images.inputs import git_repositories, package_index, web, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
@@ -53,6 +53,9 @@ METADATA = re.compile(r"[^/]+/PKG-INFO")
 UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
 
 
+Package = dict[str, Any]  # or a file of one, as a pylock.toml has it
+
+
 class NoSolutionError(RdmaImagesError):
     """The package index has no wheels that go together; `words` are uv's."""
 
@@ -64,15 +67,13 @@ class NoSolutionError(RdmaImagesError):
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
 
 
-def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()) -> Lock:
+def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     """Return the wheels that satisfy `request`, one file a package.
 
-    A package that one of `indexes` names is taken from there, and from no other index, whoever requires it.
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
     local = _local_packages(request)
-    index_by_package = {package: entry.name for entry in indexes for package in entry.packages}
-    pylock = _pylock_of_indexes(request, local, index, mirrors, indexes)
+    pylock = _pylock(request, local, index, mirrors)
     local_wheels = [_lock_local(package, local) for package in pylock if _is_local(package)]
     packages = [package for package in pylock if not _is_local(package)]
     chosen_wheels = _files(packages, request)
@@ -85,23 +86,20 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
                 file=pylock_file_name(wheel),
                 sha256=wheel["hashes"]["sha256"],
                 size=size,
-                index=index_by_package.get(package["name"], ""),
             )
             for package, wheel, size in zip(packages, chosen_wheels, sizes, strict=True)
         ]
     return Lock(request=request, wheels=tuple(sorted([*wheels, *local_wheels], key=lambda wheel: wheel.name)))
 
 
-def versions(
-    request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()
-) -> dict[str, str]:
+def versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, str]:
     """Return the versions that `resolve` would lock, by name.
 
     Raises:
         NoSolutionError: The packages do not go together, or one of them has no wheel.
         RdmaImagesError: As `resolve`.
     """
-    packages = _pylock_of_indexes(request, _local_packages(request), index, mirrors, indexes)
+    packages = _pylock(request, _local_packages(request), index, mirrors)
     try:
         _files([package for package in packages if not _is_local(package)], request)
     except RdmaImagesError as error:
@@ -109,7 +107,7 @@ def versions(
     return {package["name"]: package.get("version", "") for package in packages}
 
 
-def _files(packages: Sequence[dict[str, Any]], request: LockRequest) -> list[dict[str, Any]]:
+def _files(packages: Sequence[Package], request: LockRequest) -> list[Package]:
     """Return the file of each package that an installer would take."""
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
     return [
@@ -137,7 +135,7 @@ def accepted_tags(request: LockRequest) -> list[Tag]:
     return [*cpython_tags(python, None, platforms), *compatible_tags(python, short, platforms)]
 
 
-def pylock_file_name(wheel: dict[str, Any]) -> str:
+def pylock_file_name(wheel: Package) -> str:
     """Return the file name of a wheel's entry in a pylock."""
     if name := wheel.get("name"):
         return str(name)
@@ -152,12 +150,12 @@ def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
     return {name: package for name, package in parsed.items() if package}
 
 
-def _is_local(package: dict[str, Any]) -> bool:
+def _is_local(package: Package) -> bool:
     """Return whether a package of a pylock.toml comes from no index."""
     return any(package.get(kind) for kind in ("archive", "directory", "vcs"))
 
 
-def _lock_local(package: dict[str, Any], local: Mapping[str, LocalPackage]) -> Wheel:
+def _lock_local(package: Package, local: Mapping[str, LocalPackage]) -> Wheel:
     """Return a package that no index has as it is in a lock."""
     name = package["name"]
     if name not in local:
@@ -186,99 +184,60 @@ def _on_this_machine(line: str, local: Mapping[str, LocalPackage], mirrors: Mirr
     return str(requirement)
 
 
-def _pylock_of_indexes(
-    request: LockRequest,
-    local: Mapping[str, LocalPackage],
-    index: str,
-    mirrors: Mirrors,
-    indexes: Sequence[PackageIndex],
-) -> list[dict[str, Any]]:
-    """Return uv's resolution with the packages of `indexes` from there.
+def _pylock(request: LockRequest, local: Mapping[str, LocalPackage], index: str, mirrors: Mirrors) -> list[Package]:
+    """Return the packages of uv's pylock.toml for `request`, each with its fitting wheels.
 
-    uv takes an index for a package from what is required directly: a package of `indexes` that another one brings is
-    therefore required, too, and resolved again. Until then nothing of that name is built.
+    A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
     """
-    names = {package for entry in indexes for package in entry.packages} - local.keys()
-    direct = {canonicalize_name(Requirement(line).name) for line in request.requirements}
-    required: set[str] = set()
     metadata: dict[tuple[str, str], tuple[str, ...]] = {}
     while True:
-        indirect = names - direct - required
         try:
-            packages = _pylock(request, local, index, mirrors, indexes, sorted(required), sorted(indirect), metadata)
+            return _compile(request, local, index, mirrors, metadata)
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
             metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
-        except NoSolutionError as error:
-            blamed = _names_in(error.words, indirect)
-            if not blamed:
-                raise
-            required |= blamed
-        else:
-            locked_indirect = indirect & {canonicalize_name(package["name"]) for package in packages}
-            if not locked_indirect:
-                return packages
-            required |= locked_indirect
 
 
-def _names_in(text: str, names: Iterable[str]) -> set[str]:
-    """Return those of `names` that `text` has as whole words."""
-    return {name for name in names if re.search(rf"(?<![\w-]){name}(?![\w-])", text)}
-
-
-def _pylock(
+def _compile(
     request: LockRequest,
     local: Mapping[str, LocalPackage],
     index: str,
     mirrors: Mirrors,
-    indexes: Sequence[PackageIndex],
-    required: Sequence[str],
-    unbuilt: Sequence[str],
     metadata: Mapping[tuple[str, str], Sequence[str]],
-) -> list[dict[str, Any]]:
-    """Return the packages of uv's pylock.toml for `request`, each with its fitting wheels.
-
-    Args:
-        request: The question.
-        local: The packages of it that no index has, by name.
-        index: The address of the public index.
-        mirrors: Logins by host.
-        indexes: Further indexes, for the packages that they name.
-        required: Packages that are required beside those of the request.
-        unbuilt: Packages that are not built to learn what they require.
-        metadata: What releases require whose setup.py cannot be run to ask, by name and version.
+) -> list[Package]:
+    """Run `uv pip compile` once, with what releases require that it cannot ask, by name and version.
 
     Raises:
         _UnaskableError: The setup.py of a release imports what it does not declare.
         NoSolutionError: The packages do not go together.
     """
+    command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
+    command += ["--constraints", "constraints.in", "--config-file", "uv.toml"]
+    command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
+    if not request.sources:
+        command += ["--only-binary", ":all:", *(f"--no-binary={name}" for name in local)]
+    command += ["--python", sys.executable, "--python-version", request.python]
+    command += ["--python-platform", f"{MACHINES[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
+    # Through the environment: an address with its login must not show up in a process list.
+    environ = package_index.without_uv(os.environ) | {
+        "UV_DEFAULT_INDEX": mirrors.with_login(index),
+        "SSL_CERT_FILE": str(mirrors.ca_bundle),
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
-        inputs = {
-            "requirements.in": "\n".join(lines) + "\n",
-            "uv.toml": _uv_settings(metadata),
-            "pyproject.toml": _project([*lines, *required], request.python, indexes),
-            "overrides.in": "\n".join(request.overrides) + "\n",
-            "constraints.in": "\n".join(request.constraints) + "\n",
-        }
-        for file_name, text in inputs.items():
-            (folder / file_name).write_text(text)
-        command = _compile_command(request, "pyproject.toml" if indexes else "requirements.in", local, unbuilt)
-        # Through the environment: an address with its login must not show up in a process list.
-        environ = package_index.without_uv(os.environ) | {
-            "UV_DEFAULT_INDEX": mirrors.with_login(index),
-            "SSL_CERT_FILE": str(mirrors.ca_bundle),
-            **_index_logins(indexes, mirrors),
-        }
+        (folder / "requirements.in").write_text("\n".join(lines) + "\n")
+        (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
+        (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
+        (folder / "uv.toml").write_text(_uv_settings(metadata))
         _run_uv(command, folder, environ, request)
-        packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
+        packages: list[Package] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages
 
 
 def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
-    """Run uv for `_pylock`, which says what it raises."""
+    """Run uv for `_compile`, which says what it raises."""
     try:
         process = subprocess.run(
             command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RESOLUTION_SECONDS
@@ -298,19 +257,6 @@ def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], re
         raise NoSolutionError(request, words)
 
 
-def _compile_command(request: LockRequest, project: str, local: Iterable[str], unbuilt: Iterable[str]) -> list[str]:
-    """Return the `uv pip compile` that writes pylock.toml from the files that `_pylock` wrote."""
-    command = [find_uv_bin(), "pip", "compile", project, "--overrides", "overrides.in"]
-    command += ["--constraints", "constraints.in"]
-    command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
-    command += ["--config-file", "uv.toml"]
-    command += [] if request.sources else ["--only-binary", ":all:"]
-    command += [f"--no-binary={name}" for name in local if not request.sources]
-    command += [f"--only-binary={name}" for name in unbuilt if request.sources]
-    command += ["--python", sys.executable, "--python-version", request.python]
-    return [*command, "--python-platform", f"{MACHINES[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
-
-
 class _UnaskableError(Exception):
     """A release whose setup.py cannot be run to learn what it requires."""
 
@@ -328,26 +274,6 @@ def _uv_settings(metadata: Mapping[tuple[str, str], Sequence[str]]) -> str:
     )
 
 
-def _project(requirements: Sequence[str], python: str, indexes: Sequence[PackageIndex]) -> str:
-    """Return a pyproject.toml, the one file in which uv takes an index for a package."""
-    lines = ["[project]", 'name = "target"', 'version = "0"', f'requires-python = ">={python}"']
-    lines += [f"dependencies = {json.dumps(list(requirements))}", "[tool.uv.sources]"]
-    lines += [f'{package} = {{ index = "{entry.name}" }}' for entry in indexes for package in entry.packages]
-    for entry in indexes:
-        lines += ["[[tool.uv.index]]", f'name = "{entry.name}"', f'url = "{entry.address}"', "explicit = true"]
-    return "\n".join(lines) + "\n"
-
-
-def _index_logins(indexes: Sequence[PackageIndex], mirrors: Mirrors) -> dict[str, str]:
-    """Return the logins of the hosts of `indexes`, as uv takes them from its environment."""
-    environ: dict[str, str] = {}
-    for entry in indexes:
-        if login := mirrors.login(entry.address):
-            prefix = f"UV_INDEX_{entry.name.upper().replace('-', '_')}"
-            environ |= {f"{prefix}_USERNAME": login.username, f"{prefix}_PASSWORD": login.password}
-    return environ
-
-
 def _refuse_undeclared_import(words: str) -> None:
     """Raise for a package whose setup.py imports what it does not declare, as torch."""
     failed = re.search(r"Failed to build `(\S+) @ file://", words)
@@ -363,16 +289,16 @@ def _refuse_undeclared_import(words: str) -> None:
         )
 
 
-def best_wheel(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
+def best_wheel(package: Package, ranks: dict[Tag, int]) -> Package:
     """Return the wheel that an installer takes: best tag, then highest build number."""
 
-    def preference(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
+    def preference(wheel: Package) -> tuple[int, tuple[int, BuildTag]]:
         """Return a wheel's rank, the higher the better."""
         _, _, build, tags = parse_wheel_filename(pylock_file_name(wheel))
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
         return -rank, (1 if build else 0, build)
 
-    best: dict[str, Any] | None = max(package.get("wheels", ()), key=preference, default=None)
+    best: Package | None = max(package.get("wheels", ()), key=preference, default=None)
     if best is None or -preference(best)[0] == len(ranks):
         raise RdmaImagesError(
             f"{package['name']} {package.get('version', '')} has no wheel for this python and platform\n"
@@ -381,7 +307,7 @@ def best_wheel(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]
     return best
 
 
-def wheel_size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
+def wheel_size(wheel: Package, mirrors: Mirrors) -> int:
     """Return a wheel's size in bytes, from the index or by a HEAD request."""
     if "size" in wheel:
         return int(wheel["size"])

@@ -12,7 +12,6 @@ from packaging.version import Version
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import PackageIndex
 from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import Facts
 from rdma_images.inputs import resolve, sources
@@ -42,7 +41,6 @@ class _Packages:
     requirements: tuple[str, ...]
     constraints: tuple[str, ...]
     sources: tuple[str, ...]
-    indexes: tuple[PackageIndex, ...]
 
 
 def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> Solution:
@@ -83,7 +81,7 @@ def _packages(matrix: Matrix, name: str) -> _Packages:
     )
     requirements = tuple(sorted({*local, *listed.packages}))
     constraints = tuple(sorted({*listed.constraints}))
-    return _Packages(requirements, constraints, target.source_packages, matrix.package_indexes)
+    return _Packages(requirements, constraints, target.source_packages)
 
 
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -130,5 +128,5 @@ def _newest_solvable(
         python=planned["python"],
         platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
     )
-    versions = resolve.versions(request, *sources.index_for(mirrors), packages.indexes)
+    versions = resolve.versions(request, *sources.index_for(mirrors))
     return Version(versions["torch"]).public

@@ -25,7 +25,6 @@ class Wheel(yaml_file.Strict):
     """One wheel file, or the source of a package that has none; `size` in bytes.
 
     `origin` is the place of a package that no index has, see plan/local_packages.py; a project or commit has no file.
-    `index` is the name of the index that has it; empty for the public one.
     """
 
     name: str
@@ -34,7 +33,6 @@ class Wheel(yaml_file.Strict):
     sha256: str = ""
     size: int = 0
     origin: str = ""
-    index: str = ""
 
     @property
     def is_source(self) -> bool:

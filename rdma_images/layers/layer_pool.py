@@ -1,7 +1,7 @@
 """Make layers of wheels in two processes, while the next wheels download."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -41,11 +41,10 @@ class LayerPool:
         mirrors: Mirrors,
         progress: Progress = silent,
         locked: Digests = locked_digests.NO_DIGESTS,
-        indexes: Mapping[str, str] | None = None,
     ) -> None:
         self._recipes = {recipe.key: recipe for recipe in recipes}
         self._locked = locked
-        self._indexes, self._mirrors, self._progress = {"": index, **(indexes or {})}, mirrors, progress
+        self._index, self._mirrors, self._progress = index, mirrors, progress
         self.stop = threading.Event()
         self._stack = ExitStack()
         self._ready: dict[str, Future[StoredLayer]] = {}
@@ -98,7 +97,7 @@ class LayerPool:
         if self.stop.is_set():
             raise RdmaImagesError(f"{wheel.file}: stopped")
         settings = DownloadSettings(wheel.file, self._mirrors, self._progress, self.stop)
-        return wheel_files.fetch_wheel(wheel, self._indexes[wheel.index], settings)
+        return wheel_files.fetch_wheel(wheel, self._index, settings)
 
     def _make_when_ready(
         self, recipe: Recipe, downloads: Sequence[Future[Path]], processes: ProcessPoolExecutor

@@ -36,11 +36,10 @@ def lock(
     locked = locked_digests.read_digests()
     missing_recipes = [recipe for key, recipe in recipes.items() if key not in locked.entries]
     index, opener = sources.index_for(mirrors)
-    indexes = {entry.name: entry.address for image in images for entry in image.indexes}
     with ExitStack() as stack:
         if missing_recipes:  # two makers would remove wheels that the other one reads
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
-        layer_pool = stack.enter_context(LayerPool(missing_recipes, index, opener, progress, indexes=indexes))
+        layer_pool = stack.enter_context(LayerPool(missing_recipes, index, opener, progress))
         layers = {recipe: layer_pool.layer_future(recipe).result() for recipe in missing_recipes}
         locked_digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = format_bytes(sum(layer.runtime.size for layer in layers.values()))

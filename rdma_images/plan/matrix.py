@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
@@ -18,7 +17,7 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.components.gdrcopy import GDRCOPY
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import Fabric, PackageIndex
+from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, likeness, local_packages, onto_records
@@ -148,19 +147,9 @@ class Target(TargetAdditions):
         return sorted(included, key=lambda row: row != self.default)
 
 
-class Index(Strict):
-    """A package index beside the public one."""
-
-    address: str = Field(description="Of its simple API, https://…/simple; its login is in mirrors.yaml, credentials.")
-    packages: tuple[str, ...] = Field(description="Names of packages that are taken from it, and from no other index.")
-
-
 class Matrix(Document):
     """matrix.yaml."""
 
-    indexes: dict[str, Index] = Field(
-        default_factory=dict, description="Package indexes beside the public one, by a name for each."
-    )
     targets: dict[str, Target] = Field(description="What can be built, by name.")
 
     @classmethod
@@ -193,21 +182,12 @@ class Matrix(Document):
                 yield ("targets", name), f"a target's name has at most {MAX_NAME_LENGTH} characters: shorten it"
             for steps, sentence in _problems(target):
                 yield ("targets", name, *steps), sentence
-        index_by_package: dict[str, str] = {}
-        for name, index in self.indexes.items():
-            for steps, sentence in _index_problems(name, index, index_by_package):
-                yield ("indexes", name, *steps), sentence
 
     def target(self, name: str) -> Target:
         """Return the target of that name. Raises RefusedError for an unknown one."""
         if name not in self.targets:
             raise RefusedError(f"no target {name!r}\n{suggestion(name, self.targets)}")
         return self.targets[name]
-
-    @property
-    def package_indexes(self) -> tuple[PackageIndex, ...]:
-        """Return the package indexes as images have them."""
-        return tuple(PackageIndex(name, index.address, index.packages) for name, index in self.indexes.items())
 
     def check(self, facts: Facts) -> None:
         """Raise RefusedError, with file and line, for a value that the facts do not know."""
@@ -299,29 +279,6 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         if getattr(target, field):
             name = field.replace("_", "-")
             yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
-
-
-def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -> Iterator[tuple[YamlPath, str]]:
-    """Yield what is wrong with an index.
-
-    `index_by_package` has the packages of earlier ones, and gets this one's.
-    """
-    if not NORMAL_NAME.fullmatch(name):
-        yield (), f"{name!r} is no name: write small letters, digits and -"
-    split = urlsplit(index.address)
-    if split.scheme not in ("https", "http") or not split.hostname:
-        yield ("address",), "this is no address of an index: write https://HOST/simple"
-    elif split.username or split.password:
-        yield ("address",), "a login in the address: write it under credentials in mirrors.yaml, by the host"
-    for number, package in enumerate(index.packages):
-        if not NORMAL_NAME.fullmatch(package):
-            yield ("packages", number), f"{package!r} is no package's name: write it with small letters, digits and -"
-        elif package in index_by_package:
-            yield ("packages", number), f"{package} is named for the index {index_by_package[package]}, too: remove one"
-        elif components.axis_of_wheel(package) not in (None, *axes.OPTIONAL):
-            yield ("packages", number), f"an axis decides {package}, which is the public index's: remove it"
-        else:
-            index_by_package[package] = name
 
 
 def _repeated(

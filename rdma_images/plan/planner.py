@@ -89,7 +89,6 @@ def _plan_row(
         nearest_row = nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ())
     else:
         image = _image(planned, target, facts, base, partial(matrix.where, "targets", planned.target))
-        image = replace(image, indexes=matrix.package_indexes)
         broken = (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
         if not broken:
             return image

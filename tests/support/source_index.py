@@ -1,10 +1,10 @@
-"""Package indexes with a small CUDA package that has no wheel, beside the real index."""
+"""A package index with a small CUDA package that has no wheel, beside the real index."""
 
 import hashlib
 import io
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -81,34 +81,22 @@ def sdist() -> bytes:
 
 @contextmanager
 def source_index() -> Iterator[str]:
-    """Yield the address of the index."""
-    with serve_index({NAME: (FILE, sdist())}) as (address, _):
-        yield address
-
-
-@contextmanager
-def serve_index(packages: Mapping[str, tuple[str, bytes]], is_public: bool = True) -> Iterator[tuple[str, list[str]]]:
-    """Yield the address of an index, and the paths that it was asked for.
-
-    Args:
-        packages: The name and the content of each package's one file.
-        is_public: Send everybody who asks for another package to the real index.
-    """
+    """Yield the address of the index; who asks it for another package is sent to the real one."""
     real = sources.index_for(mirrors.load())[0].rstrip("/")
-    resources, requests = dict[str, tuple[bytes, str]](), list[str]()
-    for name, (file, content) in packages.items():
-        link = f'<a href="/files/{file}#sha256={hashlib.sha256(content).hexdigest()}">{file}</a>'
-        resources[f"/simple/{name}/"] = link.encode(), "text/html"
-        resources[f"/files/{file}"] = content, "application/octet-stream"
+    content = sdist()
+    link = f'<a href="/files/{FILE}#sha256={hashlib.sha256(content).hexdigest()}">{FILE}</a>'
+    resources = {
+        f"/simple/{NAME}/": (link.encode(), "text/html"),
+        f"/files/{FILE}": (content, "application/octet-stream"),
+    }
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.do_GET()
 
         def do_GET(self) -> None:
-            requests.append(self.path)
             if self.path not in resources:
-                self.send_response(302 if is_public else 404)
+                self.send_response(302)
                 self.send_header("Location", real + self.path.removeprefix("/simple"))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -127,7 +115,7 @@ def serve_index(packages: Mapping[str, tuple[str, bytes]], is_public: bool = Tru
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/simple", requests
+        yield f"http://127.0.0.1:{server.server_port}/simple"
     finally:
         server.shutdown()
         server.server_close()

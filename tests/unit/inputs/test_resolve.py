@@ -12,7 +12,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Component, PackageIndex
+from rdma_images.core.image import Component
 from rdma_images.inputs import lock, resolve
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
@@ -219,62 +219,6 @@ class TestLocalPackages:
         request = REQUEST.model_copy(update={"requirements": (local_packages.pin("./project", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError, match="other comes from an address that another package names"):
             resolve.resolve(request, f"{index.address}/simple", mirrors(index))
-
-
-class TestNamedIndexes:
-    """Packages of a named index: their files are never requested from the public one."""
-
-    @pytest.fixture
-    def company(self, index: Site) -> Iterator[tuple[Site, PackageIndex]]:
-        publish(index, "app", make_wheel("app", "1.0", "internal"))
-        publish(index, "internal", make_wheel("internal", "9.0", "evil"))
-        publish(index, "only-inside-user", make_wheel("only-inside-user", "1.0", "only-inside"))
-        with serve() as site:
-            publish(site, "internal", make_wheel("internal", "1.0", "plain"))
-            publish(site, "only-inside", make_wheel("only-inside", "1.0"))
-            yield site, PackageIndex("company", f"{site.address}/simple", ("internal", "only-inside"))
-
-    @pytest.mark.parametrize(
-        ("required", "locked"),
-        [
-            (("internal",), {"internal": "1.0", "plain": "1.0"}),
-            (("app",), {"app": "1.0", "internal": "1.0", "plain": "1.0"}),
-            (("only-inside-user",), {"only-inside": "1.0", "only-inside-user": "1.0"}),
-            (("plain",), {"plain": "1.0"}),
-        ],
-        ids=["required", "brought by another", "absent from the public index", "not needed"],
-    )
-    def test_whoever_requires_it(
-        self, index: Site, company: tuple[Site, PackageIndex], required: tuple[str, ...], locked: dict[str, str]
-    ) -> None:
-        request = REQUEST.model_copy(update={"requirements": required})
-        resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
-        assert {wheel.name: wheel.version for wheel in resolved.wheels} == locked
-        assert {wheel.name for wheel in resolved.wheels if wheel.index == "company"} == locked.keys() & {
-            "internal",
-            "only-inside",
-        }
-        assert company[0].address not in resolved.text()
-
-    def test_a_login_of_its_host_opens_it_and_goes_nowhere_else(
-        self, index: Site, company: tuple[Site, PackageIndex]
-    ) -> None:
-        site, named = company
-        request = REQUEST.model_copy(update={"requirements": ("app",)})
-        logins = {site.address.partition("//")[2]: Login("me", "secret")}
-        resolve.resolve(request, f"{index.address}/simple", mirrors(index, logins), [named])
-        assert "me:secret" in {call.login for call in site.requests}
-        assert {call.login for call in index.requests} == {None}
-
-    def test_a_lock_from_another_index_does_not_fit(
-        self, index: Site, company: tuple[Site, PackageIndex], tmp_path: Path
-    ) -> None:
-        planned = dataclasses.replace(planned_image(), python_packages=("internal==1.0",), indexes=(company[1],))
-        publish(index, "torch", make_wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7"))
-        lock.create_lock(planned, mirrors(index), tmp_path)
-        assert lock.load(planned, tmp_path).wheels[0].index == "company"
-        with pytest.raises(RefusedError, match="has internal from company, and it is named for none of indexes"):
-            lock.load(dataclasses.replace(planned, indexes=()), tmp_path)
 
 
 def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site, tmp_path: Path) -> None:

@@ -151,24 +151,3 @@ def test_unknown_value_with_its_place_and_the_near_ones() -> None:
 def test_unknown_target() -> None:
     with pytest.raises(RefusedError, match=r"no target 'efa-pytroch'\ndid you mean efa-pytorch"):
         matrix.load().target("efa-pytroch")
-
-
-@pytest.mark.parametrize(
-    ("index", "sentence"),
-    [
-        ("company: {address: 'https://me:secret@x.example/simple', packages: [a]}", "a login in the address"),
-        ("company: {address: x.example, packages: [a]}", "no address of an index: write https://HOST/simple"),
-        ("Company: {address: 'https://x.example/simple', packages: [a]}", "'Company' is no name"),
-        ("company: {address: 'https://x.example/simple', packages: [A_b]}", "'A_b' is no package's name"),
-        ("company: {address: 'https://x.example/simple', packages: [torch]}", "an axis decides torch"),
-        (
-            "a: {address: 'https://x.example/simple', packages: [x]}\n"
-            "  b: {address: 'https://y.example/simple', packages: [x]}",
-            "matrix.yaml:11: x is named for the index a, too",
-        ),
-    ],
-)
-def test_indexes_that_cannot_be(index: str, sentence: str) -> None:
-    message = refused(text=TARGET + f"indexes:\n  {index}\n")
-    assert sentence in message
-    assert "secret" not in message
