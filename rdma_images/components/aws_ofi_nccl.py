@@ -110,6 +110,5 @@ AWS_OFI_NCCL = ComponentDefinition(
     was_tested=_was_tested,
     sources=_sources,
     source_names=(NAME,),
-    has_configure=True,
     stand_in_arguments=_stand_in_arguments,
 )

@@ -106,7 +106,6 @@ class ComponentDefinition:
     # Where its bytes come from; one that is not pinned by the facts has its pin in the locks.
     sources: Callable[[Image, Facts], Iterable[Source]] = lambda *_: ()
     source_names: tuple[str, ...] = ()  # by which mirrors.yaml may call them, without a version
-    has_configure: bool = False  # whether its tarball has a `configure` that states the version
     stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = lambda *_: {}  # build arguments of its stand-in
     # Why its stand-in would be no good on the base of an image; empty where it would.
     stand_in_obstacle: Callable[[Image, Facts], str] = lambda *_: ""

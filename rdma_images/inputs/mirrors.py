@@ -1,4 +1,4 @@
-"""Mirrors and logins: addresses that replace those of sources, from file and environment."""
+"""Mirrors and logins: the addresses of mirrors.yaml, which replace those of sources."""
 
 import os
 import re
@@ -17,7 +17,6 @@ from rdma_images.core.source import Source
 from rdma_images.registry import credentials
 from rdma_images.registry.credentials import Login
 
-VARIABLE = "RDMA_IMAGES_MIRROR_"
 FORM = "https://host:port/path, file:///path or /path"
 SCHEMES = ("https", "http", "file")
 KINDS = ("base", "apt", "index", "download")
@@ -67,14 +66,13 @@ class Mirrors:
     """The addresses that replace the sources' own. A source without an entry keeps its own."""
 
     ca_bundle: Path
-    # By plain name: address, where it is written.
-    addresses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    addresses: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # by name: address, where it is written
     logins: Mapping[str, Login] = field(default_factory=dict)  # by host, with the port where it is not the scheme's own
 
     def address(self, source: Source) -> str | None:
         """Return the mirror of a source, by its id, component or kind; None without one."""
         for name in (source.id, source.component, source.kind):
-            if entry := self.addresses.get(variable_suffix(name)):
+            if entry := self.addresses.get(name):
                 return resolve_entry(entry[0], source)
         return None
 
@@ -99,28 +97,21 @@ class Mirrors:
         """Raise RefusedError for an entry that names no source or component."""
         names = list(dict.fromkeys([*KINDS, *components]))
         for name, (_, where) in self.addresses.items():
-            if not any(
-                name == variable_suffix(word) or re.match(rf"{variable_suffix(word)}_\d", name) for word in names
-            ):
-                word = name.lower().replace("_", "-")
-                raise RefusedError(f"{where}: {word} is no source\n{suggestion(word, names)}")
+            if not any(name == word or re.match(rf"{re.escape(word)}-\d", name) for word in names):
+                raise RefusedError(f"{where}: {name} is no source\n{suggestion(name, names)}")
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:
-    """Return the mirrors of mirrors.yaml (or `path`) and of the environment, which wins.
+    """Return the mirrors of mirrors.yaml, or of `path`, or of the file that RDMA_IMAGES_MIRRORS names.
 
-    Its variables are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError with
-    file and line, or the variable, for what cannot be read or used.
+    Raises RefusedError, with file and line, for what cannot be read or used.
     """
     named_file = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
     file = named_file or paths.PROJECT / "mirrors.yaml"
     content = yaml_file.load(file, MirrorsFile) if named_file or files.exists(file) else MirrorsFile()
-    entries = {
-        variable_suffix(name): (address, content.where("sources", name)) for name, address in content.sources.items()
-    }
-    for variable, value in environ.items():
-        if variable.startswith(VARIABLE) and value:
-            entries[variable.removeprefix(VARIABLE)] = (value, f"${variable}")
+    addresses = {name: (address, content.where("sources", name)) for name, address in content.sources.items()}
+    for address, where in addresses.values():
+        _check_address(address, where)
     logins = {
         key: Login(
             credential.username,
@@ -128,23 +119,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
         )
         for key, credential in content.credentials.items()
     }
-    addresses = {}
-    for name, (address, where) in entries.items():
-        _check_address(address, where)
-        plain_address, login = split_login(address)
-        if "://" in plain_address and (scheme := urlsplit(plain_address).scheme) not in SCHEMES:
-            raise RefusedError(f"{where}: {scheme}:// is no supported scheme\n{suggestion(scheme, SCHEMES)}")
-        addresses[name] = (plain_address, where)
-        if login:
-            logins[host(plain_address)] = login
-    if bundle := environ.get("RDMA_IMAGES_CA_BUNDLE"):
-        return Mirrors(trusted_bundle(Path(bundle), "$RDMA_IMAGES_CA_BUNDLE", environ), addresses, logins)
     return Mirrors(trusted_bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
-
-
-def variable_suffix(name: str) -> str:
-    """Return a source's name as in variables: EFA_INSTALLER_1_50_0."""
-    return re.sub(r"[^A-Z0-9]+", "_", name.upper())
 
 
 def resolve_entry(address: str, source: Source) -> str:
@@ -177,10 +152,7 @@ def host(address: str) -> str:
 
 
 def _check_address(address: str, where: str) -> None:
-    """Raise RefusedError for an invalid address, or one with a query or fragment.
-
-    The error does not repeat the address: a login may be in it.
-    """
+    """Raise RefusedError for an invalid address, or one with a login, a query or a fragment, which it does not repeat."""
     try:
         parts = urlsplit(address if "://" in address or address.startswith((".", "/", "~")) else f"//{address}")
         (parts.hostname or "").encode("idna")  # a UnicodeError, which is a ValueError, for what no name server can have
@@ -189,6 +161,10 @@ def _check_address(address: str, where: str) -> None:
         usable = False
     if not usable:
         raise RefusedError(f"{where}: not a valid address\nwrite {FORM}")
+    if split_login(address)[1]:
+        raise RefusedError(f"{where}: a login in the address\nwrite it under credentials, by the host")
+    if "://" in address and parts.scheme not in SCHEMES:
+        raise RefusedError(f"{where}: {parts.scheme}:// is no supported scheme\n{suggestion(parts.scheme, SCHEMES)}")
     if "://" in address and (parts.query or parts.fragment):
         raise RefusedError(
             f"{where}: the address has a query or a fragment, which is lost where a file's name is added\n"

@@ -99,11 +99,11 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
         if source.kind in ("apt", "index")
     }
     with mirror(upstreams) as server:
-        address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
-        environ = os.environ | {
-            f"RDMA_IMAGES_MIRROR_{mirrors.variable_suffix(name)}": f"{address}/{name}" for name in upstreams
-        }
-        replaced = mirrors.load(environ=environ)
+        host = f"127.0.0.1:{server.server_port}"
+        lines = [f"  {name}: http://{host}/{name}" for name in upstreams]
+        credentials = f"credentials: {{'{host}': {{username: me, password: 'env:PASSWORD'}}}}"
+        (tmp_path / "mirrors.yaml").write_text("\n".join(["sources:", *lines, credentials, ""]))
+        replaced = mirrors.load(tmp_path / "mirrors.yaml", {"PASSWORD": PASSWORD})
         supplies = preflight.find_supplies(sources.sources(image, facts.load()), replaced)
         assert all(supply.reachable for supply in supplies if supply.source.kind in ("apt", "index"))
         server.requests.clear()

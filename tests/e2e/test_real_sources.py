@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,8 +58,8 @@ def write_project(folder: Path, component: str, version: str) -> dict[str, str]:
         tested = TARGETS["efa-nccl-tests"].default["nccl"]
         row = f"releases:\n  {version}: {{tested-nccl: [{tested}], source: tested}}\n"
         table.write_text(table.read_text().replace("releases:\n", row, 1))
-    variable = "RDMA_IMAGES_MIRROR_" + re.sub(r"[^A-Z0-9]+", "_", f"{component}-{version}".upper())
-    return {**os.environ, "PYTHONPATH": str(folder), variable: str(tarball)}
+    (folder / "mirrors.yaml").write_text(f"sources:\n  {component}-{version}: {tarball}\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
 
 
 def stand_ins(folder: Path, environ: dict[str, str], *arguments: str) -> list[str]:

@@ -37,13 +37,19 @@ class ArchiveHandler(Handler):
         self.wfile.write(body)
 
 
-@pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mirrors.Mirrors]:
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+
+
+def archive_of(host: str) -> mirrors.Mirrors:
+    return replace(mirrors.load(), addresses={"apt": (f"http://{host}/debian", "mirrors.yaml:1")})
+
+
+@pytest.fixture
+def archive() -> Iterator[mirrors.Mirrors]:
     with served(ArchiveHandler) as host:
-        for name in ("DEBIAN", "DEBIAN_SECURITY"):
-            monkeypatch.setenv(f"RDMA_IMAGES_MIRROR_{name}", f"http://{host}/debian")
-        yield mirrors.load()
+        yield archive_of(host)
 
 
 @pytest.mark.parametrize("packages", [("gcc", "libc6-dev"), ("libc-dev",), ("gcc=4:14.2.0-1",), ()])
@@ -65,8 +71,6 @@ def test_what_it_does_not_have_is_refused(archive: mirrors.Mirrors, package: str
         debian_index.require_packages([replace(planned(), debian_packages=(package,))], facts.load(), archive)
 
 
-def test_an_archive_that_does_not_answer_refuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    for name in ("DEBIAN", "DEBIAN_SECURITY"):
-        monkeypatch.setenv(f"RDMA_IMAGES_MIRROR_{name}", "http://127.0.0.1:1/debian")
-    debian_index.require_packages([replace(planned(), debian_packages=("nothing",))], facts.load(), mirrors.load())
+def test_an_archive_that_does_not_answer_refuses_nothing() -> None:
+    silent = archive_of("127.0.0.1:1")
+    debian_index.require_packages([replace(planned(), debian_packages=("nothing",))], facts.load(), silent)

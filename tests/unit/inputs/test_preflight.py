@@ -16,7 +16,7 @@ from rdma_images.core.image import Component, Image
 from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.engine.debian import bootstrap, host_apt
 from rdma_images.inputs import download_store, preflight, reachable, sources
-from rdma_images.inputs.mirrors import Mirrors, variable_suffix
+from rdma_images.inputs.mirrors import Mirrors
 from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site
 
@@ -32,7 +32,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mirrors(**addresses: str) -> Mirrors:
-    by_variable = {variable_suffix(name): (address, "mirrors.yaml:1") for name, address in addresses.items()}
+    by_variable = {name: (address, "mirrors.yaml:1") for name, address in addresses.items()}
     return Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile), by_variable)
 
 

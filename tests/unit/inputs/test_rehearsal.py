@@ -13,7 +13,7 @@ from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
 from rdma_images.engine.debian import bootstrap
-from rdma_images.inputs import mirrors, pins, preflight, reachable, rehearsal, sources
+from rdma_images.inputs import pins, preflight, reachable, rehearsal, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, planner
@@ -111,7 +111,7 @@ def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(project
 
 def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     address = "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu"
-    inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
+    inside = replace(project.mirrors, addresses={"erdma-apt": (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
     repository_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
     (supply,) = preflight.find_supplies(repository_sources, inside, rehearse=False)

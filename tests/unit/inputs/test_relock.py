@@ -11,7 +11,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image
 from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import download, lock, pins, relock, resolve
-from rdma_images.inputs.mirrors import Mirrors, variable_suffix
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.registry import reference
 from tests.support.images import planned_image
@@ -45,7 +45,7 @@ def mirrors(site: Site) -> Mirrors:
     """Everything from the site: bases under /hub/, downloads under /files/."""
     host = site.address.removeprefix("http://")
     addresses = {"base": f"{host}/hub/", "download": f"{site.address}/files/", "index": f"{site.address}/simple"}
-    return Mirrors(Path(__file__), {variable_suffix(name): (address, "") for name, address in addresses.items()})
+    return Mirrors(Path(__file__), {name: (address, "") for name, address in addresses.items()})
 
 
 def erdma() -> Image:

@@ -12,7 +12,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import lock as wheel_lock
-from rdma_images.inputs.mirrors import Mirrors, variable_suffix
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import layer_store, lock_layers, locked_digests, remote_layers
@@ -51,7 +51,7 @@ class WheelImage:
         return replace(self, recipe=recipe, index=layer_wheels.index(folder / "index", wheel))
 
     def lock(self, compression: Compression = "zstd", progress: Progress = silent) -> LockOutcome:
-        mirrors = Mirrors(MIRRORS.ca_bundle, {variable_suffix("index"): (self.index, "")})
+        mirrors = Mirrors(MIRRORS.ca_bundle, {"index": (self.index, "")})
         return lock_layers.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
