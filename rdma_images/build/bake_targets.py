@@ -14,7 +14,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import download_store, preflight
+from rdma_images.inputs import availability, download_store
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
@@ -135,7 +135,7 @@ def write_bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool
         file = download_store.cached_file(source)
         return file.parent if file else download_store.root() / source.id
 
-    supplies = {spec.image.id: preflight.find_supplies(spec.sources, project.mirrors, rehearse) for spec in specs}
+    supplies = {spec.image.id: availability.find_supplies(spec.sources, project.mirrors, rehearse) for spec in specs}
     contexts = Contexts(project.facts, download_folder, base_tar)
     targets = image_targets(specs, supplies, contexts, project, labels.project_revision())
     path = paths.BUILD / "bake.json"

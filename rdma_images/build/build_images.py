@@ -21,7 +21,7 @@ from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
 from rdma_images.engine import Engine
-from rdma_images.inputs import preflight, target_options
+from rdma_images.inputs import availability, target_options
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 
@@ -106,7 +106,7 @@ def _build_missing(
         build_system_layers = partial(baking.build_system_layers, file)
         layers = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)
         file = bake.with_contexts(file, layers.contexts)
-        rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
+        rehearsed = {image_id: availability.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
         with _unlocked_to_compile(specs, rehearsed, lock):
             compile_stage = partial(baking.export_stage, file)
             compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)

@@ -14,7 +14,7 @@ from rdma_images.core.source import Supply
 from rdma_images.engine import Engine, docker_command, platforms
 from rdma_images.engine.debian import bootstrap
 from rdma_images.engine.layout import layout
-from rdma_images.inputs import debian_index, preflight
+from rdma_images.inputs import availability, debian_index
 from rdma_images.inputs.fetch import fetch
 from rdma_images.inputs.project import Project
 
@@ -49,9 +49,9 @@ def require_sources(
             docker_command.ensure_image(engine, spec.image.onto.base.ref, progress)
     platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
     supplies = {
-        spec.image.id: preflight.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
+        spec.image.id: availability.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
     }
-    preflight.require([supply for image_supplies in supplies.values() for supply in image_supplies])
+    availability.require([supply for image_supplies in supplies.values() for supply in image_supplies])
     debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
     return supplies
 

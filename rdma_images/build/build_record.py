@@ -14,7 +14,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, images, prune
-from rdma_images.inputs import preflight
+from rdma_images.inputs import availability
 from rdma_images.render import bake, labels
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...
 
     A stand-in of another version for the same source is in the place of that one's.
     """
-    stood_in = preflight.rehearsed_ids(supplies)
+    stood_in = availability.rehearsed_ids(supplies)
     replaced = {source_id.rpartition("-")[0] for source_id in stood_in}
     below = image.onto.base.rehearsal if image.onto else ()
     return tuple(sorted({*stood_in, *(name for name in below if name.rpartition("-")[0] not in replaced)}))

@@ -16,7 +16,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import lock, preflight, relock, sources, wheel_licenses
+from rdma_images.inputs import availability, lock, relock, sources, wheel_licenses
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
@@ -150,4 +150,4 @@ def _read_or_lock(
 
 def replaceable_folders(pinned: Sequence[Source]) -> set[str]:
     """Return the folders of the stand-ins that exist for these sources."""
-    return {stand_ins.folder_name(source) for source in pinned if preflight.has_stand_in(source)}
+    return {stand_ins.folder_name(source) for source in pinned if availability.has_stand_in(source)}

@@ -17,7 +17,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import Facts
-from rdma_images.inputs import lock, preflight, project, sources
+from rdma_images.inputs import availability, lock, project, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import planner
 
@@ -193,7 +193,7 @@ def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tu
     names: dict[str, None] = {}  # a set in the order of the images
     for image in images:
         for source in sources.pinned(image, facts):
-            if not preflight.is_locked(source, mirrors):
+            if not availability.is_locked(source, mirrors):
                 names[f"{source.id} ({source.upstream})"] = None
         for name, load in _wheel_lock_readers(image).items():
             try:
@@ -208,7 +208,7 @@ def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> No
 
     Also raises it for a mirror that names no source.
     """
-    preflight.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
+    availability.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
     if names := missing_locks(images, facts, mirrors):
         fix = f"run `{COMMAND} lock --all` where they can be reached, and commit locks/"
         raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")

@@ -2,6 +2,8 @@
 
 import builtins
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from json import dumps
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -66,9 +68,6 @@ def _solve(
     loaded_project: project.Project, target: list[str] | None, all_targets: bool, set: list[str] | None, json: bool
 ) -> list[str]:
     """Show the torch and base that fit a target's packages, and return those that differ."""
-    from dataclasses import asdict
-    from json import dumps
-
     from rdma_images.inputs import solve
 
     if all_targets or set or not target or len(target) > 1:
@@ -106,9 +105,9 @@ def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
 
 def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
     """Return notes on the table: pulled bases, templates of the user's own."""
-    from rdma_images.inputs import preflight
+    from rdma_images.inputs import availability
 
-    notes = [*preflight.pull_reasons(images, current.facts, current.mirrors)]
+    notes = [*availability.pull_reasons(images, current.facts, current.mirrors)]
     if overrides := paths.overrides():
         notes.append(f"own, in place of the tool's: {', '.join(overrides)}")
     return list(dict.fromkeys(notes))
@@ -156,15 +155,15 @@ def sources(
     json: bool = False,
 ) -> None:
     """Show each download, its pin, and whether its source answers."""
-    from rdma_images.inputs import preflight, sources
+    from rdma_images.inputs import availability, sources
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     all_sources = [source for image in images for source in sources.sources(image, loaded_project.facts)]
-    supplies = preflight.find_supplies(all_sources, loaded_project.mirrors, rehearse)
+    supplies = availability.find_supplies(all_sources, loaded_project.mirrors, rehearse)
     if json or builtins.all(source.reachable for source in supplies):
-        show(preflight.supplies_json(supplies) if json else preflight.supply_table(supplies))
-    preflight.require(supplies)  # its error shows the table
+        show(dumps([asdict(supply) for supply in supplies], indent=2) if json else availability.supply_table(supplies))
+    availability.require(supplies)  # its error shows the table
 
 
 @verb(

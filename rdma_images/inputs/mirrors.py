@@ -152,7 +152,7 @@ def host(address: str) -> str:
 
 
 def _check_address(address: str, where: str) -> None:
-    """Raise RefusedError for an invalid address, or one with a login, a query or a fragment, which it does not repeat."""
+    """Raise RefusedError for an invalid address, or one with a login, a query or a fragment; it is not repeated."""
     try:
         parts = urlsplit(address if "://" in address or address.startswith((".", "/", "~")) else f"//{address}")
         (parts.hostname or "").encode("idna")  # a UnicodeError, which is a ValueError, for what no name server can have

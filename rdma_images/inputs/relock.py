@@ -17,7 +17,7 @@ from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import fetch, lock, pins, preflight, reachable, sources, target_options
+from rdma_images.inputs import availability, fetch, lock, pins, reachable, sources, target_options
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
@@ -45,7 +45,7 @@ def relock(
     """
     images = list(images)
     by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
-    preflight.require_names(by_id.values(), mirror_settings)
+    availability.require_names(by_id.values(), mirror_settings)
     jobs: dict[str, Callable[[], LockOutcome]] = {}
     for image in images:
         load, lock_now = partial(lock.load, image), partial(lock.create_lock, image, mirror_settings)

@@ -55,9 +55,9 @@ def chosen_plan(
     plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_changes(pairs))
     if not rehearse:
         return plan
-    from rdma_images.inputs import rehearsal  # here, because it imports the network clients
+    from rdma_images.inputs import availability  # here, because a plan needs none of it
 
-    return replace(plan, images=rehearsal.with_stand_in_bases(plan.images, project))
+    return replace(plan, images=availability.with_stand_in_bases(plan.images, project.facts, project.mirrors))
 
 
 def chosen_images(

@@ -62,8 +62,8 @@ def labels(
         **{f"limit.{limit.name}": f"{limit.feature}: {limit.why}; {limit.fix}" for limit in image.limits},
     }
     for wheel in lock.wheels if lock else ():
-        if wheel.origin or wheel.index:
-            image_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin or f"index {wheel.index}"
+        if wheel.origin:
+            image_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin
     if rehearsed:
         image_labels["rehearsal"] = ",".join(sorted(rehearsed))
     prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}

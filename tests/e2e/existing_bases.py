@@ -8,7 +8,7 @@ from pathlib import Path
 from rdma_images import facts
 from rdma_images.build.build_secrets import provide_secrets
 from rdma_images.engine.debian import bootstrap
-from rdma_images.inputs import mirrors, preflight, sources
+from rdma_images.inputs import availability, mirrors, sources
 from tests.e2e import validated
 from tests.support import images
 
@@ -82,7 +82,7 @@ def base(name: str, steps: str, folder: Path) -> Iterator[str]:
     """Provide an image made from `start` with `steps`, as NAME@sha256:…; removed at the end."""
     tag = f"{validated.REPOSITORY}/{name}:1"
     image = images.planned_image(axes={**images.planned().axes, "base": SYSTEM})
-    supplies = preflight.find_supplies(sources.sources(image, facts.load()), mirrors.load())
+    supplies = availability.find_supplies(sources.sources(image, facts.load()), mirrors.load())
     with provide_secrets(supplies, mirrors.load()) as files:
         secret_options = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
         build = ["buildx", "build", "--quiet", *validated.into_engine(tag), "--provenance=false", "--network=host"]

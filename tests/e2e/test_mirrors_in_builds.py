@@ -20,7 +20,7 @@ from rdma_images.build import build_secrets
 from rdma_images.build.run_bake import BUILDX
 from rdma_images.core.source import Supply
 from rdma_images.engine.debian import bootstrap
-from rdma_images.inputs import lock, mirrors, preflight, sources
+from rdma_images.inputs import availability, lock, mirrors, sources
 from rdma_images.render import bake, dockerfiles
 from tests.support import loopback
 from tests.support.images import planned
@@ -104,7 +104,7 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
         credentials = f"credentials: {{'{host}': {{username: me, password: 'env:PASSWORD'}}}}"
         (tmp_path / "mirrors.yaml").write_text("\n".join(["sources:", *lines, credentials, ""]))
         replaced = mirrors.load(tmp_path / "mirrors.yaml", {"PASSWORD": PASSWORD})
-        supplies = preflight.find_supplies(sources.sources(image, facts.load()), replaced)
+        supplies = availability.find_supplies(sources.sources(image, facts.load()), replaced)
         assert all(supply.reachable for supply in supplies if supply.source.kind in ("apt", "index"))
         server.requests.clear()
         build(container_engine, STAGES, supplies, replaced, tmp_path)

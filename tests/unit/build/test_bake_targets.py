@@ -10,7 +10,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
 from rdma_images.engine.docker_command import local_name
-from rdma_images.inputs import preflight, sources
+from rdma_images.inputs import availability, sources
 from rdma_images.inputs.mirrors import Mirrors
 from tests.support.existing_images import REF, existing, planned_onto
 
@@ -20,7 +20,7 @@ MIRRORS = Mirrors(Path("ca.pem"))
 
 def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     """Return the contexts of an image for which a stand-in takes the installer's place."""
-    (base,) = preflight.find_supplies([sources.source_of_base(image, FACTS)], MIRRORS)
+    (base,) = availability.find_supplies([sources.source_of_base(image, FACTS)], MIRRORS)
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
     build_contexts = Contexts(FACTS, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")

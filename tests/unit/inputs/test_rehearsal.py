@@ -13,7 +13,7 @@ from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
 from rdma_images.engine.debian import bootstrap
-from rdma_images.inputs import pins, preflight, reachable, rehearsal, sources
+from rdma_images.inputs import availability, pins, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, planner
@@ -42,7 +42,7 @@ def planned(target: str, **changes: str) -> tuple[Image, ...]:
 
 
 def supplies(image: Image, project: Project) -> tuple[Supply, ...]:
-    return preflight.find_supplies(sources.sources(image, FACTS), project.mirrors, rehearse=True)
+    return availability.find_supplies(sources.sources(image, FACTS), project.mirrors, rehearse=True)
 
 
 def supplied(image: Image, project: Project) -> dict[str, Supply]:
@@ -51,7 +51,7 @@ def supplied(image: Image, project: Project) -> dict[str, Supply]:
 
 def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
     (before,) = planned("erdma-pytorch")
-    (image,) = rehearsal.with_stand_in_bases([before], project)
+    (image,) = availability.with_stand_in_bases([before], project.facts, project.mirrors)
     details = image.details(BaseDetails)
     assert details
     assert details.stand_in == "debian13"
@@ -61,7 +61,7 @@ def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
 
 
 def test_its_apt_archives_are_the_stand_ins(project: Project) -> None:
-    (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
+    (image,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
     assert {s.id for s in sources.sources(image, FACTS) if s.kind == "apt"} >= {"debian-trixie"}
     assert not any(s.component == "ubuntu" for s in sources.sources(image, FACTS))
 
@@ -70,28 +70,28 @@ def test_a_base_in_reach_stays(project: Project, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {"docker.io/library/ubuntu:22.04": f"sha256:{'a' * 64}"})
     (before,) = planned("erdma-pytorch")
-    assert rehearsal.with_stand_in_bases([before], project) == (before,)
+    assert availability.with_stand_in_bases([before], project.facts, project.mirrors) == (before,)
 
 
 def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
     (before,) = planned("erdma-pytorch")
-    assert rehearsal.with_stand_in_bases([before], project) == (before,)
-    with pytest.raises(preflight.UnreachableSourcesError, match=r"base-ubuntu22\.04"):
-        preflight.require(list(supplied(before, project).values()))
+    assert availability.with_stand_in_bases([before], project.facts, project.mirrors) == (before,)
+    with pytest.raises(availability.UnreachableSourcesError, match=r"base-ubuntu22\.04"):
+        availability.require(list(supplied(before, project).values()))
 
 
 def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reachable, "probe_download", lambda *_: (True, "200"))
     monkeypatch.setattr(pins, "downloads", lambda: {"erdma-apt-key": f"sha256:{'a' * 64}"})
-    (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
+    (image,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
     supplies_of_image = supplied(image, project)
     assert {supplies_of_image[i].via for i in ("erdma-apt-jammy/erdma", "erdma-apt-key")} == {"stand-in"}
     assert supplies_of_image["erdma-apt-jammy/erdma"].address == "file:/mnt/erdma-apt"
 
 
 def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
-    (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
+    (image,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
     secrets = secret_texts(supplies(image, project), project.mirrors)
     assert "erdma" not in secrets["apt-sources"]
     over = secrets["apt-sources-erdma-apt"].splitlines()
@@ -114,7 +114,7 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     inside = replace(project.mirrors, addresses={"erdma-apt": (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
     repository_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
-    (supply,) = preflight.find_supplies(repository_sources, inside, rehearse=False)
+    (supply,) = availability.find_supplies(repository_sources, inside, rehearse=False)
     assert (supply.via, supply.address) == ("mirror", address)
 
 
@@ -124,7 +124,7 @@ def contexts(folder: Path) -> Contexts:
 
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
     """A plain Debian has neither NVIDIA's variables, nor its toolkit, nor its entry point."""
-    (image,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
+    (image,) = availability.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project.facts, project.mirrors)
     build_contexts = contexts(tmp_path)
     base = build_contexts.for_image(image, supplies(image, project))["base"].removeprefix("target:")
     helper = build_contexts.helpers[base]
@@ -144,10 +144,10 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
 def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (plain,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
+    (plain,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
     assert contexts(tmp_path).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {FACTS.bases.bases[CUDA].image: digest})
-    (pulled,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
+    (pulled,) = availability.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project.facts, project.mirrors)
     assert contexts(tmp_path).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")

@@ -1,7 +1,6 @@
 """Preflight asks all sources at once, explains failures, and replaces only those."""
 
 import io
-import json
 import ssl
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image
 from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.engine.debian import bootstrap, host_apt
-from rdma_images.inputs import download_store, preflight, reachable, sources
+from rdma_images.inputs import availability, download_store, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
 from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site
@@ -28,7 +27,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     # Patient, for a busy machine; a test of the patience itself shortens it.
     monkeypatch.setattr(reachable, "PREFLIGHT_TIMEOUT_SECONDS", (30, 30))
-    monkeypatch.setattr(preflight, "DEADLINE", 30.0)
+    monkeypatch.setattr(availability, "DEADLINE", 30.0)
 
 
 def mirrors(**addresses: str) -> Mirrors:
@@ -41,7 +40,7 @@ def download(address: str, name: str = "efa-installer", pin: str = "sha256:" + "
 
 
 def only(source: Source, rehearse: bool = False, **addresses: str) -> Supply:
-    return preflight.find_supplies([source], mirrors(**addresses), rehearse)[0]
+    return availability.find_supplies([source], mirrors(**addresses), rehearse)[0]
 
 
 def test_a_download_that_is_there_says_how_large_it_is(site: Site) -> None:
@@ -84,7 +83,7 @@ def test_hosts_that_do_not_answer_say_why() -> None:
 
 
 def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "DEADLINE", 1.0)
+    monkeypatch.setattr(availability, "DEADLINE", 1.0)
     site.answers["/tool"] = Answer(silent_for=30)
     assert only(download(f"{site.address}/tool")).detail == "no answer in 1 s"
 
@@ -109,7 +108,7 @@ def test_a_rehearsal_replaces_what_is_out_of_reach_and_only_that(site: Site) -> 
     supply = only(missing, rehearse=True)
     assert (supply.via, supply.address, supply.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
     assert "connection refused" in supply.detail
-    assert preflight.rehearsed_ids([supply, only(available, rehearse=True)]) == ("efa-installer-1.0",)
+    assert availability.rehearsed_ids([supply, only(available, rehearse=True)]) == ("efa-installer-1.0",)
     assert only(available, rehearse=True).via == "upstream"
 
 
@@ -121,16 +120,16 @@ def test_a_rehearsal_cannot_replace_what_has_no_stand_in() -> None:
 def test_what_nobody_pinned_is_not_to_be_had(site: Site) -> None:
     supply = only(download(f"{site.address}/tool", pin=UNPINNED))
     assert (supply.reachable, supply.detail) == (False, "not locked")
-    with pytest.raises(preflight.UnreachableSourcesError, match="`invoke lock`"):
-        preflight.require([supply])
+    with pytest.raises(availability.UnreachableSourcesError, match="`invoke lock`"):
+        availability.require([supply])
 
 
 def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> None:
     site.answers["/tool"] = Answer(b"x")
     source = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
-    supplies = preflight.find_supplies(source, mirrors())
-    with pytest.raises(preflight.UnreachableSourcesError) as error:
-        preflight.require(supplies)
+    supplies = availability.find_supplies(source, mirrors())
+    with pytest.raises(availability.UnreachableSourcesError) as error:
+        availability.require(supplies)
     assert error.value.exit_code == 2
     assert error.value.supplies == supplies
     text = str(error.value)
@@ -138,17 +137,15 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     assert f"efa-installer-1.0: {CLOSED}/efa: connection refused" in text
     assert "mirrors.yaml" in text
     assert "--rehearse" in text
-    preflight.require(supplies[:1])
+    availability.require(supplies[:1])
 
 
-def test_the_table_and_the_json_show_every_source() -> None:
-    supplies = preflight.find_supplies([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
+def test_the_table_shows_every_source() -> None:
+    supplies = availability.find_supplies([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
     output = io.StringIO()
-    Console(file=output, width=200).print(preflight.supply_table(supplies))
+    Console(file=output, width=200).print(availability.supply_table(supplies))
     assert output.getvalue().count("tool-1.0") == 1
     assert "connection refused" in output.getvalue()
-    first = json.loads(preflight.supplies_json(supplies))[0]
-    assert (first["source"]["id"], first["reachable"]) == ("tool-1.0", False)
 
 
 @pytest.fixture
@@ -166,7 +163,7 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
-    supplies = preflight.find_supplies(sources.sources(planned, facts.load()), mirrors(**addresses))
+    supplies = availability.find_supplies(sources.sources(planned, facts.load()), mirrors(**addresses))
     return {(supply.source.id, supply.source.context or supply.source.extra.get("role")): supply for supply in supplies}
 
 
@@ -191,13 +188,13 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
 def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "obstacle", lambda *_: "no user namespaces")
     base = sources.source_of_base(planned_image(), facts.load())
-    supplied = preflight.find_supplies([base], mirrors())
+    supplied = availability.find_supplies([base], mirrors())
     assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
     with pytest.raises(RdmaImagesError, match="lock what is not locked"):
-        preflight.require(supplied)
-    lines = preflight.pull_reasons([planned_image()], facts.load(), mirrors())
+        availability.require(supplied)
+    lines = availability.pull_reasons([planned_image()], facts.load(), mirrors())
     assert lines == ["base-debian13 is pulled from docker.io/library/debian:trixie-slim: no user namespaces"]
-    assert preflight.pull_reasons([planned_image()], facts.load(), mirrors(base="registry.example/x")) == []
+    assert availability.pull_reasons([planned_image()], facts.load(), mirrors(base="registry.example/x")) == []
 
 
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
@@ -278,7 +275,7 @@ def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: 
     monkeypatch.setattr(host_apt, "host_archives", elsewhere)
     archives = [source for source in sources.sources(planned_image(), facts.load()) if source.kind == "apt"]
     assert {archive.upstream for archive in archives} == {""}
-    assert all(preflight.find_supplies([archive], mirrors())[0].reachable for archive in archives)
+    assert all(availability.find_supplies([archive], mirrors())[0].reachable for archive in archives)
 
 
 def test_stand_ins_are_where_the_supply_looks_for_them() -> None:

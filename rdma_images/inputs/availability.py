@@ -1,18 +1,20 @@
-"""Check within seconds, before a build, that each source or its mirror answers."""
+"""What a build needs from outside: whether each source, its mirror or a stand-in can be had, within seconds."""
 
 import dataclasses
-import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from rdma_images.components.base import BaseDetails
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError, first_line
-from rdma_images.core.image import Image
+from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source, Supply
@@ -20,7 +22,7 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import download_store
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.sources import COMPONENTS, pinned
+from rdma_images.inputs.sources import COMPONENTS, pinned, source_of_base
 from rdma_images.registry.reference import with_registry
 
 if TYPE_CHECKING:
@@ -71,14 +73,12 @@ def find_supplies(sources: Iterable[Source], mirror_settings: Mirrors, rehearse:
     """
     sources = list(sources)
     require_names(sources, mirror_settings)
-    routes = [_route(source, mirror_settings) for source in sources]
-    reachabilities = _query_all(
-        [(route, source) for route, source in zip(routes, sources, strict=True)], mirror_settings
-    )
-    supplies = tuple(
-        _explain_pull(Supply(source, route[0], route[1], *reachabilities[_query_key(route, source)]))
-        for route, source in zip(routes, sources, strict=True)
-    )
+    routes = [(_route(source, mirror_settings), source) for source in sources]
+    answers = _query_all(routes, mirror_settings)
+    supplies = [
+        _explain_pull(Supply(source, via, address, *answers[_query_key((via, address), source)]))
+        for (via, address), source in routes
+    ]
     unreachable_groups = {
         _replacement_group(s.source) for s in supplies if rehearse and not s.reachable and has_stand_in(s.source)
     }
@@ -94,12 +94,9 @@ def require(supplies: Sequence[Supply]) -> None:
 def pull_reasons(images: Iterable[Image], facts: Facts, mirror_settings: Mirrors) -> list[str]:
     """Return, without network, why bases are pulled that others bootstrap."""
     bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
-    lines = []
-    for source in bases.values():
-        reason = _pull_reason(source) if _route(source, mirror_settings)[0] == "upstream" else None
-        if reason:
-            lines.append(f"{source.id} is pulled from {source.upstream}: {reason}")
-    return lines
+    pulled = (source for source in bases.values() if _route(source, mirror_settings)[0] == "upstream")
+    reasons = ((source, _pull_reason(source)) for source in pulled)
+    return [f"{source.id} is pulled from {source.upstream}: {reason}" for source, reason in reasons if reason]
 
 
 def is_locked(source: Source, mirror_settings: Mirrors) -> bool:
@@ -126,17 +123,37 @@ def supply_table(supplies: Sequence[Supply]) -> Table:
     for name in ("source", "pin", "via", "address", "answer"):
         rows.add_column(name, overflow="fold")
     for supply in _unique(supplies):
-        style = "" if supply.reachable else "red"
-        if supply.via == "stand-in":
-            style = "yellow"
-        cells = (supply.source.id, _short(supply.source.pin), supply.via, supply.address, supply.detail)
+        style = "yellow" if supply.via == "stand-in" else "" if supply.reachable else "red"
+        kind, _, value = supply.source.pin.partition(":")
+        pin = f"{kind}:{value[:12]}…" if value else kind
+        cells = (supply.source.id, pin, supply.via, supply.address, supply.detail)
         rows.add_row(*(Text(cell, style=style) for cell in cells))
     return rows
 
 
-def supplies_json(supplies: Sequence[Supply]) -> str:
-    """Return the supplies for programs."""
-    return json.dumps([dataclasses.asdict(supply) for supply in supplies], indent=2)
+def with_stand_in_bases(images: Sequence[Image], facts: Facts, mirror_settings: Mirrors) -> tuple[Image, ...]:
+    """Return each image on its base, or on its stand-in where only that can be had.
+
+    A stand-in may have another Python, for which the wheels are then locked and installed; the image's labels name it.
+    Everything else stays as it was planned. Asks the network for the bases alone.
+    """
+    bases = {image.axes["base"]: source_of_base(image, facts) for image in images if not image.onto}
+    supplies = find_supplies(bases.values(), mirror_settings, rehearse=True)
+    stand_ins = {base: s.address for base, s in zip(bases, supplies, strict=True) if s.via == "stand-in"}
+    return tuple(
+        image if image.onto or image.axes["base"] not in stand_ins else _on_stand_in(image, stand_ins, facts)
+        for image in images
+    )
+
+
+def _on_stand_in(image: Image, stand_ins: Mapping[str, str], facts: Facts) -> Image:
+    """Return the image on its base's stand-in, with that one's own Python."""
+    stand_in = stand_ins[image.axes["base"]]
+    decided_by = f"{stand_in}, which stands in for the base"
+    python = Component("python", facts.bases.bases[stand_in].python, decided_by)
+    details = dataclasses.replace(image.details(BaseDetails), stand_in=stand_in)
+    base = dataclasses.replace(image.components["base"], details=details)
+    return dataclasses.replace(image, components={**image.components, "base": base, "python": python})
 
 
 def _route(source: Source, mirror_settings: Mirrors) -> Route:
@@ -144,8 +161,8 @@ def _route(source: Source, mirror_settings: Mirrors) -> Route:
     mirror = mirror_settings.address(source)
     if source.kind == "base":
         return _base_route(source, mirror)
-    if download_store.cached_file(source):
-        return "cache", str(download_store.cached_file(source))
+    if file := download_store.cached_file(source):
+        return "cache", str(file)
     return ("mirror", mirror) if mirror else ("upstream", source.upstream)
 
 
@@ -176,45 +193,43 @@ def _has_pin(route: Route, source: Source) -> bool:
 
 
 QueryKey = tuple[Via, str, str]  # and the address, the suites
-QueryResults = dict[QueryKey, tuple[bool, str, float]]  # reachable, detail, seconds
+Answer = tuple[bool, str, float]  # whether the source can be had, the reason or size in words, seconds
 
 
 def _query_key(route: Route, source: Source) -> QueryKey:
     return (*route, source.extra.get("suites", ""))
 
 
-def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> QueryResults:
+def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> dict[QueryKey, Answer]:
     """Send every different query once, all at the same time, and return the answers.
 
     What has not answered at the deadline is unreachable.
     """
     queries = {_query_key(route, source): _make_query(route, source, mirror_settings) for route, source in routes}
-    results: QueryResults = {}
-    failed: list[Exception] = []
-
-    def query(key: QueryKey, send: "Callable[[], Reachability]") -> None:
-        """Send one query, and note its answer or its defect."""
-        start_time = time.monotonic()
-        try:
-            is_answering, reason = send()
-        except files.FileError as error:
-            is_answering, reason = False, first_line(error)
-        except Exception as error:  # a defect: raised below, in the thread of the caller
-            failed.append(error)
-            return
-        results[key] = (is_answering, reason, round(time.monotonic() - start_time, 3))
-
-    # Daemons: a name server that never answers must not hold the process when everything else is done.
-    threads = [threading.Thread(target=query, args=item, daemon=True) for item in queries.items()]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + DEADLINE
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    if failed:
-        raise failed[0]
+    answers = {key: _start(query) for key, query in queries.items()}
+    wait(answers.values(), DEADLINE)
     late = (False, f"no answer in {DEADLINE:.0f} s", DEADLINE)
-    return {key: results.get(key, late) for key in queries}
+    return {key: answer.result() if answer.done() else late for key, answer in answers.items()}
+
+
+def _start(query: "Callable[[], Reachability]") -> Future[Answer]:
+    """Start a query in a daemon: a name server that never answers must not hold the process."""
+    answer = Future[Answer]()
+    start_time = time.monotonic()
+
+    def run() -> None:
+        """Set the answer; a defect is raised where the answer is read."""
+        try:
+            is_reachable, reason = query()
+        except files.FileError as error:
+            is_reachable, reason = False, first_line(error)
+        except Exception as error:
+            answer.set_exception(error)
+            return
+        answer.set_result((is_reachable, reason, round(time.monotonic() - start_time, 3)))
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
 
 
 def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Reachability]":
@@ -223,12 +238,13 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if via == "cache" and source.kind == "base":
         return lambda: (True, "in the engine, which was measured there")
     if via == "cache":
-        size = download_store.cached_file(source)
-        return lambda: (True, f"verified before, {format_bytes(size.stat().st_size) if size else ''}")
+        size = format_bytes(Path(address).stat().st_size)
+        return lambda: (True, f"verified before, {size}")
     if not _has_pin(route, source):
         return lambda: (False, UNPINNED)
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
-        return lambda: _bootstrap_answer(address, source.extra["platform"])
+        made = bootstrap.last_bootstrapped(address, source.extra["platform"])
+        return lambda: (True, f"made before, {made.tar}" if made else "made from Debian's archive on this host")
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import reachable
 
@@ -241,12 +257,6 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if source.kind == "index":
         return lambda: reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
     return lambda: reachable.probe_download(address, mirror_settings)
-
-
-def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
-    """Return the answer for a base that is bootstrapped on this host."""
-    base = bootstrap.last_bootstrapped(name, image_platform)
-    return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 
 def _explain_pull(supply: Supply) -> Supply:
@@ -276,9 +286,3 @@ def _stand_in(supply: Supply) -> Supply:
 def _unique(supplies: Sequence[Supply]) -> list[Supply]:
     """Return the supplies without repetitions, which several images and stages have."""
     return list({(supply.source.id, supply.via, supply.address): supply for supply in supplies}.values())
-
-
-def _short(pin: str) -> str:
-    """Return a pin in a table: its kind and first digits."""
-    kind, _, value = pin.partition(":")
-    return f"{kind}:{value[:12]}…" if value else pin
