@@ -189,7 +189,7 @@ def _send(folder: Path, repository: Repository, progress: Progress) -> None:
     """Send a wheel to the registry, and only report one that does not take it."""
     try:
         send_to_registry(folder.name, repository, folder, progress)
-    except registry_errors.PublishError as error:
+    except registry_errors.RegistryError as error:
         progress(f"{first_line(error)}; other machines compile this wheel themselves")
 
 
@@ -228,7 +228,7 @@ def _trim() -> None:
 
 
 def fetch_from_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
-    """Write a key's wheel into a folder; False without one. Raises PublishError."""
+    """Write a key's wheel into a folder; False without one. Raises RegistryError."""
     try:
         manifest = repository.manifest(_registry_tag(key))
     except registry_errors.MissingError:
@@ -248,7 +248,7 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
 
 
 def send_to_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
-    """Send the wheel in a folder, then its tag. Raises PublishError."""
+    """Send the wheel in a folder, then its tag. Raises RegistryError."""
     (wheel,) = folder.glob("*.whl")
     registry_errors.retry_cached(partial(_send_wheel, key, repository, wheel), progress)
     progress(f"{wheel.name}: sent to {repository.ref}")

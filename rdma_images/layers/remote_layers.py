@@ -84,7 +84,7 @@ def complete_registry(
 ) -> LoadedImage:
     """Send what is missing, each layer as soon as it is made; return the image of all.
 
-    Raises PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
+    Raises RegistryError where the registry does not take it, and RdmaImagesError for what cannot be made.
     """
     if remote.image_digest is None:
         layer_set, blobs = remote.layer_set, dict(remote.blobs)

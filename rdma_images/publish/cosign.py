@@ -98,7 +98,7 @@ class Cosign:
             yield Trust(key=file.name)
 
     def has_signed(self, ref: str, trust: Trust) -> bool:
-        """Return whether `trust` has signed `ref`. Raises PublishError where cosign fails."""
+        """Return whether `trust` has signed `ref`. Raises RegistryError where cosign fails."""
         if self._run_or_none("verify", *trust.arguments(), ref) is not None:
             return True
         output = self._run_or_none("verify", *trust.arguments(), ref, in_bundles=True)
@@ -152,11 +152,11 @@ class Cosign:
         raise cosign_error(verb, arguments[-1], registry_errors.mask_secrets(process.stderr, secrets))
 
 
-class _NoSignatureError(registry_errors.PublishError):
+class _NoSignatureError(registry_errors.RegistryError):
     """cosign found no valid signature."""
 
 
-def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishError:
+def cosign_error(verb: str, ref: str, output: str) -> registry_errors.RegistryError:
     """Return cosign's complaint as an error: its line with the error, or all but warnings."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
@@ -173,7 +173,7 @@ def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishErr
         return registry_errors.BusyError(
             f"cosign {verb} for {ref} was cut off: {reason}\ntry again, and check the connection to the registry"
         )
-    return registry_errors.PublishError(
+    return registry_errors.RegistryError(
         f"cosign {verb} for {ref} failed: {reason}\ncheck the key, the identity and the right to push"
     )
 

@@ -22,7 +22,7 @@ def mount_wheel_layers(
         The digests of the layers that the repository has now without sending.
     """
     mounted: dict[str, int] = {}
-    with suppress(registry_errors.PublishError):
+    with suppress(registry_errors.RegistryError):
         missing_layers = dict(approved.build.layers)
         missing_layers = {
             digest: missing_layers[digest]
@@ -54,6 +54,6 @@ def _layer_repositories(approved: ApprovedImage, destination: Destination) -> It
 
 def _present_layers(repository: Repository, layers: Mapping[str, int]) -> set[str]:
     """Return which of `layers` a repository has; an empty set where it does not answer."""
-    with suppress(registry_errors.PublishError):
+    with suppress(registry_errors.RegistryError):
         return repository.present_blobs(layers)
     return set()

@@ -99,7 +99,7 @@ def _members(repository: Repository, tag: str) -> list[str]:
 def _create(
     tag: str, copies: Sequence[PublishedCopy], destination: Destination, repository: Repository, publisher: Publisher
 ) -> None:
-    """Write the index over `copies` under `tag`. Raises PublishError where buildx fails."""
+    """Write the index over `copies` under `tag`. Raises RegistryError where buildx fails."""
     engine, login = publisher.engine(), destination.connection.login()
     refs = [copy.ref for copy in copies]
     with environment(destination.connection.host, login, engine.environ()) as environ:
@@ -108,7 +108,7 @@ def _create(
         )
     if created.returncode:
         complaint = registry_errors.mask_secrets(created.stderr.strip(), login.secrets() if login else ())
-        raise registry_errors.PublishError(
+        raise registry_errors.RegistryError(
             f"`docker buildx imagetools create` did not write {repository.ref}:{tag}: {complaint[-400:]}\n"
             "see that each platform is still in the registry, and that its tag may be written"
         )

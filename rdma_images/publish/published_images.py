@@ -17,7 +17,7 @@ def find_published(ref: str, registry: Registry) -> ScannedImage:
 
     Raises:
         RefusedError: It is an index over several platforms.
-        PublishError: The registry does not answer, or has no such image.
+        RegistryError: The registry does not answer, or has no such image.
     """
     reference = parse_reference(ref)
     repository = open_repository(reference, registry)

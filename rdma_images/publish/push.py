@@ -66,7 +66,7 @@ def push(
 
     Raises:
         ConflictError: The engine would send other bytes than were validated.
-        PublishError: The last attempt failed.
+        RegistryError: The last attempt failed.
     """
     if engine.store == "classic":
         raise registry_errors.ConflictError(
@@ -84,7 +84,7 @@ def push(
             with suppress(docker.errors.APIError, requests.RequestException):  # if the name stays, nothing breaks
                 client.api.remove_image(f"{repository.ref}:{tag}", noprune=True)
     except requests.RequestException as error:
-        raise registry_errors.PublishError(
+        raise registry_errors.RegistryError(
             f"the engine {engine.name} does not answer: {error}\nsee with `docker info` that it runs"
         ) from None
     finally:
@@ -129,7 +129,7 @@ def _attempt(
     stall: int,
     fresh_login: bool,
 ) -> None:
-    """Push once and pass each event to `push_progress`. Raises the push's PublishError."""
+    """Push once and pass each event to `push_progress`. Raises the push's RegistryError."""
     host, subject = repository.connection.host, f"{repository.name}:{tag}"
     login = repository.connection.login(fresh_login)
     secrets = login.secrets() if login else ()
@@ -143,7 +143,7 @@ def _attempt(
                 on_progress(push_progress)
     except docker.errors.APIError as error:
         masked = registry_errors.mask_secrets(str(error), secrets)
-        raise registry_errors.PublishError(
+        raise registry_errors.RegistryError(
             f"{host}: {subject} was not pushed: {masked}\nlook into the engine's log"
         ) from None
     # docker-py reads the stream itself, so the network's errors arrive from every layer below it.

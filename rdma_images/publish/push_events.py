@@ -39,7 +39,7 @@ class PushProgress:
         return self.sent(), tuple(layer.state for layer in self.layers.values())
 
     def update(self, event: dict[str, Any], host: str, subject: str) -> None:
-        """Apply one event. Raises the PublishError that the event carries."""
+        """Apply one event. Raises the RegistryError that the event carries."""
         if "error" in event or "errorDetail" in event:
             detail = event.get("errorDetail") or {}
             raise push_error(
@@ -67,7 +67,7 @@ class PushProgress:
 
 _IMMUTABLE = "the tag is immutable"
 # Fixes by the kind of fault; a busy registry is asked again before the error is shown.
-_FIXES: dict[type[registry_errors.PublishError], str] = {
+_FIXES: dict[type[registry_errors.RegistryError], str] = {
     registry_errors.ConflictError: "set immutable in registries.yaml, so that a rebuild gets a tag of its own",
     registry_errors.UnauthorizedError: "check the credentials in registries.yaml, or log in with docker",
     registry_errors.DeniedError: "ask for the right to push there, and check that it is not a mirror",
@@ -78,7 +78,7 @@ _FIXES: dict[type[registry_errors.PublishError], str] = {
 }
 _OTHER = "look into the registry's and the engine's logs"
 # The words are docker's, containerd's and Go's network library's; the first that is found decides.
-_WORDS: tuple[tuple[str, type[registry_errors.PublishError], str], ...] = (
+_WORDS: tuple[tuple[str, type[registry_errors.RegistryError], str], ...] = (
     ("immutable", registry_errors.ConflictError, _IMMUTABLE),
     ("no basic auth credentials", registry_errors.UnauthorizedError, "it asks for credentials"),
     ("unauthorized", registry_errors.UnauthorizedError, "it does not take the credentials"),
@@ -106,7 +106,7 @@ _WORDS: tuple[tuple[str, type[registry_errors.PublishError], str], ...] = (
     ("use of closed network connection", registry_errors.BusyError, "the connection was cut"),
     ("eof", registry_errors.BusyError, "the connection was cut"),
 )
-_STATUSES: dict[int, type[registry_errors.PublishError]] = {
+_STATUSES: dict[int, type[registry_errors.RegistryError]] = {
     401: registry_errors.UnauthorizedError,
     403: registry_errors.DeniedError,
     404: registry_errors.MissingError,
@@ -114,8 +114,8 @@ _STATUSES: dict[int, type[registry_errors.PublishError]] = {
 }
 
 
-def push_error(host: str, subject: str, text: str) -> registry_errors.PublishError:
-    """Return the PublishError that the error text of a push stands for."""
+def push_error(host: str, subject: str, text: str) -> registry_errors.RegistryError:
+    """Return the RegistryError that the error text of a push stands for."""
     lowered = text.lower()
     masked = registry_errors.mask_secrets(" ".join(text.split()))[:400]
     for word, error_class, meaning in _WORDS:
@@ -130,4 +130,4 @@ def push_error(host: str, subject: str, text: str) -> registry_errors.PublishErr
             )
         if error_type := _STATUSES.get(status):
             return error_type(f"{host}: {subject} was not pushed ({masked})\n{_FIXES[error_type]}")
-    return registry_errors.PublishError(f"{host}: {subject} was not pushed ({masked})\n{_OTHER}")
+    return registry_errors.RegistryError(f"{host}: {subject} was not pushed ({masked})\n{_OTHER}")

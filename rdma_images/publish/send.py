@@ -45,7 +45,7 @@ def _target_tag(approved: ApprovedImage, destination: Destination, repository: R
 def send(approved: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
     """Publish an image with its attachments and signature, but no short tags.
 
-    Raises a PublishError or RefusedError; what has arrived until then stays, and the next run sends the rest.
+    Raises a RegistryError or RefusedError; what has arrived until then stays, and the next run sends the rest.
     """
     gate.check_rehearsal_host(approved.build, destination.kind.host)
     repository = destination.repository(approved.image.target)

@@ -48,7 +48,7 @@ def convert(original: Manifest, repository: Repository, scratch: Path) -> Conver
         scratch: An empty folder. The caller removes it.
 
     Raises:
-        PublishError: A layer cannot have a table.
+        RegistryError: A layer cannot have a table.
     """
     layers, files = [], {}
     for layer, diff_id in zip(original.layers(), _diff_ids(repository, original), strict=True):
@@ -57,7 +57,7 @@ def convert(original: Manifest, repository: Repository, scratch: Path) -> Conver
             try:
                 blob = _write_with_table(repository, layer, diff_id, scratch, path)
             except tar_layer.TarError as error:
-                raise registry_errors.PublishError(f"{original.digest}: {error}") from None
+                raise registry_errors.RegistryError(f"{original.digest}: {error}") from None
             annotations = {**layer.annotations, **blob.annotations}
             layer = replace(layer, digest=blob.digest, size=blob.size, annotations=annotations)
             files[layer.digest] = path
@@ -160,7 +160,7 @@ def _diff_ids(repository: Repository, image: Manifest) -> tuple[str, ...]:
 def _write_with_table(repository: Repository, layer: Descriptor, diff_id: str, scratch: Path, path: Path) -> Blob:
     """Write a layer with a table into a file; the layer itself stays in `scratch` as `layer`.
 
-    Raises PublishError where the registry does not send it, and where its tar is not the one named `diff_id`.
+    Raises RegistryError where the registry does not send it, and where its tar is not the one named `diff_id`.
     """
     packed = scratch / "layer"
     packed.unlink(missing_ok=True)

@@ -74,7 +74,7 @@ def verify(
         trust: Where given, the index, each image and every statement on it have to be signed by it.
 
     Raises:
-        PublishError: The registry does not answer.
+        RegistryError: The registry does not answer.
         MissingError: The registry has no such image.
     """
     reference = parse_reference(ref)

@@ -261,7 +261,7 @@ class Repository:
         A partial file is resumed, where the registry does that. One that then has other bytes is removed, for another
         try, by a BusyError.
         """
-        stop_error = registry_errors.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
+        stop_error = registry_errors.RegistryError(f"{self.ref}@{digest}: stopped, because something else failed")
         if stop.is_set():
             raise stop_error
         offset = file.stat().st_size if file.exists() else 0
@@ -319,7 +319,7 @@ class Repository:
         )
         if response.status_code == 201:
             return True
-        with suppress(registry_errors.PublishError):  # it waits for the bytes now, until it forgets it by itself
+        with suppress(registry_errors.RegistryError):  # it waits for the bytes now, until it forgets it by itself
             self.connection.request(
                 "DELETE", self._location(response), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
             )

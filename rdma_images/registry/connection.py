@@ -69,7 +69,7 @@ class Connection:
             subject: What errors call the requested thing.
 
         Raises:
-            PublishError: The registry did not answer, or with a status that is not in `ok`.
+            RegistryError: The registry did not answer, or with a status that is not in `ok`.
         """
         url = path if path.startswith(("http://", "https://")) else f"{self.base}{path}"
         authorization = self._headers.get(scope)

@@ -18,13 +18,13 @@ _LOGIN = re.compile(r"://[^\s/@:]+:[^\s/@]+@")
 _AUTHORIZATION = re.compile(r"\b((?i:basic|bearer)) +(?=[a-z]*[A-Z0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,}")
 
 
-class PublishError(RdmaImagesError):
-    """Something between this machine and a complete publication."""
+class RegistryError(RdmaImagesError):
+    """A registry did not do what it was asked."""
 
     temporary = False  # whether the same request may succeed a little later
 
 
-class UnreachableError(PublishError):
+class UnreachableError(RegistryError):
     """No answer: the name, the network, the TLS certificate, or a registry that is down."""
 
     temporary = True
@@ -36,13 +36,13 @@ class UnknownHostError(UnreachableError):
     temporary = False
 
 
-class BusyError(PublishError):
+class BusyError(RegistryError):
     """The registry answered that it cannot now (429, 5xx), or stopped in the middle."""
 
     temporary = True
 
 
-class UnauthorizedError(PublishError):
+class UnauthorizedError(RegistryError):
     """The registry does not take the credentials, or wants some."""
 
 
@@ -52,19 +52,19 @@ class ExpiredError(UnauthorizedError):
     temporary = True
 
 
-class DeniedError(PublishError):
+class DeniedError(RegistryError):
     """The credentials are good and do not allow it."""
 
 
-class MissingError(PublishError):
+class MissingError(RegistryError):
     """The repository, or the requested manifest or blob, does not exist."""
 
 
-class MalformedError(PublishError):
+class MalformedError(RegistryError):
     """The content does not have the form that it should."""
 
 
-class ConflictError(PublishError):
+class ConflictError(RegistryError):
     """Something else is there already: an immutable tag, another digest."""
 
 
@@ -81,7 +81,7 @@ def has_words(text: str, words: str) -> bool:
     return re.search(rf"(?<![\w./-]){re.escape(words)}{boundary}", text) is not None
 
 
-def transport_error(host: str, error: requests.RequestException) -> PublishError:
+def transport_error(host: str, error: requests.RequestException) -> RegistryError:
     """Return the error of a request that got no response."""
     match error:
         case _ if http.describe_error(error) == http.UNTRUSTED:
@@ -101,7 +101,7 @@ def transport_error(host: str, error: requests.RequestException) -> PublishError
     return UnreachableError(f"{host} is unreachable: {reason}")
 
 
-def status_error(host: str, subject: str, status: int, body: str) -> PublishError:
+def status_error(host: str, subject: str, status: int, body: str) -> RegistryError:
     """Return the error of an unexpected response about `subject`."""
     detail = mask_secrets(_first_message(body))
     suffix = f" ({detail})" if detail else ""
@@ -124,7 +124,7 @@ def status_error(host: str, subject: str, status: int, body: str) -> PublishErro
                 "set immutable in registries.yaml, so that each build gets a tag of its own"
             )
         case _:
-            return PublishError(f"{host} refuses {subject}: HTTP {status}{suffix}\nlook into the registry's log")
+            return RegistryError(f"{host} refuses {subject}: HTTP {status}{suffix}\nlook into the registry's log")
 
 
 def _first_message(body: str) -> str:
@@ -154,7 +154,7 @@ def retry(
     for attempt in range(1, attempts + 1):
         try:
             return action()
-        except PublishError as error:
+        except RegistryError as error:
             if not error.temporary or attempt == attempts:
                 raise
             wait = http.backoff(attempt, first_wait, LONGEST_WAIT)

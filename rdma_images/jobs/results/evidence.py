@@ -32,7 +32,7 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
 
     Raises:
         RefusedError: The result is not good, or is of another image.
-        PublishError: The registry refuses.
+        RegistryError: The registry refuses.
     """
     if result.exit_code:
         raise RefusedError(

@@ -29,7 +29,7 @@ class RegistryKind(Protocol):
         """Return whether to use TLS; None for TLS unless the host is on the loopback interface."""
 
     def login(self) -> Login | None:
-        """Return fresh credentials; None if the registry needs none. Raises a PublishError or RefusedError."""
+        """Return fresh credentials; None if the registry needs none. Raises a RegistryError or RefusedError."""
 
     def repository(self, target: str) -> str:
         """Return the repository's name for a target, prefix and namespace included."""

@@ -114,10 +114,10 @@ class AcrAliyunKind:
             raise self._fault(action, str(response.body.code), str(response.body.code))
         return response
 
-    def _fault(self, action: str, code: str, message: str) -> registry_errors.PublishError:
+    def _fault(self, action: str, code: str, message: str) -> registry_errors.RegistryError:
         masked = registry_errors.mask_secrets(message)
         if code.startswith("INSTANCE"):
-            return registry_errors.PublishError(
+            return registry_errors.RegistryError(
                 f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
                 "correct region and instance in registries.yaml"
             )
@@ -142,6 +142,6 @@ class AcrAliyunKind:
             return registry_errors.BusyError(
                 f"Alibaba Cloud cannot do {action} for {self.host} now: {masked}\ntry again later"
             )
-        return registry_errors.PublishError(
+        return registry_errors.RegistryError(
             f"Alibaba Cloud refuses {action} for {self.host}: {masked}\nlook the code up in ACR's documentation"
         )

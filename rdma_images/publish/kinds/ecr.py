@@ -170,7 +170,7 @@ def aws_errors(service: str, action: str) -> Iterator[None]:
         kind = (
             registry_errors.BusyError
             if "Throttl" in code or code.endswith("ServerException")
-            else registry_errors.PublishError
+            else registry_errors.RegistryError
         )
         raise kind(
             f"AWS refuses {action} in {service}: {code}: {message}\ncorrect registries.yaml, or try again later"
@@ -184,7 +184,9 @@ def aws_errors(service: str, action: str) -> Iterator[None]:
             f"AWS is unreachable for {service}: {error}\ncheck region, endpoint and proxy"
         ) from None
     except botocore.exceptions.BotoCoreError as error:
-        raise registry_errors.PublishError(f"{service}: {error}\ncheck the AWS configuration of this machine") from None
+        raise registry_errors.RegistryError(
+            f"{service}: {error}\ncheck the AWS configuration of this machine"
+        ) from None
 
 
 def decode_login(authorization: dict[str, Any]) -> Login:

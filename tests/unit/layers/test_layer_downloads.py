@@ -98,7 +98,7 @@ def test_nothing_is_downloaded_after_a_stop(
         pass
     with (
         fetching(*sent, repository, EngineLayers(), pool.stop) as source,
-        pytest.raises(registry_errors.PublishError, match="stopped"),
+        pytest.raises(registry_errors.RegistryError, match="stopped"),
     ):
         source.layer_future(sent[0].recipes[0]).result()
     assert not registry.requests

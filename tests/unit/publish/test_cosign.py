@@ -64,7 +64,7 @@ class TestTrust:
             ("verify", "Error: no valid bundles exist in registry", "_NoSignatureError"),
             ("sign", "Error: signing [r]: getting signer: reading key: decrypt: encrypted", "UnauthorizedError"),
             ("sign", "Error: signing [r]: PUT http://h/v2/: connection refused", "BusyError"),
-            ("sign", "Error: something else", "PublishError"),
+            ("sign", "Error: something else", "RegistryError"),
         ],
     )
     def test_its_complaints_are_distinguished(self, verb: str, output: str, kind: str) -> None:
@@ -86,11 +86,11 @@ def test_an_answer_in_another_form_is_a_sentence(tmp_path: Path, output: str) ->
     client = cosign.Cosign(cosign.CosignProgram(tmp_path / "cosign", bundles=True), "registry.example", None)
     trust = keys.Trust(key="k.pub")
     with pytest.raises(
-        registry_errors.PublishError, match=r"cosign verify .* another form.*\ninstall cosign 2\.4 or later"
+        registry_errors.RegistryError, match=r"cosign verify .* another form.*\ninstall cosign 2\.4 or later"
     ):
         client.has_signed("r", trust)
     if output.strip():
-        with pytest.raises(registry_errors.PublishError, match=r"cosign verify-attestation .* another form"):
+        with pytest.raises(registry_errors.RegistryError, match=r"cosign verify-attestation .* another form"):
             client.statements("r", trust, "urn:form")
 
 

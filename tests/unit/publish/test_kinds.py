@@ -128,7 +128,7 @@ class TestEcr:
         monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
         with pytest.raises(registry_errors.UnauthorizedError, match="no AWS credentials"):
             open_kind(ecr()).login()
-        with pytest.raises(registry_errors.PublishError, match="profile"):
+        with pytest.raises(registry_errors.RegistryError, match="profile"):
             open_kind(ecr(profile="nobody")).login()
 
     def test_denied_creation_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ class TestAlibaba:
         with served(Alibaba().handler()) as host:
             pass
         kind = open_kind(acr(endpoint=f"http://{host}"))
-        with pytest.raises(registry_errors.PublishError) as caught:
+        with pytest.raises(registry_errors.RegistryError) as caught:
             kind.login()
         assert caught.value.temporary
 

@@ -47,8 +47,8 @@ TEXTS = [
     ("name unknown: The repository with name 'r' does not exist in the registry with id '1'", "MissingError"),
     (IMMUTABLE, "ConflictError"),
     ("write tcp 127.0.0.1:1->127.0.0.1:2: write: broken pipe", "BusyError"),
-    ("something nobody has seen yet", "PublishError"),
-    ("manifest invalid: geoff/app: 400 bad request", "PublishError"),
+    ("something nobody has seen yet", "RegistryError"),
+    ("manifest invalid: geoff/app: 400 bad request", "RegistryError"),
     ("failed to push r.io/immutable-base: unexpected status: 401", "UnauthorizedError"),
 ]
 

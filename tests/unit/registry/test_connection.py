@@ -168,7 +168,7 @@ def test_credentials_do_not_follow_an_address_on_another_host() -> None:
         (404, registry_errors.MissingError, False),
         (429, registry_errors.BusyError, True),
         (503, registry_errors.BusyError, True),
-        (400, registry_errors.PublishError, False),
+        (400, registry_errors.RegistryError, False),
     ],
 )
 def test_every_status_has_its_fault(status: int, kind: type[object], temporary: bool) -> None:
