@@ -184,8 +184,21 @@ class BakeCommand:
             command += ["--builder", self.options.builder] if self.options.builder else []
             command += network_entitlement(self.engine, self.options.builder)
             command += [part for name in files for part in ("--file", str(Path(folder) / name))]
-            # buildx 0.13 leaves files in its temporary folder: they go away with ours.
-            yield command, BUILDX | {"TMPDIR": folder}
+            with self._registry_login() as environment:
+                # buildx 0.13 leaves files in its temporary folder: they go away with ours.
+                yield command, {**environment, **BUILDX, "TMPDIR": folder}
+
+    @contextmanager
+    def _registry_login(self) -> Iterator[Mapping[str, str]]:
+        """Provide an environment in which BuildKit may read the wheels' layers in their registry."""
+        if self.options.layers is None:
+            yield {}
+            return
+        from rdma_images.registry.credentials import docker_environment
+
+        connection = self.options.layers.connection
+        with docker_environment(connection.host, connection.login(), self.engine.environ()) as environment:
+            yield environment
 
 
 def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:

@@ -15,14 +15,12 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
 from rdma_images.inputs.project import Project
-from rdma_images.layers import layer_store, load_layers, locked_digests, remote_layers
-from rdma_images.layers.engine_layers import EngineLayers
-from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
-from rdma_images.layers.layer_downloads import fetching
+from rdma_images.layers import layer_store
+from rdma_images.layers.engine_layers import EngineLayers, engine_layers, load_image
+from rdma_images.layers.layer_image import LayerSet, LoadedImage
 from rdma_images.layers.layer_pool import LayerPool
-from rdma_images.layers.load_layers import LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe, layer_recipe
-from rdma_images.layers.remote_layers import RemoteLayers
+from rdma_images.layers.registry_layers import RegistryLayers, complete_registry, query_registry
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
@@ -90,22 +88,16 @@ def provide_contexts(
     )
     if not distinct_layer_sets:
         return WheelContexts()
-    locked = locked_digests.read_digests()
-    remotes: dict[LayerSet, RemoteLayers] = {}
-    if repository := options.layers:
-        remotes = {each: remote_layers.query_registry(each, repository, locked) for each in distinct_layer_sets}
-    engine_layers = engine_layers_of(engine, options.compression) if _is_loadable(engine, options) else None
-    to_engine = [
-        layer_set
-        for layer_set in distinct_layer_sets
-        if engine_layers is not None
-        # Not those of a registry that the engine has already: BuildKit reads their manifest there.
-        and not (remotes and all(map(engine_layers.has, remotes[layer_set].blobs.values())))
-    ]
-    way = _Way(engine, engine_layers or EngineLayers(), repository, remotes, to_engine, progress)
+    repository = options.layers
+    remotes = {each: query_registry(each, repository) for each in distinct_layer_sets} if repository else {}
+    to_engine = [each for each in distinct_layer_sets if not repository or _is_made_here(remotes[each])]
+    if not _is_loadable(engine, options):
+        to_engine = []
+    in_engine = engine_layers(engine, options.compression) if to_engine else EngineLayers()
+    way = _Way(engine, in_engine, repository, remotes, to_engine, progress)
     try:
         recipes = [recipe for layer_set in distinct_layer_sets for recipe in way.recipes(layer_set)]
-        layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress, locked)
+        layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress)
         is_long = any(map(way.is_long, distinct_layer_sets))
         # The executor outside: what waits for a layer ends once the pool has.
         with ThreadPoolExecutor(1) as executor, layer_pool:
@@ -124,41 +116,44 @@ def provide_contexts(
         image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded_images[layer_set].blobs}
         for image_id, by_stage in layer_sets.items()
     }
-    refs = tuple(loaded_images[layer_set].ref for layer_set in distinct_layer_sets if layer_set in to_engine)
+    refs = tuple(loaded_images[layer_set].ref for layer_set in to_engine)
     return WheelContexts(contexts, blobs, repository.ref if repository else "", refs)
 
 
 @dataclass(frozen=True)
 class _Way:
-    """The way of layers to the builder: from here or a registry, into its engine or a registry that it reads."""
+    """The way of layers to the builder: what is made here is loaded, and a registry's is read there by BuildKit."""
 
     engine: Engine
     engine_layers: EngineLayers
     repository: Repository | None
-    remotes: Mapping[LayerSet, RemoteLayers]  # what the repository has; empty without one
+    remotes: Mapping[LayerSet, RegistryLayers]  # what the repository has; empty without one
     to_engine: Sequence[LayerSet]  # that are loaded into the engine
     progress: Progress
 
     def recipes(self, layer_set: LayerSet) -> Sequence[Recipe]:
-        """Return the layers that have to be made, where this machine has not made them before."""
-        return self.remotes[layer_set].missing if self.repository else layer_set.recipes
+        """Return the layers that are needed as files: made, where this machine has not made them before."""
+        return layer_set.recipes if layer_set in self.to_engine else self.remotes[layer_set].missing
 
     def is_long(self, layer_set: LayerSet) -> bool:
         """Return whether bringing the layers takes so long that the rest of the images is built meanwhile."""
-        if self.repository:
-            return bool(self.recipes(layer_set)) or layer_set in self.to_engine
-        return any(_is_new(recipe, layer_set.part, self.engine_layers) for recipe in layer_set.recipes)
+        if self.repository and self.remotes[layer_set].missing:
+            return True
+        is_new = (_is_new(recipe, layer_set.part, self.engine_layers) for recipe in layer_set.recipes)
+        return layer_set in self.to_engine and any(is_new)
 
     def bring(self, layer_set: LayerSet, layer_pool: LayerPool) -> LoadedImage:
         """Make, send and load what is missing; return the image of the layers where the builder finds it."""
-        layers = self.engine_layers
-        if not self.repository:
-            return load_layers.load_image(layer_set, layer_pool, self.engine, layers, self.progress)
-        loaded = remote_layers.complete_registry(self.remotes[layer_set], layer_pool, self.repository, self.progress)
-        if layer_set not in self.to_engine:
-            return loaded
-        with fetching(layer_set, loaded, self.repository, layers, layer_pool.stop, self.progress) as source:
-            return load_layers.load_image(layer_set, source, self.engine, layers, self.progress)
+        if self.repository:
+            sent = complete_registry(self.remotes[layer_set], layer_pool, self.repository, self.progress)
+            if layer_set not in self.to_engine:
+                return sent
+        return load_image(layer_set, layer_pool, self.engine, self.engine_layers, self.progress)
+
+
+def _is_made_here(remote: RegistryLayers) -> bool:
+    """Return whether this machine has made, or will make, all layers of an image."""
+    return all(recipe in remote.missing or layer_store.find(recipe) for recipe in remote.layer_set.recipes)
 
 
 def _is_loadable(engine: Engine, options: Options) -> bool:

@@ -169,14 +169,11 @@ def sources(
 @verb(
     "lock --target efa-pytorch",
     "lock --all --upgrade",
-    "lock --target efa-pytorch --layers",
     "lock --all --check",
     help=CHOICE
     | REHEARSE
     | {
         "upgrade": "Resolve again, to the newest versions.",
-        "layers": "Also the digests of the wheels' layers; those that no build has made here are made.",
-        "compression": "With --layers, their compression: zstd (default) or gzip.",
         "check": "Only fail where a pin that a build to ship needs is missing; uses no network.",
     },
     iterable=MANY,
@@ -188,8 +185,6 @@ def lock(
     set: list[str] | None = None,
     rehearse: bool = False,
     upgrade: bool = False,
-    layers: bool = False,
-    compression: str = "zstd",
     check: bool = False,
 ) -> None:
     """Pin every download by its digest, in locks/.
@@ -197,10 +192,7 @@ def lock(
     Wheels, pulled bases and tarballs, as far as this machine reaches their sources.
     """
     from rdma_images.inputs import relock
-    from rdma_images.layers import lock_layers as layers_lock
-    from rdma_images.render import bake
 
-    parsed_compression = bake.parse_compression(compression)
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     if check:
@@ -212,8 +204,6 @@ def lock(
     if not rehearse:
         relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
-    if layers:
-        show(relock.relock_table([layers_lock.lock(images, loaded_project.mirrors, parsed_compression, progress)]))
     if any(locked.outcome == "failed" for locked in outcomes):
         raise Exit(code=exit_codes.NO)
 

@@ -1,9 +1,9 @@
 """Make image layers from wheel files, once for every image, base and engine.
 
-- What a layer is: `recipe` names it, `locked_digests` and `layer_store` remember it.
+- What a layer is: `recipe` names it, and `layer_store` keeps those that were made here.
 - Where it is made: `layer_pool` runs `make_wheel_layer`, which writes the files of `wheel_tree`
-  with `blob` and `seekable_layer`; `lock_layers` does so for `invoke lock --layers`.
-- How it reaches an engine: `engine_layers` finds those it has, `remote_layers` those in a
-  registry; `load_layers` brings the rest, to the private engine by `layer_downloads` and
-  `private_engine_pull`.
+  with `blob` and `seekable_layer`.
+- How it reaches the builder, in a `layer_image`: `engine_layers` loads what the engine lacks, into the private one by
+  `private_engine_pull`; `registry_layers` sends what a registry lacks, where BuildKit reads it.
+- For publishing, `tar_layer` gives another layer's tar a table of contents.
 """

@@ -1,16 +1,33 @@
-"""The wheel layers that an engine has already, which need not be sent to it."""
+"""Bring layers to an engine: find those that it has, and load the others, each as soon as it is made."""
 
 import json
-from collections.abc import Iterable
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import docker
+import requests
+
+from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine, docker_command
-from rdma_images.engine.layout import layout
 from rdma_images.engine.prune import LAYERS
-from rdma_images.layers.blob import Blob
-from rdma_images.layers.recipe import compressor
+from rdma_images.layers import layer_store
+from rdma_images.layers.blob import CHUNK, Blob
+from rdma_images.layers.layer_image import LayerImage, LayerSet, LoadedImage, layer_image
+from rdma_images.layers.layer_pool import LayerPool
+from rdma_images.layers.layer_store import StoredLayer
+from rdma_images.layers.private_engine_pull import EngineRefusedError, blob_file, pull, refused, unlink_blob
+from rdma_images.layers.recipe import Recipe, compressor
+from rdma_images.registry.client import OCI_INDEX
 from rdma_images.render.bake import Compression
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
+
+ENGINE_ANSWER_SECONDS = 600  # without an answer: an engine says nothing while it unpacks
 
 
 @dataclass
@@ -56,6 +73,126 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
     return EngineLayers(same_compression - other_compression, engine.kind == "private")
 
 
-def blob_file(digest: str) -> Path:
-    """Return the file in which the private engine's containerd has a blob."""
-    return layout().data_folder / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
+def load_image(
+    layer_set: LayerSet,
+    layer_pool: LayerPool,
+    engine: Engine,
+    engine_layers: EngineLayers,
+    progress: Progress = silent,
+) -> LoadedImage:
+    """Load the layers into the engine, only those that it lacks, and return them as an image.
+
+    Args:
+        engine_layers: What the engine has; gets what it has afterwards.
+
+    Raises:
+        RdmaImagesError: A layer cannot be had, two wheels have different contents for one path, or the engine does not
+            take the layers.
+    """
+    layers: list[tuple[Recipe, StoredLayer]] = []
+    partial_names: list[str] = []
+    for batch in _batches(layer_set.recipes, layer_pool):
+        layers += batch
+        files = [layer for _, layer in batch]
+        unsent = [layer for layer in files if not engine_layers.has(layer.blob(layer_set.part))]
+        is_last = len(layers) == len(layer_set.recipes)
+        if is_last:
+            layer_store.check_collisions(layer_set.recipes)
+        if unsent or is_last:
+            name = layer_set.ref if is_last else f"{layer_set.ref}-{len(layers)}"
+            blobs = [(recipe.title, layer.blob(layer_set.part)) for recipe, layer in layers]
+            image = layer_image(blobs, layer_set.platform, layer_set.compression)
+            try:
+                _transfer(image, name, layer_set, unsent, engine)
+            except EngineRefusedError:
+                # An engine may lack blobs that its images name: they are then sent once more.
+                if len(unsent) == len(layers):
+                    raise
+                progress("the engine lacks blobs of its own images: all wheel layers are offered to it again")
+                _transfer(image, name, layer_set, [layer for _, layer in layers], engine)
+            engine_layers.add(layer.blob(layer_set.part) for layer in unsent)
+            partial_names += [] if is_last else [name]
+            if unsent:
+                sent_size = format_megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
+                progress(f"the engine has {len(layers)} of {len(layer_set.recipes)} wheel layers, {sent_size} new")
+    docker_command.remove_images(engine, *partial_names)  # the image that is built on them keeps the layers
+    return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.part) for _, layer in layers))
+
+
+def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequence[StoredLayer], engine: Engine) -> None:
+    """Load an image into the engine, sending only the layers `unsent`.
+
+    Raises:
+        EngineRefusedError: The engine does not take the image.
+        RdmaImagesError: The bytes of a layer are damaged; they are removed.
+    """
+    files = {layer.blob(layer_set.part).digest: layer.file(layer_set.part) for layer in unsent}
+    try:
+        (pull if engine.kind == "private" else _send)(image, name, layer_set.platform, files, engine)
+    except EngineRefusedError:
+        for layer in unsent:
+            blob = layer.blob(layer_set.part)
+            if not blob.is_in(layer.file(layer_set.part)):
+                unlink_blob(layer.file(layer_set.part), blob.digest)
+                raise layer.discard(layer_set.part) from None
+        raise
+
+
+def _batches(recipes: Sequence[Recipe], layer_pool: LayerPool) -> Iterator[list[tuple[Recipe, StoredLayer]]]:
+    """Yield the layers from the lowest on: those that are ready together at once."""
+    waiting = list(recipes)
+    while waiting:
+        batch = [(waiting[0], layer_pool.layer_future(waiting.pop(0)).result())]
+        while waiting and layer_pool.layer_future(waiting[0]).done():
+            batch.append((waiting[0], layer_pool.layer_future(waiting.pop(0)).result()))
+        yield batch
+
+
+def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
+    """Load an image with `docker load`; `blobs` has the files the engine lacks, by digest."""
+    client = docker.DockerClient(base_url=engine.host, timeout=ENGINE_ANSWER_SECONDS)
+    try:
+        # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
+        client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs)))
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise refused(engine, str(error)) from None
+    finally:
+        client.close()
+
+
+def _archive(image: LayerImage, ref: str, blobs: Mapping[str, Path]) -> Iterator[bytes]:
+    """Yield an OCI image layout in a tar, a piece at a time."""
+    yield from _member("oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+    for digest, path in blobs.items():
+        size = path.stat().st_size
+        yield _header(_path(digest), size)
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+        yield bytes(-size % tarfile.BLOCKSIZE)
+    yield from _member(_path(image.descriptor.digest), image.config)
+    yield from _member(_path(image.manifest.digest), image.manifest.raw)
+    descriptor = image.manifest.descriptor.as_json() | {
+        "annotations": {
+            "io.containerd.image.name": f"docker.io/{ref}",
+            "org.opencontainers.image.ref.name": ref.rpartition(":")[2],
+        }
+    }
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [descriptor]}
+    yield from _member("index.json", json.dumps(index).encode())
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _member(name: str, content: bytes) -> Iterator[bytes]:
+    yield _header(name, len(content))
+    yield content + bytes(-len(content) % tarfile.BLOCKSIZE)
+
+
+def _header(name: str, size: int) -> bytes:
+    header = tarfile.TarInfo(name)
+    header.size = size
+    return header.tobuf(tarfile.USTAR_FORMAT)
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"

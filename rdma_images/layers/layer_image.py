@@ -1,4 +1,4 @@
-"""An image of layers alone, the first stage of a Dockerfile: config, manifest, name."""
+"""The layers of an image's wheels as an image of their own, the first stage of a Dockerfile."""
 
 import hashlib
 import json
@@ -11,8 +11,42 @@ from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
 from rdma_images.render.bake import Compression
 
+REPOSITORY = "rdma-images/wheels"  # of these images in an engine
 CONFIG = "application/vnd.oci.image.config.v1+json"
 CREATED = "1980-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class LayerSet:
+    """The layers of one image's wheels, lowest first; `part` is runtime or devel."""
+
+    recipes: tuple[Recipe, ...]
+    part: str
+    platform: str
+
+    @property
+    def compression(self) -> Compression:
+        """Return the compression of all the layers."""
+        return self.recipes[0].compression
+
+    @property
+    def tag(self) -> str:
+        """Return the tag of the image of these layers in a repository."""
+        keys = json.dumps([recipe.key for recipe in self.recipes])
+        return f"{self.part}-{hashlib.sha256(keys.encode()).hexdigest()[:16]}"
+
+    @property
+    def ref(self) -> str:
+        """Return the name of their image in an engine."""
+        return f"{REPOSITORY}:{self.tag}"
+
+
+@dataclass(frozen=True)
+class LoadedImage:
+    """An image of layers where a build takes it; `ref` in an engine or a registry."""
+
+    ref: str
+    blobs: tuple[Blob, ...]
 
 
 @dataclass(frozen=True)
@@ -51,8 +85,3 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
         ],
     }
     return LayerImage(config, Manifest(OCI_MANIFEST, canonical(body)))
-
-
-def layers_key(recipes: Sequence[Recipe]) -> str:
-    """Return 16 hexadecimal digits that name the image of these layers."""
-    return hashlib.sha256(json.dumps([recipe.key for recipe in recipes]).encode()).hexdigest()[:16]

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rdma_images.core import disk_space, files, locking, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.make_wheel_layer import LISTING_FILE, RECORD_FILE
+from rdma_images.layers.make_wheel_layer import LISTING_FILE, RECORD_FILE, collision, differ
 from rdma_images.layers.recipe import Recipe
 
 # The layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
@@ -93,6 +93,19 @@ def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progre
         if layer is None:
             raise RdmaImagesError(f"{folder(recipe.key)}: the layer that was made there cannot be read\nremove it")
         return layer
+
+
+def check_collisions(recipes: Sequence[Recipe]) -> None:
+    """Raise WheelError for a path of which two layers have different contents that an image may use.
+
+    Only layers that were made on this machine are compared. The upper layer would hide the lower one's file.
+    """
+    by_path: dict[str, tuple[str, str]] = {}
+    for layer in filter(None, map(find, recipes)):
+        for path, (digest, wheel) in layer.paths().items():
+            first_digest, first_wheel = by_path.setdefault(path, (digest, wheel))
+            if differ(path, first_digest, digest):
+                raise collision(path, first_wheel, wheel)
 
 
 def size_limit() -> int:

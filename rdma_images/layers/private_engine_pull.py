@@ -18,7 +18,7 @@ from typing import ClassVar
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.engine import Engine, docker_command
-from rdma_images.layers.engine_layers import blob_file
+from rdma_images.engine.layout import layout
 from rdma_images.layers.layer_image import LayerImage
 from rdma_images.registry.client import OCI_MANIFEST
 
@@ -53,6 +53,11 @@ def refused(engine: Engine, reason: str) -> EngineRefusedError:
     else:
         fix = f"see with `{COMMAND} engine.status` that it answers, and build again"
     return EngineRefusedError(f"the engine {engine.name} does not take the wheels' layers: {reason}\n{fix}")
+
+
+def blob_file(digest: str) -> Path:
+    """Return the file in which the private engine's containerd has a blob."""
+    return layout().data_folder / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
 
 
 def unlink_blob(file: Path, digest: str) -> None:

@@ -1,26 +1,23 @@
 """Make and check signatures and signed statements with cosign.
 
 cosign is looked up on the PATH; where it is not there, Debian's package is unpacked into the state folder. From 2.4 on
-to 3, each version reads what the others wrote here: signatures are kept as cosign 2 keeps them. What others signed with
-cosign 3, as Sigstore's bundles, a cosign from 2.6 on reads, too.
+to 3, each version reads what the others wrote here: signatures are kept as cosign 2 keeps them.
 """
 
 import base64
 import functools
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.plain import decode_json
 from rdma_images.core.progress import Progress, silent
@@ -28,7 +25,7 @@ from rdma_images.engine.debian import debian_packages
 from rdma_images.publish import statement
 from rdma_images.publish.keys import KEYLESS, Signer, Trust, ci_identity
 from rdma_images.registry import registry_errors
-from rdma_images.registry.credentials import Login
+from rdma_images.registry.credentials import Login, docker_environment
 from rdma_images.registry.registries import is_loopback
 
 _SUITE = "trixie"  # the first of Debian with cosign, 2.5; needs libc 2.34
@@ -36,31 +33,20 @@ _INSTALL = (
     "install cosign 2.4 or later, as a package (Debian 13 has 2.5) or from the releases of sigstore/cosign; "
     "on Debian it is fetched where there is none on the PATH"
 )
-_HELPER = "rdma-images"
-# The statements in a bundle that sign the image itself.
-SIGNATURE_TYPES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")
 _COSIGN_SECONDS = 180  # seconds for one call
-# Where the helper below finds the login: the environment of that one child process.
-_LOGIN_VARIABLE = "RDMA_IMAGES_LOGIN"
 
 
 @dataclass(frozen=True)
 class CosignProgram:
-    """The cosign program; `bundles` is whether it writes Sigstore bundles (2.6 and later)."""
+    """The cosign program; `bundles` is whether it writes Sigstore bundles unless it is told not to (2.6 and later)."""
 
     path: Path
     bundles: bool
 
-    def arguments(self, verb: str, in_bundles: bool = False) -> list[str]:
-        """Return the options for signatures in the form of every cosign version, or in bundles.
-
-        Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it;
-        `in_bundles` makes it read bundles.
-        """
+    def arguments(self, verb: str) -> list[str]:
+        """Return the options for signatures in the form that every version of cosign reads."""
         if not self.bundles or verb == "public-key":
             return []
-        if in_bundles:
-            return ["--new-bundle-format=true"]
         # A signing configuration would come from Sigstore's servers, and it excludes --tlog-upload=false.
         return ["--new-bundle-format=false", *(["--use-signing-config=false"] if verb in ("sign", "attest") else [])]
 
@@ -99,23 +85,17 @@ class Cosign:
 
     def has_signed(self, ref: str, trust: Trust) -> bool:
         """Return whether `trust` has signed `ref`. Raises RegistryError where cosign fails."""
-        if self._run_or_none("verify", *trust.arguments(), ref) is not None:
-            return True
-        output = self._run_or_none("verify", *trust.arguments(), ref, in_bundles=True)
-        if output is None:
-            return False
-        with _checked_form("verify"):
-            # cosign counts every signed statement in a bundle, also one that only says what somebody attached.
-            return any(claim["critical"]["type"] in SIGNATURE_TYPES for claim in decode_json(output))
+        return self._run_or_none("verify", *trust.arguments(), ref) is not None
 
     def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
         """Return the statements of one type on `ref` that `trust` signed."""
-        arguments = (*trust.arguments(), "--type", predicate_type, ref)
-        output = self._run_or_none("verify-attestation", *arguments)
-        if output is None:
-            output = self._run_or_none("verify-attestation", *arguments, in_bundles=True)
-        with _checked_form("verify-attestation"):
+        output = self._run_or_none("verify-attestation", *trust.arguments(), "--type", predicate_type, ref)
+        try:
             return [] if output is None else list(_payloads(output))
+        except (ValueError, KeyError, TypeError) as error:
+            raise registry_errors.MalformedError(
+                f"cosign verify-attestation answers in another form: {error!r}\n{_INSTALL}"
+            ) from None
 
     def has_attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
         """Return whether `trust` signed exactly the attachment `content` on `ref`."""
@@ -125,21 +105,24 @@ class Cosign:
             return False
         return predicate in [signed["predicate"] for signed in self.statements(ref, trust, predicate_type)]
 
-    def _run_or_none(self, verb: str, *arguments: str, in_bundles: bool = False) -> str | None:
+    def _run_or_none(self, verb: str, *arguments: str) -> str | None:
         """Return standard output, or None where cosign finds no valid signature."""
-        if in_bundles and not self.program.bundles:
-            return None
         try:
-            return self._run(verb, *self._loopback, *arguments, in_bundles=in_bundles)
+            return self._run(verb, *self._loopback, *arguments)
         except _NoSignatureError:
             return None
 
-    def _run(self, verb: str, *arguments: str, in_bundles: bool = False) -> str:
-        with environment(self._host, self._login) as environ:
-            command = [str(self.program.path), verb, *self.program.arguments(verb, in_bundles), *arguments]
+    def _run(self, verb: str, *arguments: str) -> str:
+        command = [str(self.program.path), verb, *self.program.arguments(verb), *arguments]
+        with docker_environment(self._host, self._login) as environ:
             try:
                 process = subprocess.run(
-                    command, env=environ, capture_output=True, text=True, timeout=_COSIGN_SECONDS, check=False
+                    command,
+                    env={"COSIGN_PASSWORD": "", **environ},  # without it, cosign would ask for one
+                    capture_output=True,
+                    text=True,
+                    timeout=_COSIGN_SECONDS,
+                    check=False,
                 )
             except subprocess.TimeoutExpired:
                 raise registry_errors.BusyError(
@@ -164,7 +147,7 @@ def cosign_error(verb: str, ref: str, output: str) -> registry_errors.RegistryEr
     reason = next(iter(errors + other_lines), "no reason given")
     lowered = output.lower()
     if verb.startswith("verify") and re.search(
-        r"no (matching )?(signatures|attestations)|no valid bundles|none of the attestations", lowered
+        r"no (matching )?(signatures|attestations)|none of the attestations", lowered
     ):
         return _NoSignatureError(f"{ref}: {reason}")
     if "decrypt" in lowered or "password" in lowered:
@@ -178,61 +161,11 @@ def cosign_error(verb: str, ref: str, output: str) -> registry_errors.RegistryEr
     )
 
 
-@contextmanager
-def _checked_form(verb: str) -> Iterator[None]:
-    """Raise MalformedError where cosign's answer cannot be parsed."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError) as error:
-        raise registry_errors.MalformedError(f"cosign {verb} answers in another form: {error!r}\n{_INSTALL}") from None
-
-
 def _payloads(output: str) -> Iterator[dict[str, Any]]:
     """Yield the statements in cosign's envelopes, one JSON object a line."""
     for line in output.splitlines():
         if line.strip():
             yield decode_json(base64.b64decode(decode_json(line)["payload"]))
-
-
-@contextmanager
-def environment(host: str, login: Login | None, base: Mapping[str, str] = os.environ) -> Iterator[Mapping[str, str]]:
-    """Yield the environment of a cosign or docker process that has a login.
-
-    They take logins from docker's config only. The config made here names a credential helper, and the helper
-    prints what the environment of this one process holds: no secret reaches a disk or a command line.
-
-    Args:
-        base: The environment that it extends; the plugins of its docker config stay.
-    """
-    with tempfile.TemporaryDirectory(prefix="rdma-images-cosign-") as name:
-        folder = Path(name)
-        config: dict[str, Any] = {"credHelpers": {host: _HELPER}} if login is not None else {}
-        config |= _plugin_folders(base.get("DOCKER_CONFIG", ""))
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        environ = {**base, "DOCKER_CONFIG": name, "COSIGN_PASSWORD": os.environ.get("COSIGN_PASSWORD", "")}
-        if login is not None:
-            helper = folder / f"docker-credential-{_HELPER}"
-            helper.write_text(f'#!/bin/sh\nprintf %s "${_LOGIN_VARIABLE}"\n', encoding="utf-8")
-            helper.chmod(0o700)
-            environ["PATH"] = f"{name}{os.pathsep}{base.get('PATH', os.defpath)}"
-            environ[_LOGIN_VARIABLE] = json.dumps({"ServerURL": host, **_helper_answer(login)})
-        yield environ
-
-
-def _plugin_folders(docker_config: str) -> dict[str, Any]:
-    """Return the folders of docker's plugins that the config in a folder names."""
-    path = Path(docker_config) / "config.json"
-    configured = decode_json(path.read_bytes()) if docker_config and path.is_file() else {}
-    return {key: value for key, value in configured.items() if key == "cliPluginsExtraDirs"}
-
-
-def _helper_answer(login: Login) -> dict[str, str]:
-    """Return a login as a credential helper answers it."""
-    if login.identity_token:
-        return {"Username": "<token>", "Secret": login.identity_token}
-    if login.bearer:
-        raise RefusedError("cosign takes no bearer token\nname username and password, or identity-token instead")
-    return {"Username": login.username, "Secret": login.password}
 
 
 def find_program(progress: Progress = silent) -> CosignProgram:

@@ -10,13 +10,13 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.engine import docker_command
 from rdma_images.plan.matrix import Matrix
-from rdma_images.publish.cosign import environment
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.publication import PUBLICATION, PublishedCopy
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.tags import REHEARSAL, Tags, advance_tags, image_tags, unique_tag
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
+from rdma_images.registry.credentials import docker_environment
 from rdma_images.registry.registries import Registry
 
 Platforms = Sequence[tuple[Image, Tags]]  # the images that one tag joins, ordered by platform
@@ -102,7 +102,7 @@ def _create(
     """Write the index over `copies` under `tag`. Raises RegistryError where buildx fails."""
     engine, login = publisher.engine(), destination.connection.login()
     refs = [copy.ref for copy in copies]
-    with environment(destination.connection.host, login, engine.environ()) as environ:
+    with docker_environment(destination.connection.host, login, engine.environ()) as environ:
         created = docker_command.run(
             engine, "buildx", "imagetools", "create", "--tag", f"{repository.ref}:{tag}", *refs, variables=environ
         )

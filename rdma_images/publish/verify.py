@@ -8,7 +8,7 @@ from typing import Any
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import cosign, stargz, statement, tags
-from rdma_images.publish.attach import FORM, attachments, fallback_tag, newest_first, read_content
+from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
@@ -31,11 +31,6 @@ class Verification:
     def holds(self) -> bool:
         """Return whether no check failed."""
         return not any(finding.holds is False for finding in self.findings)
-
-
-# The type of cosign 3's attachments, and the annotation with the type of the statement inside.
-_BUNDLE = "application/vnd.dev.sigstore.bundle"
-_PREDICATE = "dev.sigstore.bundle.predicateType"
 
 
 @dataclass(frozen=True)
@@ -218,18 +213,9 @@ def _check_signature(repository: Repository, digest: str, verifier: Verifier | N
         if verifier.has_signed(ref):
             return VerifyFinding("signature", True, f"by {verifier.trust}")
         return VerifyFinding("signature", False, f"no signature by {verifier.trust}")
-    if repository.head(f"{fallback_tag(digest)}.sig") or _has_bundle(repository, digest):
+    if repository.head(f"{fallback_tag(digest)}.sig"):
         return VerifyFinding("signature", None, "present and not checked: give --key, or --identity and --issuer")
     return VerifyFinding("signature", None, "none: anybody with push access can have written this")
-
-
-def _has_bundle(repository: Repository, digest: str) -> bool:
-    """Return whether a Sigstore bundle is attached that may sign the image."""
-    return any(
-        entry.annotations.get(_PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
-        for entry in attachments(repository, digest)
-        if entry.artifact_type.startswith(_BUNDLE)
-    )
 
 
 def _check_statement(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:

@@ -108,9 +108,7 @@ class Connection:
         challenge = refused.headers.get("WWW-Authenticate", "")
         login = self.login(fresh)
         scheme = challenge.partition(" ")[0].lower()
-        if login is not None and login.bearer:
-            header = f"Bearer {login.bearer}"
-        elif scheme == "basic":
+        if scheme == "basic":
             if login is None:
                 raise registry_errors.UnauthorizedError(
                     f"{self.host} asks for credentials for {subject}, and there are none\n"

@@ -24,22 +24,10 @@ NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-
 
 
 class Credentials(yaml_file.Strict):
-    """References to a user name and a password, or to a token."""
+    """References to a user name and a password."""
 
-    username: SecretReference | None = Field(default=None, description="env:NAME or file:PATH.")
-    password: SecretReference | None = Field(default=None, description="env:NAME or file:PATH.")
-    token: SecretReference | None = Field(default=None, description="A bearer token: env:NAME or file:PATH.")
-    identity_token: SecretReference | None = Field(
-        default=None, description="An OAuth2 refresh token: env:NAME or file:PATH."
-    )
-
-    @model_validator(mode="after")
-    def _check_single_form(self) -> "Credentials":
-        pair = self.username is not None and self.password is not None
-        is_half_pair = (self.username is None) != (self.password is None)
-        if is_half_pair or [pair, self.token is not None, self.identity_token is not None].count(True) != 1:
-            raise ValueError("give username and password, or token, or identity-token")
-        return self
+    username: SecretReference = Field(description="env:NAME or file:PATH.")
+    password: SecretReference = Field(description="env:NAME or file:PATH.")
 
 
 def _check_host(text: str) -> str:
@@ -99,9 +87,6 @@ class Ecr(_Common):
     region: str
     profile: str | None = None
     host: Host | None = Field(default=None, description="Instead of the name that AWS gives: a PrivateLink name.")
-    scan_on_push: bool = True
-    keep_untagged_days: Annotated[int, Field(ge=1)] | None = 14
-    kms_key: str | None = None
 
 
 class AcrAliyun(_Common):
@@ -113,10 +98,6 @@ class AcrAliyun(_Common):
     instance: str | None = Field(default=None, description="Enterprise: the instance's id, cri-….")
     host: Host | None = Field(default=None, description="Enterprise: <name>-registry.<region>.cr.aliyuncs.com.")
     endpoint: str | None = Field(default=None, description="Of the control plane, instead of cr.<region>.aliyuncs.com.")
-    create_namespace: bool = False
-    accelerated_images: bool = Field(
-        default=False, description="Enterprise: a rule converts each image that is pushed, for on-demand loading."
-    )
     credentials: Credentials | None = None
 
     @model_validator(mode="after")
@@ -125,8 +106,6 @@ class AcrAliyun(_Common):
             raise ValueError("give instance (Enterprise) or credentials (Personal: the registry's fixed password)")
         if self.instance is not None and self.host is None:
             raise ValueError("an Enterprise instance needs host: <name>-registry.<region>.cr.aliyuncs.com")
-        if self.instance is None and self.accelerated_images:
-            raise ValueError("accelerated-images needs instance: a Personal registry converts no image")
         if self.instance is None and "/" in self.prefix:
             raise ValueError("a Personal registry has only namespace/repository: prefix may hold no '/'")
         return self

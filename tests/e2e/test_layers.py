@@ -22,14 +22,17 @@ from rdma_images.engine import Engine, docker_command, private
 from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import engine_layers, layer_store, load_layers, private_engine_pull, remote_layers
+from rdma_images.layers import engine_layers, layer_store, private_engine_pull, registry_layers
+from rdma_images.layers.layer_image import LayerSet
 from rdma_images.layers.layer_pool import LayerPool
-from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
 from rdma_images.publish.destination import layers_repository
+from rdma_images.registry.client import Repository
+from rdma_images.registry.connection import Connection
+from rdma_images.registry.credentials import Login
 from rdma_images.render import bake, wheel_layers
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
-from tests.e2e.publish_parts import Registry, registry_program, second_engine
+from tests.e2e.publish_parts import PASSWORD, USER, Registry, registry_program, second_engine
 from tests.support import layer_wheels, real_parts
 from tests.unit.layers.test_layer_store import MIRRORS
 
@@ -79,8 +82,8 @@ def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: SmallBuild) ->
 
 
 def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp_path: Path) -> None:
-    registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
-    repository = layers_repository(f"{registry.host}/cache/layers")
+    registry = Registry(registry_program(), tmp_path / "registry").start()
+    repository = Repository(Connection(registry.host, lambda: Login(USER, PASSWORD)), "cache/layers")
     ours = small.layers(small.build(small.order(wheels()), layers=repository))
     with second_engine() as second:
         other = SmallBuild(second)
@@ -116,20 +119,22 @@ def test_layers_come_back_from_another_builder_as_they_were(small: SmallBuild, t
     repository = layers_repository(f"{registry.host}/cache/layers")
     with LayerPool([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as pool:
         layer_set = LayerSet((recipe,), "runtime", "linux/amd64")
-        remote = remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), pool, repository)
+        remote = registry_layers.complete_registry(
+            registry_layers.query_registry(layer_set, repository), pool, repository
+        )
     (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
     ref, archive = "rdma-images-test/returned:small", tmp_path / "image.tar"
     for command in (
         [
             *("docker", "buildx", "build", "--quiet", "--provenance=false", str(tmp_path)),
-            f"--build-context=wheels=docker-image://{remote.ref}",
+            f"--build-context=wheels=docker-image://{sent.ref}",
             f"--output={bake.bake_output(ref, 'containerd', 'far', 'zstd')},dest={archive}",
         ],
         ["docker", "image", "load", "--input", str(archive)],
     ):
         subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
     registry.kill()
-    assert small.layers(ref)[0] == remote.blobs[0].digest
+    assert small.layers(ref)[0] == sent.blobs[0].digest
     subprocess.run(["docker", "image", "rm", ref], env=small.engine.environ(), check=True, capture_output=True)
 
 
@@ -156,7 +161,7 @@ class New:
     def brought_to(self, receiving_engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.pool() as pool:
-            loaded = load_layers.load_image(self.layers, pool, receiving_engine, engine_layers.EngineLayers())
+            loaded = engine_layers.load_image(self.layers, pool, receiving_engine, engine_layers.EngineLayers())
         assert SmallBuild(receiving_engine).layers(loaded.ref) == [loaded.blobs[0].digest]
         docker_command.remove_images(receiving_engine, loaded.ref)
         return loaded.blobs[0].digest
@@ -185,7 +190,7 @@ def test_the_private_engine_keeps_the_layer_s_own_file(
     with monkeypatch.context() as patched:
         patched.setattr(docker_command, "remove_images", forgotten)
         digest = new.brought_to(small.engine)
-    assert new.file.samefile(engine_layers.blob_file(digest))
+    assert new.file.samefile(private_engine_pull.blob_file(digest))
     docker_command.remove_images(small.engine, *lines)
 
 
@@ -207,7 +212,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
         blob = pool.layer_future(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)
         devel = LayerSet((recipe,), "devel", "linux/amd64")
-        loaded = load_layers.load_image(devel, pool, small.engine, layers)
+        loaded = engine_layers.load_image(devel, pool, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
     docker_command.remove_images(small.engine, loaded.ref, ref)
     shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)
@@ -240,7 +245,7 @@ def test_a_damaged_layer_is_reported_and_made_anew(
 
 def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
     digest = f"sha256:{uuid.uuid4().hex}"
-    blob = engine_layers.blob_file(digest)
+    blob = private_engine_pull.blob_file(digest)
     blob.write_bytes(b"another file")
     private_engine_pull.unlink_blob(new.file, digest)
     assert blob.exists()

@@ -97,7 +97,7 @@ def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
     monkeypatch.setattr(auth_util, "environment_access_key_id", "id")
     monkeypatch.setattr(auth_util, "environment_access_key_secret", "key")
     registry = registry_for(tmp_path, "cr_temp_user", b"pass:word")
-    api = Alibaba()
+    api = Alibaba(namespaces=["ai"])
     try:
         with served(api.handler()) as host:
             entry = AcrAliyun(
@@ -105,13 +105,12 @@ def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
                 region="cn-shanghai",
                 instance="cri-1",
                 namespace="ai",
-                create_namespace=True,
                 host=registry.host,
                 endpoint=f"http://{host}",
             )
             first, lines = twice(item, entry)
     finally:
         registry.kill()
-    assert placed(first).created == ("namespace ai", "repository ai/efa-pytorch")
+    assert placed(first).created == ("repository ai/efa-pytorch",)
     assert registry.storage.joinpath("docker/registry/v2/repositories/ai/efa-pytorch/_manifests/tags/latest").is_dir()
     assert not any("pass:word" in line for line in lines)

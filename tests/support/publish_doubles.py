@@ -1,6 +1,6 @@
 """Servers on the loopback interface for what no real part here can be.
 
-A registry with bearer tokens and referrers, Alibaba's and Azure's control planes. They record what they were asked.
+A registry with bearer tokens and referrers, and Alibaba's control plane. They record what they were asked.
 """
 
 import base64
@@ -184,7 +184,6 @@ class Alibaba:
         self, namespaces: Sequence[str] = (), repositories: Sequence[str] = (), denied: Sequence[str] = ()
     ) -> None:
         self.namespaces, self.repositories, self.denied = set(namespaces), set(repositories), set(denied)
-        self.rules: set[str] = set()
         self.requests: list[tuple[str, dict[str, str]]] = []
 
     def handler(self) -> type[Handler]:
@@ -209,29 +208,13 @@ class Alibaba:
     def GetAuthorizationToken(self, request: AlibabaRequest, _fields: object) -> None:
         request.grant(TempUsername="cr_temp_user", AuthorizationToken="pass:word", ExpireTime=1795000000000)
 
-    def GetNamespace(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
-        if fields["NamespaceName"] not in self.namespaces:
-            return request.refuse(404, "NAMESPACE_NOT_EXIST")
-        return request.grant(NamespaceName=fields["NamespaceName"], NamespaceId="crn-1")
-
-    def CreateNamespace(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
-        self.namespaces.add(fields["NamespaceName"])
-        request.grant(NamespaceId="crn-1")
-
     def GetRepository(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
         if f"{fields['RepoNamespaceName']}/{fields['RepoName']}" not in self.repositories:
             return request.refuse(404, "REPO_NOT_EXIST")
         return request.grant(RepoName=fields["RepoName"], RepoId="crr-1")
 
     def CreateRepository(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
+        if fields["RepoNamespaceName"] not in self.namespaces:
+            return request.refuse(404, "NAMESPACE_NOT_EXIST")
         self.repositories.add(f"{fields['RepoNamespaceName']}/{fields['RepoName']}")
-        request.grant(RepoId="crr-1")
-
-    def GetArtifactBuildRule(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
-        if fields["ScopeId"] not in self.rules:
-            return request.refuse(404, "ARTIFACT_BUILD_RULE_NOT_EXIST")
-        return request.grant(BuildRuleId="crabr-1", ArtifactType=fields["ArtifactType"], ScopeId=fields["ScopeId"])
-
-    def CreateArtifactBuildRule(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
-        self.rules.add(fields["ScopeId"])
-        request.grant(BuildRuleId="crabr-1")
+        return request.grant(RepoId="crr-1")

@@ -11,7 +11,6 @@ from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun
 
 NETWORK = "check region, endpoint and proxy"
-_ACCELERATED = "ACCELERATED_IMAGE"  # CreateArtifactBuildRule's page of 2025-12-16
 _HOURS = 1  # the shortest life that GetAuthorizationToken gives
 
 
@@ -54,37 +53,19 @@ class AcrAliyunKind:
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create the missing namespace (if allowed), repository and rule of an Enterprise instance."""
+        """Create the missing repository of an Enterprise instance; a Personal one has it made by the push."""
         if self._registry.instance is None:
             return PreparedRepository(name)
         namespace, _, repository = name.partition("/")
         names = {"repo_namespace_name": namespace, "repo_name": repository}
-        created = []
-        if self._is_missing("GetNamespace", namespace_name=namespace):
-            if not self._registry.create_namespace:
-                raise registry_errors.MissingError(
-                    f"{self.host} has no namespace {namespace}\ncreate it, or set create-namespace in registries.yaml"
-                )
-            self._call("CreateNamespace", namespace_name=namespace, auto_create_repo=False, default_repo_type="PRIVATE")
-            created.append(f"namespace {namespace}")
-        if self._is_missing("GetRepository", **names):
+        try:
+            self._call("GetRepository", **names)
+        except registry_errors.MissingError:
             # tag_immutability has no exclusions, and short tags and attachments' tags have to move.
             settings = {"repo_type": "PRIVATE", "summary": "Published by rdma-images", "tag_immutability": False}
             self._call("CreateRepository", **names, **settings)
-            created.append(f"repository {name}")
-        if self._registry.accelerated_images:
-            scope = {"scope_type": "REPOSITORY", "scope_id": self._call("GetRepository", **names).body.repo_id}
-            if self._is_missing("GetArtifactBuildRule", **scope, artifact_type=_ACCELERATED):
-                self._call("CreateArtifactBuildRule", **scope, artifact_type=_ACCELERATED)
-                created.append(f"rule for accelerated images of {name}")
-        return PreparedRepository(name, tuple(created))
-
-    def _is_missing(self, action: str, **fields: Any) -> bool:
-        try:
-            self._call(action, **fields)
-        except registry_errors.MissingError:
-            return True
-        return False
+            return PreparedRepository(name, (f"repository {name}",))
+        return PreparedRepository(name)
 
     def _call(self, action: str, **fields: Any) -> Any:
         """Return the answer of one action.

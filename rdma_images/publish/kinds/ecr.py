@@ -1,7 +1,6 @@
 """Amazon ECR: repositories must exist before a push; tokens last 12 hours."""
 
 import base64
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -60,7 +59,7 @@ class EcrKind:
         return join_path(self._registry.prefix, target)
 
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create a missing repository with its policies; return what was created.
+        """Create a missing repository; return what was created.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
         where registries.yaml wants immutability and the repository already leaves some tags out of it. Raises
@@ -74,14 +73,7 @@ class EcrKind:
                 self._client.create_repository(**self._settings(name, moving))
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
                 return PreparedRepository(name)
-        created = [f"repository {name}"]
-        if days := self._registry.keep_untagged_days:
-            with aws_errors(self._where, f"PutLifecyclePolicy {name}"):
-                self._client.put_lifecycle_policy(
-                    registryId=self._registry.account, repositoryName=name, lifecyclePolicyText=_lifecycle(days)
-                )
-            created.append(f"lifecycle policy: untagged images leave after {days} days")
-        return PreparedRepository(name, tuple(created))
+        return PreparedRepository(name, (f"repository {name}",))
 
     def _find(self, name: str) -> dict[str, Any] | None:
         with aws_errors(self._where, f"DescribeRepositories {name}"):
@@ -124,32 +116,17 @@ class EcrKind:
             "registryId": self._registry.account,
             "repositoryName": name,
             "imageTagMutability": "MUTABLE",
-            "imageScanningConfiguration": {"scanOnPush": self._registry.scan_on_push},
         }
         if self._registry.immutable:
             # Short tags move and attachments' tags are rewritten: an immutable repository has to leave them out.
             settings["imageTagMutability"] = _EXCLUDING
             settings["imageTagMutabilityExclusionFilters"] = _filters((tags.ATTACHMENTS, *moving))
-        if self._registry.kms_key:
-            settings["encryptionConfiguration"] = {"encryptionType": "KMS", "kmsKey": self._registry.kms_key}
         return settings
 
 
 def _filters(patterns: Iterable[str]) -> list[dict[str, str]]:
     """Return ECR's form of the tags that may move."""
     return [{"filterType": "WILDCARD", "filter": pattern} for pattern in patterns]
-
-
-def _lifecycle(days: int) -> str:
-    """Return ECR's lifecycle policy document: images without a tag leave after `days`."""
-    selection = {"tagStatus": "untagged", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": days}
-    rule = {
-        "rulePriority": 1,
-        "description": "images without a tag",
-        "selection": selection,
-        "action": {"type": "expire"},
-    }
-    return json.dumps({"rules": [rule]})
 
 
 @contextmanager

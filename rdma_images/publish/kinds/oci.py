@@ -38,12 +38,6 @@ class OciKind:
 
 def from_references(credentials: Credentials) -> Login:
     """Return the login that references lead to. Raises RefusedError for a missing one."""
-    if credentials.token is not None:
-        return Login(bearer=resolve_secret(credentials.token))
-    if credentials.identity_token is not None:
-        return Login(identity_token=resolve_secret(credentials.identity_token))
-    assert credentials.username is not None
-    assert credentials.password is not None
     return Login(username=resolve_secret(credentials.username), password=resolve_secret(credentials.password))
 
 

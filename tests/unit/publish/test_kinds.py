@@ -12,7 +12,6 @@ import pytest
 from alibabacloud_credentials.utils import auth_util
 from botocore.stub import Stubber
 from moto.server import ThreadedMotoServer
-from pydantic import ValidationError
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
@@ -70,14 +69,11 @@ class TestEcr:
         name = kind.repository("efa-pytorch")
         created = kind.prepare(name, ("2.15", "latest")).created
         assert name == "training/efa-pytorch"
-        assert created[0] == "repository training/efa-pytorch"
+        assert created == ("repository training/efa-pytorch",)
         (repository,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
         assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
         filters = [tag_filter["filter"] for tag_filter in repository["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest"]
-        assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
-        policy = json.loads(aws.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
-        assert policy["rules"][0]["selection"]["countNumber"] == 14
         assert kind.prepare(name, ("2.15", "latest")).created == ()
 
     def test_a_new_short_tag_may_move_too(self, aws: "ECRClient") -> None:
@@ -151,39 +147,15 @@ class TestAlibaba:
         monkeypatch.setattr(auth_util, "environment_access_key_id", "id")
         monkeypatch.setattr(auth_util, "environment_access_key_secret", "key")
 
-    def test_namespace_and_repository_are_made_where_they_are_missing(self) -> None:
-        api = Alibaba()
-        with served(api.handler()) as host:
-            kind = open_kind(acr(create_namespace=True, endpoint=f"http://{host}"))
-            assert kind.prepare("ai/efa-pytorch").created == ("namespace ai", "repository ai/efa-pytorch")
-            assert kind.prepare("ai/efa-pytorch").created == ()
-        actions = [action for action, _ in api.requests]
-        assert actions == [
-            "GetNamespace",
-            "CreateNamespace",
-            "GetRepository",
-            "CreateRepository",
-            "GetNamespace",
-            "GetRepository",
-        ]
-        fields = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
-        assert fields.items() <= api.requests[3][1].items()
-
-    def test_a_repository_gets_its_rule_for_accelerated_images_once(self) -> None:
+    def test_a_missing_repository_is_made(self) -> None:
         api = Alibaba(namespaces=["ai"])
         with served(api.handler()) as host:
-            kind = open_kind(acr(accelerated_images=True, endpoint=f"http://{host}"))
-            rule = "rule for accelerated images of ai/efa-pytorch"
-            assert kind.prepare("ai/efa-pytorch").created == ("repository ai/efa-pytorch", rule)
+            kind = open_kind(acr(endpoint=f"http://{host}"))
+            assert kind.prepare("ai/efa-pytorch").created == ("repository ai/efa-pytorch",)
             assert kind.prepare("ai/efa-pytorch").created == ()
-        fields = {"InstanceId": "cri-1", "ScopeType": "REPOSITORY", "ScopeId": "crr-1"}
-        created = [fields for action, fields in api.requests if action == "CreateArtifactBuildRule"]
-        assert created == [{**fields, "ArtifactType": "ACCELERATED_IMAGE"}]
-
-    def test_a_personal_registry_has_no_accelerated_images(self) -> None:
-        credentials = {"username": "env:U", "password": "env:P"}
-        with pytest.raises(ValidationError, match="a Personal registry converts no image"):
-            acr(instance=None, credentials=credentials, accelerated_images=True)
+        assert [action for action, _ in api.requests] == ["GetRepository", "CreateRepository", "GetRepository"]
+        fields = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
+        assert fields.items() <= api.requests[1][1].items()
 
     def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self) -> None:
         api = Alibaba()
@@ -192,12 +164,10 @@ class TestAlibaba:
         assert (login.username, login.password) == ("cr_temp_user", "pass:word")
         assert api.requests == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
 
-    def test_a_missing_namespace_is_reported_where_it_may_not_be_made(self) -> None:
+    def test_a_missing_namespace_is_reported(self) -> None:
         with served(Alibaba().handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(
-                registry_errors.MissingError, match=r"no namespace ai\ncreate it, or set create-namespace"
-            ):
+            with pytest.raises(registry_errors.MissingError, match=r"NAMESPACE_NOT_EXIST.*\ncorrect namespace"):
                 kind.prepare("ai/efa-pytorch")
 
     def test_denied_is_reported(self) -> None:

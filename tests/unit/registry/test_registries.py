@@ -1,5 +1,8 @@
 """registries.yaml: strict, without secrets, and its mistakes told with file and line."""
 
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.registry import registries
-from rdma_images.registry.credentials import Login, resolve_secret
+from rdma_images.registry.credentials import Login, docker_environment, resolve_secret
 from rdma_images.registry.registries import EXAMPLE, Ecr, Oci, Registries, is_loopback
 
 
@@ -108,5 +111,33 @@ def test_references_lead_to_secrets(tmp_path: Path) -> None:
         resolve_secret(f"file:{tmp_path}/none")
 
 
+@pytest.mark.parametrize(
+    ("login", "answer"),
+    [
+        (Login("ci", "hunter2"), {"Username": "ci", "Secret": "hunter2"}),
+        (Login(identity_token="refresh"), {"Username": "<token>", "Secret": "refresh"}),
+    ],
+)
+def test_docker_gets_a_login_by_a_helper_beside_what_it_has(
+    tmp_path: Path, login: Login, answer: dict[str, str]
+) -> None:
+    (tmp_path / "config.json").write_text('{"credHelpers": {"other.example": "vault"}, "auths": {}}')
+    (tmp_path / "buildx").mkdir()
+    with docker_environment(
+        "h.example", login, {"DOCKER_CONFIG": str(tmp_path), "PATH": os.environ["PATH"]}
+    ) as environ:
+        folder = Path(environ["DOCKER_CONFIG"])
+        config = json.loads((folder / "config.json").read_text())
+        assert config == {"credHelpers": {"other.example": "vault", "h.example": "rdma-images"}, "auths": {}}
+        assert (folder / "buildx").samefile(tmp_path / "buildx")
+        assert not any(
+            secret in path.read_text() for path in folder.glob("*") if path.is_file() for secret in login.secrets()
+        )
+        helper = subprocess.run(["docker-credential-rdma-images", "get"], env=environ, capture_output=True, check=True)
+    assert json.loads(helper.stdout) == {"ServerURL": "h.example", **answer}
+    assert not folder.exists()
+    assert "h.example" not in (tmp_path / "config.json").read_text()
+
+
 def test_a_login_does_not_show_its_secrets() -> None:
-    assert "hunter2" not in repr(Login("ci", "hunter2", "hunter2", "hunter2"))
+    assert "hunter2" not in repr(Login("ci", "hunter2", "hunter2"))

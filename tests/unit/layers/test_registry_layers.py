@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.layers import layer_store, remote_layers
+from rdma_images.layers import layer_store, registry_layers
+from rdma_images.layers.layer_image import LayerSet
 from rdma_images.layers.layer_pool import LayerPool
-from rdma_images.layers.load_layers import LayerSet
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
@@ -26,9 +26,9 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
 
 
 def complete(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
-    remote = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
+    remote = registry_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
     with LayerPool(remote.missing, index, MIRRORS) as pool:
-        return remote_layers.complete_registry(remote, pool, repository, lines.append).ref
+        return registry_layers.complete_registry(remote, pool, repository, lines.append).ref
 
 
 def test_another_machine_takes_the_layers_without_a_wheel(
@@ -101,10 +101,10 @@ def test_a_registry_with_other_bytes_is_not_believed(
         registry.manifests[first_tag],
     )
     with pytest.raises(RdmaImagesError, match=r"wheel-one is sha256:\w+ there, .* this machine made sha256:\w+\nfind"):
-        remote_layers.query_registry(layer_set, repository)
+        registry_layers.query_registry(layer_set, repository)
     registry.manifests[first_tag] = manifest
     with pytest.raises(RdmaImagesError, match=r"has 2 layers where 1 are expected\ndelete it there"):
-        remote_layers.query_registry(layer_set, repository)
+        registry_layers.query_registry(layer_set, repository)
 
 
 @pytest.mark.parametrize("address", ["nowhere", "ghcr.io/", "https://host/name", "host/UPPER"])

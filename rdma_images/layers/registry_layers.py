@@ -1,7 +1,6 @@
 """Layers in a registry, which are neither made here nor sent again.
 
-A layer whose digest is locked is found by it, whoever sent it. Any other is under a tag with its recipe's key.
-An image of layers is under a tag with the key of them all.
+A layer is under a tag with its recipe's key, an image of layers under a tag with the key of them all.
 """
 
 from collections.abc import Mapping
@@ -11,20 +10,18 @@ from functools import partial
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
-from rdma_images.layers import layer_store, locked_digests, seekable_layer
+from rdma_images.layers import layer_store, seekable_layer
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.layer_image import LayerImage, layer_image
+from rdma_images.layers.layer_image import LayerImage, LayerSet, LoadedImage, layer_image
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.layer_store import StoredLayer
-from rdma_images.layers.load_layers import LayerSet, LoadedImage, check_collisions
-from rdma_images.layers.locked_digests import Digests
 from rdma_images.layers.recipe import Recipe
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository, config_diff_ids
 
 
 @dataclass(frozen=True)
-class RemoteLayers:
+class RegistryLayers:
     """The layers of one image's wheels that a registry has."""
 
     layer_set: LayerSet
@@ -34,24 +31,15 @@ class RemoteLayers:
     @property
     def missing(self) -> tuple[Recipe, ...]:
         """Return the layers that are to be made."""
-        return (
-            ()
-            if self.image_digest
-            else tuple(recipe for recipe in self.layer_set.recipes if recipe.key not in self.blobs)
-        )
-
-    @property
-    def diff_ids(self) -> set[str]:
-        """Return the diff ids of the layers that the registry has."""
-        return {blob.diff_id for blob in self.blobs.values()}
+        if self.image_digest:
+            return ()
+        return tuple(recipe for recipe in self.layer_set.recipes if recipe.key not in self.blobs)
 
 
-def query_registry(
-    layer_set: LayerSet, repository: Repository, locked: Digests = locked_digests.NO_DIGESTS
-) -> RemoteLayers:
+def query_registry(layer_set: LayerSet, repository: Repository) -> RegistryLayers:
     """Return what a registry has of the layers.
 
-    Raises RdmaImagesError where it does not answer, or has another layer than is locked or on this machine.
+    Raises RdmaImagesError where it does not answer, or has another layer than this machine made.
     """
     recipes = layer_set.recipes
     image = _manifest(repository, layer_set.tag)
@@ -60,27 +48,23 @@ def query_registry(
         blobs = dict(zip((recipe.key for recipe in recipes), _blobs(repository, image, len(recipes)), strict=True))
     else:
         for recipe in recipes:
-            if blob := _find_blob(recipe, layer_set.part, repository, locked):
-                blobs[recipe.key] = blob
+            if manifest := _manifest(repository, _tag(recipe, layer_set.part)):
+                blobs[recipe.key] = _blobs(repository, manifest, 1)[0]
     for recipe in recipes:
-        remote = blobs.get(recipe.key)
-        expected = locked.blob(recipe, layer_set.part)
-        where = f"locks/{locked_digests.NAME} has"
-        if expected is None and (local := layer_store.find(recipe)):
-            expected, where = local.blob(layer_set.part), "this machine made"
-        if remote and expected and remote != expected:
+        remote, local = blobs.get(recipe.key), layer_store.find(recipe)
+        if remote and local and remote != local.blob(layer_set.part):
             raise RdmaImagesError(
-                f"{repository.ref}: {recipe.name} is {remote.digest} there, but of the same wheels {where} "
-                f"{expected.digest}\nfind out who wrote it, and delete the tag "
+                f"{repository.ref}: {recipe.name} is {remote.digest} there, but of the same wheels this machine made "
+                f"{local.blob(layer_set.part).digest}\nfind out who wrote it, and delete the tag "
                 f"{layer_set.tag if image else _tag(recipe, layer_set.part)} there; or build without --cache-layers"
             )
     # Only an image that is ours to the byte: settings in its config would be those of what is built on it.
     is_ours = image is not None and _layer_image(layer_set, blobs).manifest.digest == image.digest
-    return RemoteLayers(layer_set, image.digest if image and is_ours else None, blobs)
+    return RegistryLayers(layer_set, image.digest if image and is_ours else None, blobs)
 
 
 def complete_registry(
-    remote: RemoteLayers, layer_pool: LayerPool, repository: Repository, progress: Progress = silent
+    remote: RegistryLayers, layer_pool: LayerPool, repository: Repository, progress: Progress = silent
 ) -> LoadedImage:
     """Send what is missing, each layer as soon as it is made; return the image of all.
 
@@ -92,7 +76,7 @@ def complete_registry(
             layer = layer_pool.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
             registry_errors.retry_cached(partial(_send, recipe, layer, layer_set, repository), progress)
-        check_collisions(layer_set.recipes)
+        layer_store.check_collisions(layer_set.recipes)
         complete_image = _layer_image(layer_set, blobs)
         registry_errors.retry_cached(partial(_put_image, repository, complete_image, layer_set.tag), progress)
         digest = complete_image.manifest.digest
@@ -127,15 +111,6 @@ def _send(recipe: Recipe, layer: StoredLayer, layer_set: LayerSet, repository: R
 def _put_image(repository: Repository, image: LayerImage, tag: str) -> None:
     repository.put_blob(image.config)
     repository.put_manifest(tag, image.manifest)
-
-
-def _find_blob(recipe: Recipe, part: str, repository: Repository, locked: Digests) -> Blob | None:
-    """Return the blob of a layer that the registry has."""
-    if blob := locked.blob(recipe, part):
-        return blob if repository.has_blob(blob.digest, blob.size) else None
-    if manifest := _manifest(repository, _tag(recipe, part)):
-        return _blobs(repository, manifest, 1)[0]
-    return None
 
 
 def _manifest(repository: Repository, tag: str) -> Manifest | None:
