@@ -127,14 +127,14 @@ def test_layers_come_back_from_another_builder_as_they_were(small: SmallBuild, t
     for command in (
         [
             *("docker", "buildx", "build", "--quiet", "--provenance=false", str(tmp_path)),
-            f"--build-context=wheels=docker-image://{sent.ref}",
+            f"--build-context=wheels=docker-image://{remote.ref}",
             f"--output={bake.bake_output(ref, 'containerd', 'far', 'zstd')},dest={archive}",
         ],
         ["docker", "image", "load", "--input", str(archive)],
     ):
         subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
     registry.kill()
-    assert small.layers(ref)[0] == sent.blobs[0].digest
+    assert small.layers(ref)[0] == remote.blobs[0].digest
     subprocess.run(["docker", "image", "rm", ref], env=small.engine.environ(), check=True, capture_output=True)
 
 
