@@ -6,13 +6,10 @@ estargz/zstdchunked, that of the table in docs/estargz.md). Other readers skip t
 
 import base64
 import hashlib
-import io
 import json
 import struct
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import IO, Any
 
 import zstandard
 
@@ -23,7 +20,6 @@ PIECE = 4 << 20  # bytes of a file in one frame, as the snapshotter's own conver
 FOOTER = struct.Struct("<4Q8s")  # offset and size of the compressed table, its own size, its kind, MAGIC
 MAGIC = b"GnUlInUx"
 TABLE_KIND = 1
-MAX_TABLE = 1 << 28  # bytes: a file has some 200 in it, and a layer at most some 100,000 files
 TYPES = {
     tarfile.DIRTYPE: "dir",
     tarfile.REGTYPE: "reg",
@@ -115,37 +111,6 @@ class FrameCompressor:
     def _count(self, data: bytes) -> bytes:
         self._offset += len(data)
         return data
-
-
-@dataclass(frozen=True)
-class ContentsTable:
-    """A layer's table of contents: its digest, and a row for each piece of a file."""
-
-    digest: str  # "sha256:…"
-    rows: tuple[dict[str, Any], ...]
-
-    def has_same_files(self, other: "ContentsTable") -> bool:
-        """Return whether both are of the same files, at whatever places in the compressed bytes."""
-        rows, other_rows = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
-        return rows == other_rows
-
-
-def read_table(layer: IO[bytes]) -> ContentsTable:
-    """Return the table at a layer's end. Raises ValueError where none can be read."""
-    try:
-        footer_offset = layer.seek(-FOOTER.size, io.SEEK_END)
-        offset, packed, size, kind, magic = FOOTER.unpack(layer.read(FOOTER.size))
-        if (kind, magic) != (TABLE_KIND, MAGIC) or offset + packed > footer_offset or size > MAX_TABLE:
-            raise ValueError("its end says of none")
-        layer.seek(offset)
-        with zstandard.ZstdDecompressor().stream_reader(layer.read(packed)) as stream:
-            raw = stream.read(size + 1)
-        rows = json.loads(raw)["entries"]
-        if len(raw) != size or not all(isinstance(row, dict) for row in rows):
-            raise ValueError("it has another size or form")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error, zstandard.ZstdError) as error:
-        raise ValueError(f"there is no table of contents: {error}") from None
-    return ContentsTable(f"sha256:{hashlib.sha256(raw).hexdigest()}", tuple(rows))
 
 
 def _extended_attributes(member: tarfile.TarInfo) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rdma_images.publish.destination import Destination
 from rdma_images.publish.mount_layers import mount_wheel_layers
 from rdma_images.publish.publication import PUBLICATION, PublishedCopy
 from rdma_images.publish.publisher import Publisher
-from rdma_images.publish.send_stargz import publish_stargz
+from rdma_images.publish.stargz import publish_stargz
 from rdma_images.publish.tags import advance_tags, unique_tag
 from rdma_images.registry.client import Manifest, Repository, labels_in
 

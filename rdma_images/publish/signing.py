@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 from rdma_images.core.progress import Progress
-from rdma_images.publish import cosign, statement, verify
+from rdma_images.publish import cosign, statement
 from rdma_images.publish.attach import Artifact, read_content
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import Destination
 from rdma_images.publish.keys import Signer, key_label
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical
+from rdma_images.registry.client import Descriptor, Repository, canonical
 
 Retry = Callable[[Callable[[], None]], None]
 
@@ -48,17 +48,6 @@ class ImageSigner:
                     for artifact in artifacts
                 )
             )
-
-    def problems(self, manifest: Manifest, tag: str) -> tuple[str, ...]:
-        """Return the failed checks of the image `tag`, whose attachments the signer must have signed."""
-        with self._cosign.trust(self._signer) as trust:
-            if trust is None:
-                return ("outside of GitHub Actions a keyless signer has no identity to compare with",)
-            verification = verify.verify_image(
-                self._repository, manifest, tag, verify.Verifier(lambda: self._cosign, trust)
-            )
-        failures = [finding for finding in verification.findings if finding.holds is False]
-        return tuple(f"{finding.check}: {finding.detail}" for finding in failures)
 
     def sign(self, artifacts: Sequence[Artifact], retry: Retry) -> None:
         """Sign the image, and each of `artifacts` as a statement on it."""

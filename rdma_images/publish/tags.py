@@ -27,11 +27,7 @@ from rdma_images.registry.client import Repository
 LATEST = "latest"
 REHEARSAL = "-rehearsal"
 ATTACHMENTS = "sha256-*"  # tags of attachments, in registries without referrers, and of cosign's signatures
-VERSION = "org.opencontainers.image.version"  # the label with an image's tag as it was planned
 _ARCHITECTURE = re.compile(r"-(amd64|arm64)$")
-_BUILD_SUFFIX = re.compile(r"-[0-9a-f]{12}$")
-_RELEASE_LINE = re.compile(r"\d+\.\d+")
-_FULL_TAG = re.compile(r"\d+(\.\d+)+-.+")
 _UNKNOWN_TIME = datetime.min.replace(tzinfo=UTC)
 
 
@@ -51,24 +47,6 @@ def unique_tag(full_tag: str, digest: str) -> str:
     """Return the tag of this build alone, used where the full tag stays with an earlier build."""
     plain = full_tag.removesuffix(REHEARSAL)
     return f"{plain}-{digest.removeprefix('sha256:')[:12]}{full_tag.removeprefix(plain)}"
-
-
-def tag_matches(tag: str, version: str, built_for: str) -> bool | None:
-    """Return whether `tag` is true of an image for `built_for` with the label `version`.
-
-    None for a tag that is not of this grammar, whose meaning is unknown.
-    """
-    base_tag = tag.removesuffix(REHEARSAL)
-    if base_tag == LATEST:
-        return True if version else None
-    if _RELEASE_LINE.fullmatch(base_tag):
-        return base_tag == _release_line(version.partition("-")[0])
-    if not _FULL_TAG.fullmatch(base_tag):
-        return None
-    base_tag = _BUILD_SUFFIX.sub("", base_tag)
-    architecture = _ARCHITECTURE.search(base_tag)
-    is_same = _ARCHITECTURE.sub("", base_tag) == _ARCHITECTURE.sub("", version)
-    return is_same and (architecture is None or built_for == f"linux/{architecture[1]}")
 
 
 def image_tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal: bool) -> Tags:

@@ -19,6 +19,7 @@ from rdma_images.publish.kinds import open_kind
 from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
+from rdma_images.registry.credentials import docker_environment
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, cosign_key, registry_program
 from tests.unit.jobs import test_evidence
 
@@ -112,40 +113,11 @@ def test_a_bundle_of_somebody_else_hides_no_signature(
     private, public = cosign_key(tmp_path / "key")
     other_key, _ = cosign_key(tmp_path / "other")
     current.sign(image, Signer(str(private)))
-    with cosign.environment(connection.host, connection.login()) as environ:
+    with docker_environment(connection.host, connection.login()) as environ:
         command: list[str | Path] = [current.program.path, "sign", "--yes", "--allow-http-registry", "--key", other_key]
         command += ["--use-signing-config=false", "--tlog-upload=false", image]
         subprocess.run(command, env=environ, check=True, capture_output=True)
     assert current.has_signed(image, Trust(key=str(public)))
-
-
-def test_bundles_that_cosign_3_makes_by_itself_are_read(
-    connection: Connection, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A signed statement alone is no signature of the image, though cosign counts it."""
-    current = client(release("sid"), connection, monkeypatch)
-    private, public = cosign_key(tmp_path / "key")
-    _, strange = cosign_key(tmp_path / "other")
-    trust = Trust(key=str(public))
-    (tmp_path / "predicate.json").write_text('{"passed": true}')
-    options: list[str | Path] = [
-        "--yes",
-        "--allow-http-registry",
-        "--key",
-        private,
-        "--use-signing-config=false",
-        "--tlog-upload=false",
-    ]
-    attest: list[str | Path] = ["attest", *options, "--type", FORM, "--predicate", tmp_path / "predicate.json", image]
-    with cosign.environment(connection.host, connection.login()) as environ:
-        subprocess.run([current.program.path, *attest], env=environ, check=True, capture_output=True)
-        assert not current.has_signed(image, trust)
-        subprocess.run([current.program.path, "sign", *options, image], env=environ, check=True, capture_output=True)
-    assert current.has_signed(image, trust)
-    assert [statement["predicate"] for statement in current.statements(image, trust, FORM)] == [{"passed": True}]
-    assert not current.has_signed(image, Trust(key=str(strange)))
-    assert current.statements(image, Trust(key=str(strange)), FORM) == []
-    assert not replace(current.program, bundles=False).arguments("verify", in_bundles=True)
 
 
 @pytest.mark.parametrize("suite", SUITES)

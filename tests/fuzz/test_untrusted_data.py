@@ -27,7 +27,7 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.run_results import read_run_logs as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
-from rdma_images.layers import seekable_layer, tar_layer
+from rdma_images.layers import tar_layer
 from rdma_images.nccl_logs import verdict
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import attachment_checks
@@ -166,11 +166,6 @@ def write_with_table(content: bytes) -> None:
     tar_layer.write(io.BytesIO(content), io.BytesIO())
 
 
-def read_table(content: bytes) -> None:
-    with suppress(ValueError):
-        seekable_layer.read_table(io.BytesIO(content))
-
-
 def read_answer(runner: type[slurm.Slurm | kubernetes.Kubernetes], text: str) -> None:
     """Read the state of a job, for which every program of the scheduler prints `text`."""
     job = job_parts.job("slurm" if runner is slurm.Slurm else "mpijob", "efa", "mpirun")
@@ -203,12 +198,6 @@ def a_layer() -> bytes:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def with_table(tar: bytes) -> bytes:
-    buffer = io.BytesIO()
-    tar_layer.write(io.BytesIO(tar), buffer)
     return buffer.getvalue()
 
 
@@ -275,7 +264,6 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
     "a layer's tar": (edited_bytes(make_tar(*SMALL)), write_with_table),
-    "a layer's table": (edited_bytes(with_table(make_tar(*SMALL))), read_table),
     "a script of sbatch": (
         edited(SBATCH).map(lambda text: text.encode(errors="replace")),
         in_file(job_files.read_file, job_files.TemplateError),

@@ -143,17 +143,3 @@ def test_extended_attributes_are_in_the_table_as_bytes(reader: LazyReader) -> No
 def test_a_tar_without_a_true_table_is_refused(tar: bytes, reason: str) -> None:
     with pytest.raises(tar_layer.TarError, match=reason):
         tar_layer.write(io.BytesIO(tar), io.BytesIO())
-
-
-def test_the_table_is_read_back_from_the_layer() -> None:
-    layer, raw, reader = make_layer(make_tar(*MEMBERS))
-    table = seekable_layer.read_table(io.BytesIO(raw))
-    assert table == seekable_layer.ContentsTable(layer.toc, tuple(reader.entries))
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"x" * 40, seekable_layer.FOOTER.pack(1 << 60, 1 << 60, 5, 1, seekable_layer.MAGIC), bytes(500)]
-)
-def test_what_has_no_table_is_distinguished(raw: bytes) -> None:
-    with pytest.raises(ValueError, match="table"):
-        seekable_layer.read_table(io.BytesIO(raw))
