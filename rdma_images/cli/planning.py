@@ -2,7 +2,8 @@
 
 import builtins
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import chain
 from json import dumps
 
 from invoke.context import Context
@@ -22,12 +23,16 @@ from rdma_images.inputs import project, target_options
     "plan --all",
     "plan --target efa-pytorch --set nccl=2.32.3",
     "plan --target efa-pytorch --onto pytorch/pytorch@sha256:…",
+    "plan --instance p5.48xlarge",
     "plan --target efa-pytorch --solve",
     help=CHOICE
     | ONTO
     | REHEARSE
     | JSON
-    | {"solve": "Ask the package index for the torch and the base with which all packages of --target have wheels."},
+    | {
+        "instance": "An instance type that the images have to run on; without --target, only those that do are shown.",
+        "solve": "Ask the package index for the torch and the base with which all packages of --target have wheels.",
+    },
     iterable=MANY,
 )
 def plan(
@@ -38,6 +43,7 @@ def plan(
     onto: str = "",
     rehearse: bool = False,
     json: bool = False,
+    instance: str = "",
     solve: bool = False,
 ) -> None:
     """Show what would be built, and what is refused and why.
@@ -45,7 +51,7 @@ def plan(
     Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index. Ends
     with 2 where a combination is refused.
     """
-    from rdma_images.plan import plan_table
+    from rdma_images.plan import instance_fit, plan_table
 
     loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
@@ -53,11 +59,19 @@ def plan(
         if json:
             return
     plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
-    problems = _problems(plan_.images, loaded_project)
+    misfits: dict[str, list[str]] = {}
+    if instance:
+        misfits = {image.id: [*instance_fit.problems(image, instance, loaded_project.facts)] for image in plan_.images}
+        fitting = tuple(image for image in plan_.images if not misfits[image.id])
+        if fitting and not target:
+            plan_, misfits = replace(plan_, images=fitting), {}
+    problems = [*_problems(plan_.images, loaded_project), *chain.from_iterable(misfits.values())]
     if json:
         show(plan_table.as_json(plan_, paths.overrides(), problems))
     else:
         show(plan_table.table(plan_), *_notes(plan_.images, loaded_project))
+        if instance and not problems:
+            show("", instance_fit.description(instance, loaded_project.facts))
     if problems and not json:
         raise RefusedError("\n".join(problems))
     if plan_.refusals or problems:

@@ -39,6 +39,7 @@ class UnsettledType(Row):
     """An instance type whose sources contradict each other or leave out what a job needs."""
 
     fabric: Fabric
+    gpu: str | None = None  # as in InstanceType
     why: str
 
 
@@ -54,7 +55,7 @@ class Instances(FactsFile):
     def find(self, name: str) -> InstanceType:
         """Return the type called `name`, with or without "ml." and "ecs.".
 
-        Raises RefusedError for a type that is not known, or not well enough.
+        Raises RefusedError for a type that is not known, or not well enough; for a GPU, with the types that have it.
         """
         short_name = name.removeprefix("ml.")
         key = short_name if short_name in self.types or short_name in self.unsettled else f"ecs.{short_name}"
@@ -66,6 +67,9 @@ class Instances(FactsFile):
                 f"what the instance type {key} has is not settled: {row.why} [{self.cite(row, 'why')}]\n"
                 "look at what a node of yours has, and add a row to `types` in facts/instances.yaml"
             )
+        if having := [key for key, row in (self.types | self.unsettled).items() if _is_gpu(short_name, row.gpu)]:
+            types = ", ".join(having)
+            raise RefusedError(f"{name} is a GPU, and no instance type\nchoose from those that have it: {types}")
         raise RefusedError(f"unknown instance type {name!r}\n{suggestion(short_name, self.types)}")
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
@@ -73,6 +77,11 @@ class Instances(FactsFile):
         yield from super().problems()
         for name in self.types.keys() & self.unsettled.keys():
             yield ("unsettled", name), f"{name} is under types as well: keep one of them"
+
+
+def _is_gpu(name: str, gpu: str | None) -> bool:
+    """Return whether a user calls a GPU so: "h100", "rtx-pro-4500"."""
+    return gpu is not None and name.lower().replace("-", " ") == gpu.lower()
 
 
 class Gpu(Row):

@@ -18,7 +18,7 @@ from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, job_image, overrides
 from rdma_images.jobs.write.job import Counts, Job, JobFolder, JobRequest, JobValue
 from rdma_images.jobs.write.work import NAME, Code, Work, read_code
-from rdma_images.plan import runtime
+from rdma_images.plan import instance_fit, runtime
 
 # Words of a command that only a shell reads: between commands, redirections, and commands of its own.
 SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
@@ -276,7 +276,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
     node = project.facts.instances.find(request.instance)
     planned = _planned_image(request, node, launcher, project)
     instance = _type_name(request.instance, node, project.facts)
-    for refusal in _mismatches(request, launcher, planned, instance, node):
+    for refusal in _mismatches(request, launcher, planned, instance, project.facts):
         raise RefusedError(refusal)
     starters = job_image.starters(planned, request.work.launch)
     starter = next((starter_name for starter_name in starters if starter_name in launcher.starts), None)
@@ -338,16 +338,9 @@ def _type_name(name: str, node: InstanceType, facts: Facts) -> str:
     )
 
 
-def _mismatches(
-    request: JobRequest, launcher: Launcher, planned: Image, instance: str, node: InstanceType
-) -> Iterator[str]:
+def _mismatches(request: JobRequest, launcher: Launcher, planned: Image, instance: str, facts: Facts) -> Iterator[str]:
     """Yield why the launcher, the image and the instance type do not go together."""
-    if node.fabric != planned.fabric:
-        yield (
-            f"{instance} has {FABRIC_TITLES[node.fabric]}, "
-            f"and {request.target} is for {FABRIC_TITLES[planned.fabric]}\n"
-            f"choose another --instance, or a target for {FABRIC_TITLES[node.fabric]}"
-        )
+    yield from instance_fit.problems(planned, instance, facts)
     if planned.fabric not in launcher.fabrics:
         yield (
             f"launcher {request.launcher} is for {' and '.join(FABRIC_TITLES[fabric] for fabric in launcher.fabrics)}, "
@@ -356,11 +349,6 @@ def _mismatches(
         )
     if launcher.instances and not re.fullmatch(launcher.instances, instance):
         yield f"{request.launcher} has no instance type {instance}\nchoose another --instance or --launcher"
-    if planned.platform != f"linux/{node.architecture}":
-        yield (
-            f"{instance} is {node.architecture}, and the image is for {planned.platform}\n"
-            f"add --set platform=linux/{node.architecture}"
-        )
     least = launcher.least_nodes
     if request.nodes < least:
         yield (

@@ -1,0 +1,45 @@
+"""Whether an image runs on an instance type."""
+
+from collections.abc import Iterator
+
+from rdma_images.components import cuda, gpus
+from rdma_images.components.nccl_tests import GPU
+from rdma_images.core import versions
+from rdma_images.core.image import FABRIC_TITLES, Image
+from rdma_images.facts import Facts
+
+
+def problems(image: Image, name: str, facts: Facts) -> Iterator[str]:
+    """Yield why an image does not run on the instance type `name`, each with what to do.
+
+    Raises RefusedError for a type that is not known.
+    """
+    node = facts.instances.find(name)
+    if node.fabric != image.fabric:
+        yield (
+            f"{name} has {FABRIC_TITLES[node.fabric]}, and {image.target} is for {FABRIC_TITLES[image.fabric]}\n"
+            f"choose another --instance, or a target for {FABRIC_TITLES[node.fabric]}"
+        )
+        return
+    if image.platform != f"linux/{node.architecture}":
+        yield (
+            f"{name} is {node.architecture}, and {image.target} is for {image.platform}\n"
+            f"add --set platform=linux/{node.architecture}"
+        )
+    if not node.gpu or cuda.NAME not in image.components:
+        return
+    capability, version = facts.gpus.gpus[node.gpu].capability, image.version(cuda.NAME)
+    able = gpus.compiler_capabilities(version, facts)
+    has = f"{name} has {node.gpu} ({gpus.architecture_name(capability)})"
+    if able and not versions.at_least(capability, min(able, key=versions.sort_key)):
+        yield f"{has}, which CUDA {version} of {image.target} does not run on\nchoose another --instance"
+    code = image.axes.get(GPU, gpus.ALL)
+    if code != gpus.ALL and not gpus.runs_on_any(code, [name], facts):
+        yield f"{has}, and {image.target} is compiled for {code}\nleave out --set gpu={code}"
+
+
+def description(name: str, facts: Facts) -> str:
+    """Return what an instance type on which images run has, in one line."""
+    node = facts.instances.find(name)
+    gpu = f"{node.gpus} {node.gpu or 'GPUs'} of {node.gpu_memory} GiB"
+    return f"on {name}: {gpu}, {node.interfaces} {FABRIC_TITLES[node.fabric]} interfaces, {node.architecture}"
