@@ -30,7 +30,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.publish import publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.publisher import Publisher
-from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.push_progress import LineProgress
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import (
     report_on,  # the checkout is installed with `pip install -e .`, so its root is on the path

@@ -19,6 +19,7 @@ from rdma_images.publish.evidence.scan_result import Scan
 from rdma_images.publish.report_versions import REVISION
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import canonical, sha256_digest
+from rdma_images.report.report_files import REPORT
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ def read_build(image: Image) -> Build:
     if build is None:
         raise RefusedError(f"{image.id} is not built\nrun `{COMMAND} build {image.options}` first")
     return build
+
+
+def read_report(image: Image) -> Report:
+    """Return the image's report. Raises RefusedError where there is none."""
+    report = REPORT.read(image.id)
+    if report is None:
+        raise RefusedError(f"{image.id} was never validated\nrun `{COMMAND} validate`, then publish again")
+    return report
 
 
 def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ...]:

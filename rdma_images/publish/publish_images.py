@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from rdma_images.core import spdx
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
-from rdma_images.publish.approved_image import ApprovedImage, read_build
+from rdma_images.publish.approved_image import ApprovedImage, read_build, read_report
 from rdma_images.publish.destination import Destination, open_destination
+from rdma_images.publish.evidence.bill_parts import list_parts
 from rdma_images.publish.evidence.decisions import require
 from rdma_images.publish.evidence.policy import Policy
 from rdma_images.publish.evidence.scan_result import SCAN
@@ -20,7 +22,6 @@ from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.send import move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
-from rdma_images.report.report_files import REPORT
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,23 @@ def approved_images(
     Raises:
         RefusedError: For the first image that may not pass.
     """
-    reports = {image.id: REPORT.read(image.id) for image in images}
-    gate.check_exceptions([report for report in reports.values() if report], allow_red)
-    for image in images:
-        require_licenses(image, reports[image.id], matrix)
-    approved = tuple(_approve(image, reports[image.id], all_images, matrix, suite, allow_red) for image in images)
+    builds = [read_build(image) for image in images]
+    reports = [read_report(image) for image in images]
+    gate.check_exceptions(reports, allow_red)
+    for image, report in zip(images, reports, strict=True):
+        require_licenses(image, report, matrix)
+    approved = tuple(
+        ApprovedImage(
+            image=image,
+            build=build,
+            report=report,
+            tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
+            allowed_red=gate.approve(build, report, suite, allow_red),
+            measured=measured_versions(image, report),
+            other_targets=tuple(sorted({other.target for other in all_images} - {image.target})),
+        )
+        for image, build, report in zip(images, builds, reports, strict=True)
+    )
     return with_decisions(approved, policy)
 
 
@@ -71,36 +84,11 @@ def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> 
     return tuple(decided)
 
 
-def _approve(
-    image: Image,
-    report: Report | None,
-    all_images: Sequence[Image],
-    matrix: Matrix,
-    suite: str,
-    allow_red: Sequence[str],
-) -> ApprovedImage:
-    build = read_build(image)
-    allowed_red = gate.approve(build, report, suite, allow_red)
-    assert report is not None
-    return ApprovedImage(
-        image=image,
-        build=build,
-        report=report,
-        tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
-        allowed_red=allowed_red,
-        measured=measured_versions(image, report),
-        other_targets=tuple(sorted({other.target for other in all_images} - {image.target})),
-    )
-
-
-def require_licenses(image: Image, report: Report | None, matrix: Matrix) -> None:
+def require_licenses(image: Image, report: Report, matrix: Matrix) -> None:
     """Raise RefusedError where a package is under a licence that the image's target denies."""
     target = matrix.targets.get(image.target)
-    if report is None or target is None or target.licenses is None:
+    if target is None or target.licenses is None:
         return
-    from rdma_images.core import spdx
-    from rdma_images.publish.evidence.bill_parts import list_parts
-
     denied = frozenset(target.licenses.deny)
     denied_parts = [part for part in list_parts(report) if spdx.is_denied(part.license, denied)]
     if denied_parts:
@@ -137,7 +125,9 @@ def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publi
     """Publish images to one registry; a target's short tags move once all have arrived."""
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
-    results = [_send(destination, publisher, approved) for approved in images]
+    results = [
+        _capture_error(approved, destination, partial(send, approved, destination, publisher)) for approved in images
+    ]
     incomplete_targets = {
         approved.image.target for approved, result in zip(images, results, strict=True) if result.copy is None
     }
@@ -154,10 +144,6 @@ def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publi
             publication.write(_publication(approved, copy))
         final_results.append(result)
     return final_results
-
-
-def _send(destination: Destination, publisher: Publisher, approved: ApprovedImage) -> PublishResult:
-    return _capture_error(approved, destination, partial(send, approved, destination, publisher))
 
 
 def _capture_error(

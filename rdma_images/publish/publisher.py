@@ -8,7 +8,7 @@ from typing import TypeVar
 from rdma_images.engine import Engine
 from rdma_images.publish import keys, push
 from rdma_images.publish.destination import Destination
-from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository

@@ -12,9 +12,9 @@ import requests
 import urllib3.exceptions
 
 from rdma_images.engine import Engine
-from rdma_images.publish.push_events import PushProgress
+from rdma_images.publish.push_progress import PushProgress
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Descriptor, Manifest, Repository, config_diff_ids
+from rdma_images.registry.client import Descriptor, Manifest, Repository
 
 ProgressCallback = Callable[[PushProgress], None]
 
@@ -111,52 +111,40 @@ class _PushAttempts:
         # New for each attempt: a layer that was cut off starts from zero again.
         self.pushes.append(PushProgress())
         try:
-            _attempt(
-                self.api, self.repository, self.tag, self.pushes[-1], self.on_progress, self.stall, self.refused > 0
-            )
+            self._push(self.pushes[-1])
         except registry_errors.UnauthorizedError as error:
             self.refused += 1
             # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
             raise error if self.refused > 1 else registry_errors.ExpiredError(str(error)) from None
 
-
-def _attempt(
-    api: docker.APIClient,
-    repository: Repository,
-    tag: str,
-    push_progress: PushProgress,
-    on_progress: ProgressCallback,
-    stall: int,
-    fresh_login: bool,
-) -> None:
-    """Push once and pass each event to `push_progress`. Raises the push's RegistryError."""
-    host, subject = repository.connection.host, f"{repository.name}:{tag}"
-    login = repository.connection.login(fresh_login)
-    secrets = login.secrets() if login else ()
-    try:
-        with _closing_responses(api):
-            events = api.push(
-                repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
+    def _push(self, progress: PushProgress) -> None:
+        """Push once and pass each event to `progress`. Raises the push's RegistryError."""
+        repository = self.repository
+        host, subject = repository.connection.host, f"{repository.name}:{self.tag}"
+        login = repository.connection.login(fresh=self.refused > 0)
+        auth = login.for_docker() if login else {}
+        try:
+            with _closing_responses(self.api):
+                events = self.api.push(repository.ref, tag=self.tag, stream=True, decode=True, auth_config=auth)
+                for event in _events_until_stalled(events, progress, host, self.stall):
+                    progress.update(event, host, subject)
+                    self.on_progress(progress)
+        except docker.errors.APIError as error:
+            masked = registry_errors.mask_secrets(str(error), login.secrets() if login else ())
+            raise registry_errors.RegistryError(
+                f"{host}: {subject} was not pushed: {masked}\nlook into the engine's log"
+            ) from None
+        # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
+        except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
+            raise _stalled(host, self.stall) from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise registry_errors.BusyError(
+                f"the engine stopped answering in the middle of the push: {error}\nsee with `docker info` that it runs"
+            ) from None
+        if progress.digest is None:
+            raise registry_errors.BusyError(
+                f"{host}: {subject} was not pushed: docker's answer ended early\nlook into the engine's log"
             )
-            for event in _events_until_stalled(events, push_progress, host, stall):
-                push_progress.update(event, host, subject)
-                on_progress(push_progress)
-    except docker.errors.APIError as error:
-        masked = registry_errors.mask_secrets(str(error), secrets)
-        raise registry_errors.RegistryError(
-            f"{host}: {subject} was not pushed: {masked}\nlook into the engine's log"
-        ) from None
-    # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
-    except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
-        raise _stalled(host, stall) from None
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise registry_errors.BusyError(
-            f"the engine stopped answering in the middle of the push: {error}\nsee with `docker info` that it runs"
-        ) from None
-    if push_progress.digest is None:
-        raise registry_errors.BusyError(
-            f"{host}: {subject} was not pushed: docker's answer ended early\nlook into the engine's log"
-        )
 
 
 @contextmanager
@@ -217,26 +205,13 @@ def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
 
 
 def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
-    """Return the manifest under `tag`. Raises ConflictError for another or a broken one."""
+    """Return the manifest under `tag`. Raises ConflictError for another."""
     manifest = repository.manifest(tag)
     if manifest.digest != digest:
         raise registry_errors.ConflictError(
             f"{repository.ref}:{tag} is {manifest.digest} in the registry, but {digest} was validated\n"
             "publish again: somebody else pushed to this tag at the same time"
         )
-    layers = manifest.layers()
-    if layers:
-        diff_ids = config_diff_ids(repository.config(manifest))
-        unusable_types = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
-        mixed_types = [
-            layer.media_type for layer in layers if "docker" in layer.media_type and "zstd" in layer.media_type
-        ]
-        if len(layers) != len(diff_ids) or unusable_types or mixed_types:
-            types = ", ".join(unusable_types + mixed_types) or "of good types"
-            raise registry_errors.ConflictError(
-                f"{repository.ref}:{tag} cannot be pulled: {len(layers)} layers ({types}) for {len(diff_ids)} "
-                "in its config\nbuild with oci-mediatypes=true"
-            )
     return manifest
 
 

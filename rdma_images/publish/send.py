@@ -8,10 +8,10 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.engine import images
 from rdma_images.publish import gate, keys, push
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
-from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
+from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, trust_all
 from rdma_images.publish.destination import Destination
 from rdma_images.publish.mount_layers import mount_wheel_layers
-from rdma_images.publish.publication import PUBLICATION, PublishedCopy
+from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.stargz import publish_stargz
 from rdma_images.publish.tags import advance_tags, unique_tag
@@ -57,9 +57,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
     if publisher.signer and image_signer:
         unsigned = [artifact for artifact, attachment in zip(files, attached, strict=True) if not attachment.equivalent]
         has_new = any(attachment.new for attachment in attached)  # which nobody can have signed
-        if has_new or not (
-            _was_signed_before(publisher.signer, approved, destination, repository) or image_signer.has_signed(unsigned)
-        ):
+        if has_new or not image_signer.has_signed(unsigned):
             image_signer.sign(unsigned, publisher.retry)
     converted = None
     if publisher.to_stargz:
@@ -95,7 +93,7 @@ def _find_or_push(
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
-    created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short)).created
+    created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short))
     for line in created:
         publisher.display.write_line(f"{destination.name}: made {line}")
     mounted = mount_wheel_layers(approved, destination, repository, publisher.display.write_line)
@@ -121,21 +119,6 @@ def _attach(
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 
     return publisher.retry(attach_all)
-
-
-def _was_signed_before(
-    signer: keys.Signer, approved: ApprovedImage, destination: Destination, repository: Repository
-) -> bool:
-    publication = PUBLICATION.read_if_valid(approved.image.id)
-    copy = (
-        publication.copies.get(destination.name)
-        if publication is not None and publication.digest == approved.build.digest
-        else None
-    )
-    if copy is None or copy.signed_by != keys.key_label(signer.key):
-        return False
-    stem = fallback_tag(approved.build.digest)
-    return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
 
 
 def move_tags(

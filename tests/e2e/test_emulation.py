@@ -14,7 +14,7 @@ from rdma_images.plan import matrix
 from rdma_images.publish import gate, platform_index, publish_images
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT

@@ -19,7 +19,7 @@ from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
 from tests.e2e.publish_parts import (

@@ -18,7 +18,7 @@ from rdma_images.publish import publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.push_progress import LineProgress
 from rdma_images.registry.registries import AcrAliyun, Ecr
 from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, planned, registry_program, write_steps
 from tests.support.publish_doubles import Alibaba, served

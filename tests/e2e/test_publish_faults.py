@@ -26,8 +26,7 @@ from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_display import LineProgress
-from rdma_images.publish.push_events import PushProgress
+from rdma_images.publish.push_progress import LineProgress, PushProgress
 from rdma_images.registry.client import sha256_digest
 from tests.e2e.publish_parts import (
     PASSWORD,

@@ -13,7 +13,7 @@ from rdma_images.publish import publish_images
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.verify import verify
 from tests.e2e.publish_parts import (
     PASSWORD,

@@ -1,20 +1,11 @@
 """The kinds of registries; a module, and its SDK, is imported when its kind is used."""
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Registry
-
-
-@dataclass(frozen=True)
-class PreparedRepository:
-    """A repository ready for pushes; `created` describes what was created for it."""
-
-    name: str
-    created: tuple[str, ...] = ()
 
 
 class RegistryKind(Protocol):
@@ -34,8 +25,8 @@ class RegistryKind(Protocol):
     def repository(self, target: str) -> str:
         """Return the repository's name for a target, prefix and namespace included."""
 
-    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create the repository where necessary; the tags `moving` must stay movable.
+    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
+        """Create the repository where necessary, and return what was created; the tags `moving` must stay movable.
 
         Raises DeniedError when it may not be created.
         """
@@ -45,8 +36,6 @@ def join_path(*parts: str) -> str:
     """Return a repository's name of its non-empty parts."""
     return "/".join(part.strip("/") for part in parts if part)
 
-
-__all__ = ["PreparedRepository", "RegistryKind", "open_kind"]
 
 # kind -> module, class, the optional extra that brings its SDK (None: nothing beside what is installed)
 _KINDS = {

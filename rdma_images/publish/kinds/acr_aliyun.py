@@ -4,7 +4,7 @@ import re
 from functools import cached_property
 from typing import Any
 
-from rdma_images.publish.kinds import PreparedRepository, join_path
+from rdma_images.publish.kinds import join_path
 from rdma_images.publish.kinds.oci import from_references
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
@@ -52,10 +52,10 @@ class AcrAliyunKind:
         """Return namespace/prefix/target."""
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create the missing repository of an Enterprise instance; a Personal one has it made by the push."""
         if self._registry.instance is None:
-            return PreparedRepository(name)
+            return ()
         namespace, _, repository = name.partition("/")
         names = {"repo_namespace_name": namespace, "repo_name": repository}
         try:
@@ -64,8 +64,8 @@ class AcrAliyunKind:
             # tag_immutability has no exclusions, and short tags and attachments' tags have to move.
             settings = {"repo_type": "PRIVATE", "summary": "Published by rdma-images", "tag_immutability": False}
             self._call("CreateRepository", **names, **settings)
-            return PreparedRepository(name, (f"repository {name}",))
-        return PreparedRepository(name)
+            return (f"repository {name}",)
+        return ()
 
     def _call(self, action: str, **fields: Any) -> Any:
         """Return the answer of one action.

@@ -11,7 +11,7 @@ import boto3
 import botocore.exceptions
 
 from rdma_images.publish import tags
-from rdma_images.publish.kinds import PreparedRepository, join_path
+from rdma_images.publish.kinds import join_path
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr
@@ -58,7 +58,7 @@ class EcrKind:
         """Return prefix/target."""
         return join_path(self._registry.prefix, target)
 
-    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
+    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create a missing repository; return what was created.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
@@ -67,13 +67,13 @@ class EcrKind:
         """
         repository = self._find(name)
         if repository is not None:
-            return PreparedRepository(name, self._keep_moving(name, repository, moving))
+            return self._keep_moving(name, repository, moving)
         with aws_errors(self._where, f"CreateRepository {name}"):
             try:
                 self._client.create_repository(**self._settings(name, moving))
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
-                return PreparedRepository(name)
-        return PreparedRepository(name, (f"repository {name}",))
+                return ()
+        return (f"repository {name}",)
 
     def _find(self, name: str) -> dict[str, Any] | None:
         with aws_errors(self._where, f"DescribeRepositories {name}"):

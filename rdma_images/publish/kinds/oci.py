@@ -4,7 +4,7 @@ import docker.auth
 from docker.credentials.errors import StoreError
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds import PreparedRepository, join_path
+from rdma_images.publish.kinds import join_path
 from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.registry.registries import Credentials, Oci
 
@@ -31,9 +31,9 @@ class OciKind:
         """Return prefix/target."""
         return join_path(self._registry.prefix, target)
 
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Return the name: a push creates the repository, where the registry allows that."""
-        return PreparedRepository(name)
+    def prepare(self, _name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
+        """Return nothing: a push creates the repository, where the registry allows that."""
+        return ()
 
 
 def from_references(credentials: Credentials) -> Login:

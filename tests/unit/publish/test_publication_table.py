@@ -8,8 +8,7 @@ from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.push import LayerTraffic
-from rdma_images.publish.push_display import LineProgress
-from rdma_images.publish.push_events import PushProgress
+from rdma_images.publish.push_progress import LineProgress, PushProgress
 from rdma_images.publish.verify import Verification
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.publish.push_events import PushProgress, push_error
+from rdma_images.publish.push_progress import PushProgress, push_error
 from rdma_images.registry import registry_errors
 
 DIGEST = "sha256:4e3c043e17e3ca5c300676fc51c2ab978daa8461be0f686405c31604349a1880"
