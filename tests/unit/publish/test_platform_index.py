@@ -49,7 +49,7 @@ def created(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> list[str
     """Return the tags under which the double of buildx wrote an index."""
     tags: list[str] = []
 
-    def run(_: Engine, *arguments: str, variables: dict[str, str]) -> CompletedProcess[str]:
+    def run(_: Engine, *arguments: str, **_options: object) -> CompletedProcess[str]:
         *command, option, tag = arguments[:5]
         assert (command, option) == (["buildx", "imagetools", "create"], "--tag")
         members = [repository.manifest(ref.partition("@")[2]) for ref in arguments[5:]]
