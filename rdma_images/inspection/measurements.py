@@ -14,7 +14,6 @@ class Leftovers(MeasuredValue):
 
     secret: dict[str, str] = Field(default_factory=dict)
     cache: dict[str, str] = Field(default_factory=dict)
-    temporary: dict[str, str] = Field(default_factory=dict)
 
 
 class LibraryFile(MeasuredValue):
@@ -38,7 +37,6 @@ class Files(MeasuredValue):
     libraries: dict[str, LibraryFile]
     sizes: dict[str, Count]
     leftovers: Leftovers
-    set_user_id: list[str] = Field(default_factory=list)  # programs of a job
 
 
 class NcclFile(MeasuredValue):

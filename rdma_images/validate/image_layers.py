@@ -41,7 +41,7 @@ Open = Callable[[str], IO[bytes]]
 class LayerContent:
     """The measurements of a layer, gathered while its files stream by."""
 
-    leftovers: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
+    leftovers: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}})
     bytes_by_category: dict[str, int] = field(default_factory=dict)  # of the first MAX_CATEGORIES
     count: int = 0
     unpacked: int = 0  # bytes

@@ -42,8 +42,6 @@ READ_PATHS = re.compile(  # what probes read by its path
     r"|.*\.egg-info/PKG-INFO|.*/[\w.-]+-topo\.xml"
     r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|"
     + settings.SETTINGS_PATHS.pattern
-    + "|"
-    + settings.LAUNCHERS.pattern
 )
 MAX_CONTENT_BYTES = 32 * CHUNK  # bytes of one file: more than a probe reads
 MAX_CONTENTS_BYTES = 512 * CHUNK
@@ -263,7 +261,7 @@ def measurements(root: Root, image_config: ImageConfig) -> dict[str, Any]:
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),
         "system": system.system(root, environment, image_config.machine),
-        "settings": settings.settings(root, environment, image_config.entrypoint, loaders, folders),
+        "settings": settings.settings(root, environment, image_config.entrypoint, loaders),
     }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.gpu_runs import bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
+from validators.support.machine import bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
 
 ALL_REDUCE_SOURCE = "an all-reduce of whole numbers below 2**24 is exact in single precision"
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"

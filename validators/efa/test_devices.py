@@ -4,7 +4,7 @@ import pytest
 
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.devices import NO_DEVICE, fabric_devices
+from validators.support.machine import NO_DEVICE, fabric_devices
 
 
 @pytest.mark.validator("device.efa-domains", source="fi_info(1)", tier="device")

@@ -5,7 +5,7 @@ import pytest
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.applies import is_image
-from validators.support.sagemaker import NO_PACKAGES, TOOLKIT, toolkits
+from validators.support.tool_runs import NO_PACKAGES, TOOLKIT, toolkits
 
 TOOLKIT_SOURCE = (
     "aws/sagemaker-training-toolkit @3383937 torch_distributed.py: NCCL_PROTO=simple and NCCL_SOCKET_IFNAME for every "

@@ -6,7 +6,7 @@ from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate import plugin_log
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.gpu_runs import VERDICTS, bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
+from validators.support.machine import VERDICTS, bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
 
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 

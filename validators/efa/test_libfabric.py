@@ -1,28 +1,21 @@
 """libfabric, its efa provider, and the tool that shows them."""
 
-import re
-
 import pytest
 
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
 from rdma_images.facts.efa_installer import Efa
-from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in
-from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in
+from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.in_use import LIBFABRIC, NO_LIBRARY, closure, describe_lack, has_broken_file, resolved_plugin
+from validators.support.in_use import LIBFABRIC, NO_LIBRARY, describe_lack, has_broken_file, resolved_plugin
 from validators.support.tool_runs import summary, tool_run
 from validators.support.variables import rdma_core
 
 LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
 DLOPEN_SOURCE = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
-PROVIDER_SOURCE = (
-    "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else in the folder libfabric beside it"
-)
-PROVIDER = re.compile(r".*-fi\.so")
-EFA_PROVIDERS = ("libefa-fi.so", "libshm-fi.so")  # what NCCL goes through on EFA; without any other the chain holds
 VERSION_SOURCE = (
     "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
 )
@@ -77,32 +70,6 @@ def _similar(inspection: Inspection, name: str) -> str:
     """Return a library whose name goes on after `name`, as that of a version does, in words."""
     others = sorted({base_name(path) for path in inspection.libraries_named(name)} - {name})
     return f"only {others[0]}" if others else "none"
-
-
-@pytest.mark.validator(
-    "libfabric.single",
-    source="two libfabrics in one process each have their own providers",
-    severity="warning",
-)
-def test_libfabric_single(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
-    """One libfabric is in the image."""
-    paths = inspection.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see chain.holds")
-    # The one in use has checks of its own, and so has the one that fi_info takes.
-    used = {
-        c.libraries.get("libfabric.so.1")
-        for path, c in libraries.closures.items()
-        if "libnccl" in path or "fi_info" in path
-    }
-    used |= {libraries.resolved["libfabric.so.1"].file, *(p for p in paths if p.startswith("/opt/amazon/efa/"))}
-    spare = [path for path in paths if path not in used] if used & set(paths) else paths[1:]
-    used = {file for closure_ in libraries.closures.values() for file in closure_.libraries.values()}
-    require(
-        not spare,
-        expected="one file",
-        actual=f"beside the libfabric in use there is {', '.join(spare)}" if spare else ", ".join(paths),
-        fix=f"remove {', '.join(spare)} or the package that brings it",
-        severity="note" if spare and not used & set(spare) else None,
-    )
 
 
 @pytest.mark.validator("libfabric.version", source=VERSION_SOURCE, severity="warning")
@@ -163,51 +130,6 @@ def _effect(path: str) -> str:
     )
 
 
-def opened_files(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """Return the providers that libfabric opens as files of their own."""
-    provider_paths = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
-    return [path for path in provider_paths if is_opened(inspection, libraries, path)]
-
-
-def opens_files(inspection: Inspection) -> bool:
-    """Return whether libfabric opens providers that are not in it, or may do so."""
-    tree = inspection.measured.tree
-    return tree is None or bool(opened_files(inspection, tree.files, tree.libraries))
-
-
-@pytest.mark.validator("libfabric.providers", source=PROVIDER_SOURCE, severity="warning", when=opens_files)
-def test_providers(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """Every provider that libfabric opens as a file of its own can be loaded."""
-    opened = opened_files(inspection, files, libraries)
-    lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
-    faults = [
-        f"libfabric goes without {path}, which finds no {describe_missing_libraries(inspection, missing)}"
-        for path, missing in lacking.items()
-    ]
-    faults += [fault for path in opened if path in libraries.closures for fault in libraries.closures[path].faults]
-    affected = [path for path in opened if path in lacking or closure(libraries, path).faults]
-    require(
-        not faults,
-        expected="no provider that libfabric gives up",
-        actual="; ".join(faults) or ", ".join(opened),
-        fix="remove the provider, or install what it needs",
-        severity="note" if faults and not any(base_name(path) in EFA_PROVIDERS for path in affected) else None,
-    )
-
-
-def is_opened(inspection: Inspection, libraries: Libraries, path: str) -> bool:
-    """Return whether libfabric opens the provider at `path`.
-
-    From FI_PROVIDER_PATH, else from the folder beside itself.
-    """
-    provider_path = inspection.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
-    folder = path.rpartition("/")[0]
-    if provider_path:
-        return folder in provider_path.split(":") or f"+{path}" in provider_path.split(":")
-    used = libraries.resolved[LIBFABRIC].file
-    return folder == f"{used.rpartition('/')[0]}/libfabric"
-
-
 @pytest.mark.validator("libfabric.fi-info", source=FI_INFO_SOURCE)
 def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
@@ -232,20 +154,4 @@ def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
         expected="domains of EFA, or exit code 61 without a device",
         actual=summary(run),
         fix="run `fi_info -p efa -t FI_EP_RDM` in the image with FI_LOG_LEVEL=info",
-    )
-
-
-@pytest.mark.validator("libfabric.same", source=LOADER_SOURCE, severity="warning")
-def test_same_libfabric(libraries: Libraries, fi_info: dict[str, ToolRun], require: Requirement) -> None:
-    """What fi_info shows is the libfabric that NCCL's plugin gets."""
-    tool = fi_info["fi_info --version"].path
-    shown = libraries.closures[tool].libraries.get("libfabric.so.1", "") if tool in libraries.closures else ""
-    used = libraries.resolved["libfabric.so.1"].file
-    if not shown or not used:
-        pytest.skip("fi_info's own libraries could not be read")
-    require(
-        shown == used,
-        expected=used,
-        actual=f"{tool} takes {shown}",
-        fix="remove the second libfabric, or the RUNPATH that leads fi_info to it",
     )

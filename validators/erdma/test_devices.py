@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.devices import NO_DEVICE, fabric_devices
+from validators.support.machine import NO_DEVICE, fabric_devices
 
 JUMBO_MTU, PLAIN_MTU = 8500, 1400  # bytes: with and without jumbo frames
 

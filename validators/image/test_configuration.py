@@ -107,19 +107,3 @@ def test_secret(inspection: Inspection, require: Requirement) -> None:
         actual=f"{', '.join(lines)} has a secret, which everybody who pulls the image can read" if lines else "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )
-
-
-@pytest.mark.validator(
-    "environment.secret-names", source="a configuration is readable by all who pull the image", severity="warning"
-)
-def test_secret_names(inspection: Inspection, require: Requirement) -> None:
-    """No variable or label that is called as secrets are has a value, also where that is of no known form."""
-    values = {**inspection.subject.environment, **inspection.subject.labels}
-    names = [name for name, value in values.items() if leftovers.named_as_secret(name, value)]
-    unknown = [name for name in names if not leftovers.is_secret(name, values[name])]
-    require(
-        not unknown,
-        expected="none",
-        actual=f"{', '.join(unknown)} has a value that everybody who pulls the image can read" if unknown else "none",
-        fix="leave the variable out of the image, and give a secret to the job or with --mount=type=secret to a build",
-    )

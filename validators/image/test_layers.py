@@ -114,18 +114,6 @@ def test_caches(found_leftovers: list[Leftover], require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.temporary", source=LAYER_SOURCE, severity="note")
-def test_temporary(found_leftovers: list[Leftover], require: Requirement) -> None:
-    """No temporary file lies in any layer."""
-    temporary = [leftover for leftover in found_leftovers if leftover.kind == "temporary"]
-    require(
-        not temporary,
-        expected="none",
-        actual=shorten_list(temporary) or "none",
-        fix="remove them in the RUN that makes them",
-    )
-
-
 def budget(inspection: Inspection) -> int | None:
     """Return the most bytes that an image of this target may take to pull; None where no budget is set."""
     target = inspection.expected.target or inspection.subject.label("target") or ""

@@ -1,11 +1,11 @@
-"""Variables that take the fabric away, cost speed or are left over, and those that bring GPUs."""
+"""Variables of the image and of its files that take the fabric away, cost speed or are left over."""
 
 import re
 
 import pytest
 
 from rdma_images.inspection.inspection import Inspection, cuda_in_use
-from rdma_images.inspection.measurements import Libraries
+from rdma_images.inspection.measurements import Libraries, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes.settings import FILE_VARIABLES
 from rdma_images.validate.pytest_plugin import Requirement
@@ -14,12 +14,14 @@ from validators.support.variables import (
     ENTRY_POINT_ORIGIN,
     VariableFinding,
     environments,
+    file_variables,
     find_variables,
     refusing_variables,
 )
 
 VARIABLE_SOURCE = "facts/environment.yaml, each variable with its source"
 RUNTIME_SOURCE = "NVIDIA/enroot, conf/hooks/98-nvidia.sh; NVIDIA Container Toolkit documentation"
+SETTINGS_SOURCE = "facts/environment.yaml; NVIDIA/nccl src/misc/param.cc and ofiwg/libfabric src/var.c read these files"
 
 
 def variable_names(findings: list[VariableFinding]) -> str:
@@ -118,4 +120,33 @@ def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement
         else fix,
         # Docker's --gpus and Kubernetes set it themselves, and who uses a fabric's cluster may use Enroot.
         severity=None if value or inspection.expected.fabric else "note",
+    )
+
+
+def places(findings: list[VariableFinding]) -> str:
+    """Return the lines of files to change."""
+    return ", ".join(dict.fromkeys(finding.where for finding in findings))
+
+
+@pytest.mark.validator("settings.harmful", source=SETTINGS_SOURCE)
+def test_harmful_settings(inspection: Inspection, settings: Settings, require: Requirement) -> None:
+    """No file sets a variable that takes the fabric or the GPUs away."""
+    findings = find_variables(inspection, "harmful", file_variables(inspection))
+    require(
+        not findings,
+        expected="none of the variables that take the fabric or the GPUs away",
+        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
+        fix=f"remove {places(findings)}",
+    )
+
+
+@pytest.mark.validator("settings.slow", source=SETTINGS_SOURCE, severity="warning")
+def test_slow_settings(inspection: Inspection, settings: Settings, require: Requirement) -> None:
+    """No file sets a variable that makes the fabric slower, or keeps a job from it in some places."""
+    findings = find_variables(inspection, "slow", file_variables(inspection))
+    require(
+        not findings,
+        expected="no variable that makes the fabric slower, or keeps a job from it in some places",
+        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
+        fix=f"remove {places(findings)}",
     )

@@ -315,20 +315,6 @@ def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNc
     )
 
 
-@pytest.mark.validator("nccl.environment", source=DECLARED_SOURCE, severity="note", when=_nccl_version_variable)
-def test_environment(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
-    """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
-    stated = _nccl_version_variable(inspection)
-    if second_nccl(libraries, nccl.path):
-        pytest.skip("the loader finds a second NCCL: see nccl.loader")
-    require(
-        release_of(stated) == nccl.version,
-        expected=nccl.version,
-        actual=f"NCCL_VERSION={stated}, and NCCL {nccl.version} is in use",
-        fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
-    )
-
-
 @pytest.mark.validator(
     "nccl.label", source=DECLARED_SOURCE, when=lambda inspection: inspection.subject.label("component.nccl")
 )
@@ -340,22 +326,4 @@ def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement
         expected=nccl.version,
         actual=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl.version} is in use",
         fix="set the label from what is in the image, not from what was asked for",
-    )
-
-
-def version_in_tag(inspection: Inspection) -> str:
-    """Return the NCCL that the image's tag names; "" for none."""
-    match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", inspection.subject.ref.rpartition("/")[2])
-    return match.group(1) if match else ""
-
-
-@pytest.mark.validator("nccl.tag", source=DECLARED_SOURCE, when=version_in_tag)
-def test_tag(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
-    """The image's tag, where it names an NCCL, names the one in use."""
-    stated = version_in_tag(inspection)
-    require(
-        nccl.version == stated or nccl.version.startswith(f"{stated}."),
-        expected=nccl.version,
-        actual=f"the tag {inspection.subject.ref} names NCCL {stated}, and {nccl.version} is in use",
-        fix="tag the image with what is in it",
     )

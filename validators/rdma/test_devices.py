@@ -8,7 +8,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.devices import NO_DEVICE, fabric_devices
+from validators.support.machine import NO_DEVICE, fabric_devices
 
 VERBS = re.compile(r"uverbs\d+")
 OPEN_KERNEL_MODULE = "Open Kernel Module"

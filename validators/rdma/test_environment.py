@@ -29,7 +29,6 @@ def test_needed(inspection: Inspection, require: Requirement) -> None:
     variable_sets = [
         *environments(inspection).values(),
         *file_variables(inspection).values(),
-        *file_variables(inspection, launchers=True).values(),
     ]
     set_names = {name for names_and_values in variable_sets for name in names_and_values}
     rows = [

@@ -5,7 +5,7 @@ import pytest
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.gpu_runs import VERDICTS, bandwidths, judge_run, too_few_gpus
+from validators.support.machine import VERDICTS, bandwidths, judge_run, too_few_gpus
 
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 REFUSAL_FIXES = {

@@ -12,10 +12,8 @@ from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.in_use import closure, configured_drivers, provider_files
 from validators.support.tool_runs import summary, tool_run
-from validators.support.wording import shorten_names
 
 DRIVER_SOURCE = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
-LOADER_SOURCE = "ld.so(8): the order in which the dynamic loader searches"
 NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.IGNORECASE)
 DEVINFO_SOURCE = "ibv_devinfo(1); without a device it ends with 255"
 PROVIDER_SOURCE = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named in /etc/libibverbs.d"
@@ -120,26 +118,4 @@ def test_verbs_loader(
         if foreign
         else "the same, for all that need them",
         fix=f"remove {', '.join(foreign)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
-    )
-
-
-@pytest.mark.validator("verbs.single", source=LOADER_SOURCE, severity="warning")
-def test_verbs_single(
-    inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
-) -> None:
-    """One libibverbs is in the image."""
-    paths = inspection.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
-    # One that the loader takes instead of the providers' own has a check of its own.
-    home, used = rdma_core_folders(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
-    spare, no_provider = [path for path in paths if path != used and lib_folder(path) not in home], ""
-    if spare and not home and provider_files(files, fabric):
-        spare, no_provider = [used], ", which opens no provider of the fabric and no device"
-    is_single = not spare or len(paths) == 1
-    unused = [path for path in paths if path != used]
-    require(
-        is_single,
-        expected="one file",
-        actual=paths[0] if is_single else f"a process takes {used}{no_provider}, and not {shorten_names(unused)}",
-        fix=f"remove {', '.join(spare)} or the package that brings it",
-        severity=None if is_single or no_provider else "note",
     )

@@ -5,8 +5,7 @@ import pytest
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes.tools import TRAIN
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.sagemaker import NO_PACKAGES, toolkits
-from validators.support.tool_runs import summary
+from validators.support.tool_runs import NO_PACKAGES, summary, toolkits
 
 TRAIN_SOURCE = (
     "Amazon SageMaker's developer guide, How Amazon SageMaker runs your training image: the command is `train`"

@@ -21,11 +21,6 @@ def in_tree(holds: Callable[[Files, Libraries], object]) -> Condition:
     return condition
 
 
-def for_no_fabric(holds: Callable[[Files, Libraries], object]) -> Condition:
-    """Return the condition that an image is for neither fabric, and that `holds` is true as for in_tree."""
-    return lambda inspection: inspection.expected.fabric is None and in_tree(holds)(inspection)
-
-
 def names_component(component: str) -> Condition:
     """Return the condition that the image's label or its plan names a version of the component."""
     return lambda inspection: bool(

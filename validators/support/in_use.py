@@ -1,19 +1,23 @@
-"""The libraries of an image that a job uses: those that NCCL opens, what they need, and the verbs providers."""
+"""The libraries of an image that a job uses: NCCL's, its network plugin, what they need, the verbs providers."""
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
 
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names, started_environment
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import (
     Inspection,
+    InstalledNccl,
     base_name,
     describe_missing_libraries,
     missing_in,
     nccl_in_use,
 )
-from rdma_images.inspection.measurements import Closure, Files, Libraries
+from rdma_images.inspection.measurements import Closure, Files, Libraries, PluginFile
 from validators.support.broken_files import BrokenFile, broken, broken_named
 
 LIBFABRIC, LIBEFA, LIBNCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
@@ -148,3 +152,20 @@ def configured_drivers(inspection: Inspection) -> list[str]:
     environment = started_environment(inspection)
     value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
     return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]
+
+
+class FoundPlugin(NamedTuple):
+    """The network plugin that the loader finds for NCCL, and what was read of it."""
+
+    path: str
+    library: PluginFile
+
+
+def found_plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl) -> FoundPlugin:
+    """Return the plugin that the loader finds for NCCL; skips where it finds none."""
+    if has_broken_file(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path)):
+        pytest.skip(NO_LIBRARY)
+    path = resolved_plugin(inspection, libraries, nccl.path)
+    if not path or path not in libraries.plugins:
+        pytest.skip("NCCL finds no network plugin: see plugin.found")
+    return FoundPlugin(path, libraries.plugins[path])

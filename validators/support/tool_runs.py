@@ -1,9 +1,12 @@
-"""Judge a run of one of the fabric's tools."""
+"""Judge runs of the fabric's tools, and what SageMaker's toolkit brings."""
 
 from rdma_images.inspection.inspection import Inspection, missing_in
-from rdma_images.inspection.measurements import Libraries
+from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import not_measured
+
+TOOLKIT = "sagemaker-training"
+NO_PACKAGES = "no packages were read"
 
 
 def tool_run(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun | str:
@@ -27,3 +30,12 @@ def summary(run: ToolRun) -> str:
         not_measured(f"{run.path} was stopped after {run.seconds:.0f} s")
     lines = (run.err or run.out).strip().splitlines()
     return f"{run.path} ended with {run.rc}" + (f": {lines[-1][:300]}" if lines else "")
+
+
+def toolkits(packages: MeasuredPackages) -> list[str]:
+    """Return each installed toolkit: version and folder."""
+    return [
+        f"{TOOLKIT} {versions[TOOLKIT]} in {folder}"
+        for folder, versions in packages.wheels.items()
+        if TOOLKIT in versions
+    ]

@@ -190,20 +190,17 @@ def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
     return {"": inspection.subject.environment, ENTRY_POINT_ORIGIN: image_environment}
 
 
-def file_variables(inspection: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
+def file_variables(inspection: Inspection) -> dict[str, dict[str, str]]:
     """Return the variables that files of the image set, by file and line.
 
-    Without those that the environment sets first.
-
-    What only a script would hand to a job that it starts is apart: `launchers` asks for that.
+    Left out are those that the environment sets first, and what NVIDIA's start scripts may set on some nodes.
     """
     assignments = inspection.measured.settings.assigned if inspection.measured.settings else []
     environment = inspection.subject.environment
     by_line: dict[str, dict[str, str]] = {}
     for setting in assignments:
-        if (setting.reader == "launcher") is launchers and (
-            setting.reader not in OVERRIDDEN_READERS or setting.name not in environment
-        ):
+        is_overridden = setting.reader in OVERRIDDEN_READERS and setting.name in environment
+        if setting.reader != "start script" and not is_overridden:
             by_line.setdefault(f"{setting.file}:{setting.line}", {})[setting.name] = setting.value
     return by_line
 

@@ -1,4 +1,4 @@
-"""Leftovers in an image, by path and content: secrets, caches of package managers, temporary files."""
+"""Leftovers in an image, by path and content: secrets, caches of package managers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ CACHES = re.compile(
     | /opt/conda/pkgs/[^/]+\.(?:conda|tar\.bz2)""",
     re.VERBOSE,
 )
-TEMPORARY = re.compile(r"/(?:var/)?tmp/.+")
 SECRET_NAMES = re.compile(
     r".*/(?:\.netrc|\.git-credentials|\.pypirc|id_(?:rsa|dsa|ecdsa|ed25519)|\.aws/credentials|\.aliyun/config\.json|\.ossutilconfig"
     r"|\.azure/(?:accessTokens|msal_token_cache|service_principal_entries)\.(?:json|bin)|\.ssh/[^/]*_key)"
@@ -55,25 +54,19 @@ SECRET_VARIABLE = re.compile(
     r"(?:.*(?:PASSW(?:OR)?D|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)|(?:.*[^A-Z])?(?:SECRET|TOKEN))(?![A-Z])(?!.*_(?:FILE|PATH|DIR)$).*",
     re.IGNORECASE,
 )
-# A number, a switch, a path, what is filled in later, or too short to be one.
-NO_SECRET = re.compile(r"[\d.]*|true|false|none|null|/.*|.*\$.*|<.*>|.{1,5}", re.IGNORECASE)
 BY_NAME = "by its name"
 MAX_TEXT_BYTES = 64 * 1024  # bytes: keys and settings are small
 
 
 def leftover_kind(path: str) -> str | None:
-    """Return "secret", "cache" or "temporary" for a regular file that its path gives away.
+    """Return "secret" or "cache" for a regular file that its path gives away.
 
     Returns:
         None for any other.
     """
     if SECRET_NAMES.fullmatch(path):
         return "secret"
-    if CACHES.fullmatch(path):
-        return "cache"
-    if TEMPORARY.fullmatch(path):
-        return "temporary"
-    return None
+    return "cache" if CACHES.fullmatch(path) else None
 
 
 def may_hold_secret(path: str, size: int) -> bool:
@@ -89,11 +82,6 @@ def may_be_secret(variable: str, value: str) -> bool:
 def is_secret(variable: str, value: str) -> bool:
     """Return whether the value of a variable or a label is a secret by its form."""
     return bool(value and secret_in(f"{variable}={value}".encode()))
-
-
-def named_as_secret(variable: str, value: str) -> bool:
-    """Return whether a variable or label is called as secrets are, with a possible one."""
-    return bool(SECRET_VARIABLE.fullmatch(variable)) and not NO_SECRET.fullmatch(value)
 
 
 def secret_in(text: bytes) -> str | None:

@@ -51,7 +51,7 @@ FABRIC_OPENS = {"libcudart.so": re.compile(rb"Failed to dlopen libcudart\.so")}
 SYSTEM_LIBRARIES = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 # NCCL opens a profiler without being asked, and the plugin GDRCopy by this name: src/nccl_ofi_gdrcopy.cpp, from 1.18.0.
 LOADED_BY_NAME = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *SYSTEM_LIBRARIES)
-PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
+PROVIDER = re.compile(r"lib\w+-rdmav\d+\.so")  # of libibverbs
 # What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transports.
 TRANSPORT = re.compile(
     r"lib(?:plugin_(?:LIBFABRIC|UCX(?:_MO)?)|uct_(?:ib|ib_\w+|rdmacm|cuda_gdrcopy)|tensorrt_llm_nixl_wrapper)(?:-[0-9a-f]{8})?"

@@ -54,9 +54,7 @@ def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
 
 def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
-    root = rootfs.Root()
-    folders = packages.python_folders(root)
-    return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders)
+    return settings.settings(rootfs.Root(), dict(os.environ), entry, libraries.ImageLoader({}))
 
 
 PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {

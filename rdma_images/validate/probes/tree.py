@@ -14,7 +14,6 @@ LISTED_NAME = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile|gdrapi|mpi)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
-    | lib[\w]+-fi\.so
     | lib(?:plugin_[A-Z]\w*|nixl(?:_\w+)?|serdes|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)
         (?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?
     | nvshmem_(?:transport|bootstrap)_\w+\.so(?:\.[\d.]+)?
@@ -36,8 +35,6 @@ MODULE = re.compile(
     r"(?:.*-packages/(?!nvidia/).+\.so(?:\.[\d.]+)?|.+(?:\.cpython-3\d+[\w-]*|\.abi3)\.so)"
 )
 IMPORTED = re.compile(r".*/(?:(?!lib)[^/]+|[^/]+(?:\.cpython-3\d+[\w-]*|\.abi3))\.so")  # those that Python imports
-# What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
-JOB_PROGRAM = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MAX_ENTRIES = 200  # entries of a list that grows with the image
 MAX_SIZES = 40
 
@@ -50,13 +47,11 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
         files: reads the content of the entry that `entries` has just yielded.
 
     Returns:
-        By name, among others: `set_user_id`, the programs of a job that the loader starts without LD_LIBRARY_PATH;
-        `libraries`, the files and links with a name that matters, by path; `sizes`, bytes by folder.
+        By name, among others: `libraries`, the files and links with a name that matters, by path; `sizes`, bytes by folder.
     """
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
-    leftovers_by_kind: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
-    secure: list[str] = []
+    leftovers_by_kind: dict[str, dict[str, str]] = {"secret": {}, "cache": {}}
     count = total = 0
     for entry in entries:
         count += 1
@@ -64,8 +59,6 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
         is_file, is_folder = stat.S_ISREG(entry.mode), stat.S_ISDIR(entry.mode)
         if (not is_folder or ".so" in name) and _is_library(entry.path, name):
             libraries[entry.path] = _library_facts(entry)
-        if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and JOB_PROGRAM.fullmatch(name):
-            secure.append(entry.path)
         if is_file:
             total += entry.size
             category = counted_folder(entry.path)
@@ -77,7 +70,6 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
         "libraries": dict(sorted(libraries.items())),
         "sizes": dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MAX_SIZES]),
         "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in leftovers_by_kind.items()},
-        "set_user_id": sorted(secure)[:MAX_ENTRIES],
     }
 
 

@@ -1,10 +1,12 @@
-"""All-reduces over GPUs: how they ended, and what NCCL's log says of them."""
+"""The RDMA devices and GPUs of a machine: those of a fabric, and how all-reduces over them ended."""
 
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.nccl_logs import load_wordings
-from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
+from rdma_images.inspection.machine import AllReduceRun, Devices, MeasuredGpus, RdmaDevice
 from rdma_images.nccl_logs import verdict
 
 VERDICTS = {"efa": "efa", "erdma": "eRDMA"}
+NO_DEVICE = {fabric: f"this machine has no {fabric} device" for fabric in FABRIC_TITLES}
 
 
 def too_few_gpus(gpus: MeasuredGpus, needed: int = 1) -> str:
@@ -32,3 +34,12 @@ def is_complete(run: AllReduceRun) -> bool:
 def bandwidths(run: AllReduceRun) -> str:
     """Return the bus bandwidth by size."""
     return ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else "no data"
+
+
+def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
+    """Return the RDMA devices of a fabric by name."""
+    return {
+        name: device
+        for name, device in devices.rdma.items()
+        if device.driver == fabric or (fabric == "erdma" and "erdma" in name)
+    }
