@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rdma_images.validate import linking
 from rdma_images.validate.probes import conditions, libraries, loader
 from rdma_images.validate.probes.libraries import linkage
 from rdma_images.validate.probes.rootfs import Root
@@ -37,7 +36,6 @@ class ComputedLoader:
         self.cache = cache(root.start("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
         self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT_FOLDERS)))
-        self.linking = functools.lru_cache(maxsize=None)(lambda file: root.apply(linking.read_linking, file))
         self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.path_condition(root, file, machine))
         files = [file for word in loader.preloads(root, environment) if (file := self.find(word))]
         linkages = [(file, link_facts) for file in files if (link_facts := root.apply(linkage, file))]
@@ -55,14 +53,10 @@ class ComputedLoader:
         return {"path": path, "file": self.root.real(path), "error": f"{path}: {why}" if why else ""}
 
     def closure(self, path: str, _bound: bool = True) -> dict[str, Any]:
-        """Return every library that `path` pulls in, as loader.closure does."""
+        """Return every library that `path` pulls in, as loader.closure does, but compare no symbols and versions."""
         paths, missing = self.needed_by(path)
         faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAM_CONDITIONS else []
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
-        if not faults and not missing:
-            files = [path, *paths.values()]
-            linkings = {file: link_facts for file in files if (link_facts := self.linking(file))}
-            faults = linking.faults(path, paths, linkings)
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:

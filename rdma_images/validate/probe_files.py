@@ -22,7 +22,7 @@ from rdma_images.core.paths import PROJECT, PYTHON
 from rdma_images.core.stream import CHUNK
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import linking, transport
+from rdma_images.validate import transport
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes import (
     conditions,
@@ -40,8 +40,7 @@ from rdma_images.validate.run_probes import mark_lost, mark_stopped, parse_answe
 READ_PATHS = re.compile(  # what probes read by its path
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/(?:METADATA|WHEEL)"
     r"|.*\.egg-info/PKG-INFO|.*/[\w.-]+-topo\.xml"
-    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|"
-    + settings.SETTINGS_PATHS.pattern
+    r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|" + settings.SETTINGS_PATHS.pattern
 )
 MAX_CONTENT_BYTES = 32 * CHUNK  # bytes of one file: more than a probe reads
 MAX_CONTENTS_BYTES = 512 * CHUNK
@@ -65,7 +64,7 @@ class Export(Root):
     """The files of an exported image, and what probes read of each as it comes by.
 
     A probe reads the beginning of files that READ_PATHS or variables name, and of small ones that may hold a setting;
-    of a library it gets what libraries.READ and linking.read_linking return for the whole file.
+    of a library it gets what libraries.READ return for the whole file.
     """
 
     def __init__(self, archive: tarfile.TarFile, folder: Path, named_paths: Iterable[str]) -> None:
@@ -161,7 +160,7 @@ class Export(Root):
             if self._named_bytes > MAX_CONTENTS_BYTES:
                 raise ValueError(f"the records of its packages take more than {MAX_CONTENTS_BYTES} bytes")
         elif reads and member.size <= MAX_LIBRARY_BYTES:
-            self._read_library(member, entry, [*reads, linking.read_linking])
+            self._read_library(member, entry, reads)
         elif may_hold_secret and self._secret_bytes < MAX_SECRETS_BYTES:
             self._secret_bytes += self._keep(member, entry, leftovers.MAX_TEXT_BYTES)
         elif may_hold_secret:

@@ -10,7 +10,6 @@ from tests.e2e.fault_steps import (
     PLANT,
     ImageFault,
     S,
-    names_topology,
     rename,
 )
 
@@ -29,7 +28,6 @@ FAULTS = (
             "RUN echo /opt/planted/libnccl.so.2 > /etc/ld.so.preload",
         ),
         ("other",),
-        besides=("environment.loader",),
     ),
     ImageFault(
         "nccl.version",
@@ -69,9 +67,7 @@ FAULTS = (
         ),
         ("patchelf",),
     ),
-    ImageFault("nccl.environment", "NCCL_VERSION as a base image left it", ("ENV NCCL_VERSION=2.18.3-1",)),
     ImageFault("nccl.label", "a false label of NCCL", (f"{LABEL}component.nccl=2.18.3",)),
-    ImageFault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
     ImageFault(
         "nccl.broken",
         "an NCCL that crashes without its plugin",
@@ -131,19 +127,6 @@ FAULTS = (
         ("patchelf",),
     ),
     ImageFault(
-        "transports.own",
-        "LD_LIBRARY_PATH leads a backend of NIXL to another NIXL",
-        (
-            "RUN mkdir -p /opt/one/plugins /opt/other"
-            f" && for file in one/plugins/libplugin_LIBFABRIC one/libnixl other/libnixl; do cp {LIB}/libnl-3.so.200 "
-            "/opt/$file.so; done",
-            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
-            "/patchelf/patchelf --add-needed libnixl.so /opt/one/plugins/libplugin_LIBFABRIC.so",
-            "ENV LD_LIBRARY_PATH=/opt/other",
-        ),
-        ("patchelf",),
-    ),
-    ImageFault(
         "transports.fabric",
         "a NIXL whose folder has a libfabric of its own",
         (
@@ -153,7 +136,6 @@ FAULTS = (
             f"--set-rpath {S}/nixl_cu13.libs {S}/nixl_cu13.libs/nixl/libplugin_LIBFABRIC.so",
         ),
         ("patchelf",),
-        besides=("libfabric.single",),
     ),
     ImageFault(
         "transports.backends",
@@ -169,24 +151,6 @@ FAULTS = (
         ),
     ),
     ImageFault(
-        "plugin.opens",
-        "an image for no fabric, whose network plugin needs a library that is not there",
-        (
-            "RUN rm -r /opt/amazon && rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
-            f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libnccl-net.so",
-            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
-            f"/patchelf/patchelf --add-needed libabsent.so.1 {LIB}/libnccl-net.so",
-            f"{LABEL}fabric=unknown",
-        ),
-        ("patchelf",),
-        besides=("label.efa-installer",),
-    ),
-    ImageFault(
-        "plugin.others",
-        "a tuner of somebody else under NCCL's default name",
-        (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libnccl-tuner.so",),
-    ),
-    ImageFault(
         "libraries.load",
         "the plugin asks libc for a version that it does not have",
         (f"RUN sed -i 's/GLIBC_2\\.2\\.5/GLIBC_9.2.5/' {OFI}/lib/libnccl-net-ofi.so",),
@@ -195,27 +159,6 @@ FAULTS = (
         "plugin.project",
         "HPC-X's plugin in the place of aws-ofi-nccl",
         (f"RUN sed -i 's/aws-ofi-nccl 1\\.2/NCCL RDMA Plugin/' {OFI}/lib/libnccl-net-ofi.so",),
-    ),
-    ImageFault(
-        "plugin.newest",
-        "a newer plugin in a folder that is not searched",
-        (
-            f"RUN mkdir /opt/newer && sed 's/aws-ofi-nccl 1/aws-ofi-nccl 9/' {OFI}/lib/libnccl-net-ofi.so > "
-            "/opt/newer/libnccl-net.so",
-        ),
-    ),
-    ImageFault(
-        "plugin.reopened",
-        "a plugin that only NCCL_NET_PLUGIN names, and an NCCL that forgets it",
-        (
-            f"RUN rm -r {S}/torch {S}/torch-* {NCCL} {S}/nvidia_nccl_cu13-*",
-            f"COPY gin {S}",
-            f'{LABEL}component.nccl=2.28.9 {LABEL[6:]}component.pytorch=""',
-            f"RUN rm {OFI}/lib/libnccl-net.so",
-            "ENV NCCL_NET_PLUGIN=ofi",
-        ),
-        ("gin",),
-        tag="reopened",
     ),
     ImageFault(
         "plugin.broken",
@@ -232,32 +175,12 @@ FAULTS = (
         (rename("ncclNetPlugin_v", "ncclNetPlugin_v4"),),
     ),
     ImageFault(
-        "plugin.tuner",
-        "a tuner that exports only v1",
-        (rename("ncclTunerPlugin_v", "ncclTunerPlugin_v1"),),
-    ),
-    ImageFault(
         "plugin.platform",
         "a plugin built without the AWS platform",
         (
             f"RUN sed -i 's/Configuring AWS-specific/Configuring any-specific/' {OFI}/lib/libnccl-net-ofi.so",
             rename("ncclTunerPlugin_v", "xcclTunerPlugin_v6"),
         ),
-    ),
-    ImageFault(
-        "plugin.topology",
-        "a plugin whose folder for topology files is not in the image",
-        (names_topology("/opt/absent/share/aws-ofi-nccl/xml", "p5.48xl-topo.xml"),),
-    ),
-    ImageFault(
-        "nccl.fabric",
-        "an image with NCCL, and nothing that brings it to EFA or eRDMA",
-        (
-            "RUN rm -r /opt/amazon && rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
-            f"RUN for n in mlx5 irdma bnxt_re; do rm -f {LIB}/libibverbs/lib$n-* /etc/libibverbs.d/$n.driver; done",
-            f"{LABEL}fabric=unknown",
-        ),
-        besides=("label.efa-installer",),
     ),
     ImageFault(
         "chain.holds",
@@ -270,22 +193,11 @@ FAULTS = (
         (f"RUN {PLANT} && cp -P {EFA}/lib/libfabric.so.1* /opt/planted/ && ldconfig",),
     ),
     ImageFault("chain.holds", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
-    ImageFault(
-        "libfabric.providers",
-        "a provider beside libfabric that lacks a library",
-        (
-            f"RUN mkdir -p {EFA}/lib/libfabric && sed 's/libnl-3.so.200/libgone.so.200/' {LIB}/libnl-route-3.so.200 > "
-            f"{EFA}/lib/libfabric/libgone-fi.so",
-        ),
-    ),
     ImageFault("libfabric.closure", "a library that libfabric needs is missing", (f"RUN rm {LIB}/libpsm2.so.2*",)),
     ImageFault(
         "libfabric.closure",
         "no libcudart.so, which AWS's libfabric opens by this name",
         (f"RUN rm {LIB}/libcudart.so",),
-    ),
-    ImageFault(
-        "libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)
     ),
     ImageFault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
     ImageFault(
@@ -300,16 +212,6 @@ FAULTS = (
             f'RUN cd {EFA}/bin && mv fi_info real && printf \'#!/bin/sh\\ncase "$*" in *-p*) kill -SEGV $$;; esac\\n'
             f'exec {EFA}/bin/real "$@"\\n\' > fi_info && chmod +x fi_info',
         ),
-    ),
-    ImageFault(
-        "libfabric.same",
-        "a fi_info that takes another libfabric",
-        (
-            f"RUN mkdir /opt/other && cp -P {EFA}/lib/libfabric.so.1* /opt/other/",
-            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
-            f"/patchelf/patchelf --set-rpath /opt/other {EFA}/bin/fi_info",
-        ),
-        ("patchelf",),
     ),
     ImageFault("verbs.ibv-devinfo", "no ibv_devinfo", ("RUN rm $(command -v ibv_devinfo)",)),
     ImageFault("verbs.provider", "the efa provider is not announced", ("RUN rm /etc/libibverbs.d/efa.driver",)),

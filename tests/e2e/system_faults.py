@@ -42,7 +42,6 @@ FAULTS = (
         "an efa provider of another ABI",
         (f"RUN mv {LIB}/libibverbs/libefa-rdmav34.so {LIB}/libibverbs/libefa-rdmav25.so",),
     ),
-    ImageFault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
     ImageFault(
         "verbs.closure",
         "the provider of EFA lacks a library",
@@ -50,16 +49,6 @@ FAULTS = (
             f"RUN cd {LIB}/libibverbs && p=$(ls libefa-rdmav*.so) && cp --remove-destination $(readlink -f $p) $p && "
             "sed -i 's/libibverbs.so.1/libgonexxx.so.1/' $p",
         ),
-    ),
-    ImageFault(
-        "verbs.usable",
-        "an image for no fabric, with NCCL and without libibverbs",
-        (
-            f"RUN rm -r /opt/amazon /etc/libibverbs.d {LIB}/libibverbs* {LIB}/libefa* /usr/bin/ibv_devinfo",
-            "RUN rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
-            f"{LABEL}fabric=none",
-        ),
-        besides=("label.efa-installer", "transports.load"),
     ),
     ImageFault(
         "cuda.compat",
@@ -90,7 +79,6 @@ FAULTS = (
     ImageFault(
         "environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)
     ),
-    ImageFault("environment.loader", "a library of the fabric in LD_PRELOAD", (f"ENV LD_PRELOAD={LIB}/libefa.so.1",)),
     ImageFault(
         "environment.needed",
         "a plugin that has to be told of the GPUs' memory",
@@ -100,7 +88,6 @@ FAULTS = (
         ),
         besides=("environment.harmful", "plugin.broken"),
     ),
-    ImageFault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
     ImageFault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
     ImageFault(
         "environment.files",
@@ -118,15 +105,9 @@ FAULTS = (
         ),
     ),
     ImageFault("settings.harmful", "a name of the host in nccl.conf", (f"{CONF} NCCL_HOSTID=node-0",)),
-    ImageFault(
-        "settings.launchers",
-        "a script that asks for tcp",
-        ("RUN echo 'mpirun -x FI_PROVIDER=tcp train' > /opt/train.sh",),
-    ),
     ImageFault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),
     ImageFault("settings.readable", "a shell's line in nccl.conf", (f"{CONF} export NCCL_DEBUG=INFO",)),
     ImageFault("environment.secret", "a token in the environment", (f"ENV MODELS=hf_{'a' * 34}",)),
-    ImageFault("environment.secret-names", "a variable called as tokens are", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
     ImageFault("label.complete", "an empty label", ('LABEL org.opencontainers.image.revision=""',)),
     ImageFault("label.python", "a false label of Python", (f"{LABEL}component.python=3.9",)),
     ImageFault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
@@ -179,7 +160,6 @@ FAULTS = (
     ImageFault(
         "layers.caches", "a package cache", ("RUN mkdir -p /root/.cache/pip/http && echo > /root/.cache/pip/http/page",)
     ),
-    ImageFault("layers.temporary", "a temporary file", ("RUN echo > /tmp/left",)),
     # The toolkit itself needs a compiler; what is read of it is its METADATA.
     ImageFault(
         "sagemaker.toolkit",

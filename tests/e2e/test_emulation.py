@@ -83,7 +83,7 @@ def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]
     assert report.inspection.measured.system
     assert report.inspection.measured.system.machine == machine
     passed = {check.id for check in report.checks if check.outcome == "passed"}
-    assert {"plugin.found", "libfabric.same"} <= passed
+    assert {"plugin.found", "libfabric.fi-info"} <= passed
 
 
 @pytest.mark.usefixtures("refs")

@@ -40,7 +40,6 @@ IMAGES = {
     ),
     "lacking-nccl": (
         "a libnccl that needs a library which is not there",
-        "a second libfabric that nothing loads",
         "an efa provider of another ABI",
         "a label that calls everything a stand-in",
         "the logins that docker, npm, apt and AWS leave behind",

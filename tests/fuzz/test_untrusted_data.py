@@ -35,7 +35,7 @@ from rdma_images.publish.evidence import decisions, licenses
 from rdma_images.publish.evidence.policy import Policy
 from rdma_images.publish.evidence.scanner import read_report as read_scan
 from rdma_images.registry.client import OCI_INDEX, Manifest
-from rdma_images.validate import image_layers, ldcache, linking, run_probes
+from rdma_images.validate import image_layers, ldcache, run_probes
 from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
@@ -242,7 +242,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "an ELF file": (
         edited_bytes(ELF.read_bytes()),
-        in_file(lambda path: (elf.library(str(path)), linking.read_linking(str(path))), elf.NotElf),
+        in_file(lambda path: elf.library(str(path)), elf.NotElf),
     ),
     "a program for GPUs": (
         edited_bytes(ELF.read_bytes()),

@@ -1,15 +1,15 @@
 """Small ELF libraries with all that probes look at."""
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import accumulate
 
 HEADER, ROW, ALIGN = 64, 64, 8  # bytes
 MACHINES = {"x86_64": 62, "aarch64": 183}
 DT_NULL, DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 0, 1, 14, 15, 29
-STRTAB, DYNAMIC, PROGBITS, DYNSYM, VERDEF, VERNEED = 3, 6, 1, 11, 0x6FFFFFFD, 0x6FFFFFFE
-NAMES = ("", ".dynstr", ".dynsym", ".dynamic", ".rodata", ".gnu.version_d", ".gnu.version_r", ".nv_fatbin", ".shstrtab")
-DEFINED, UNDEFINED = (0x11, 4), (0x12, 0)  # what a symbol is, and the section that it is in
+STRTAB, DYNAMIC, PROGBITS, DYNSYM = 3, 6, 1, 11
+NAMES = ("", ".dynstr", ".dynsym", ".dynamic", ".rodata", ".nv_fatbin", ".shstrtab")
+FUNCTION, TEXT = 0x11, 4  # what an exported symbol is, and the section that it is in
 
 
 def library(
@@ -21,40 +21,27 @@ def library(
     rpath: str = "",
     runpath: str = "",
     machine: str = "x86_64",
-    undefined: Iterable[str] = (),
-    defines: Iterable[str] = (),
-    wants: Mapping[str, Iterable[str]] | None = None,
     bits: int = 64,
     codes: Iterable[int] = (),
 ) -> bytes:
     """Return a shared library of these names; `words` are the strings among its read-only data.
 
-    `undefined` are symbols that others must have, `defines` symbol versions, `wants` those of others by library. Of a
-    library of 32 `bits` only the header says so. `codes` are the numbers of the GPUs that it has code for, 90 of sm_90.
+    Of a library of 32 `bits` only the header says so. `codes` are the numbers of the GPUs that it has code for, 90 of
+    sm_90.
     """
     tags = [(DT_NEEDED, name) for name in needed]
     tags += [(tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name]
-    symbols = [*((name, DEFINED) for name in exports), *((name, UNDEFINED) for name in undefined)]
-    versions, needs = list(defines), {name: list(names) for name, names in (wants or {}).items()}
-    needed_versions = [version for names in needs.values() for version in names]
-    strings, offsets = _strings(
-        [*(name for _, name in tags), *(name for name, _ in symbols), *versions, *needs, *needed_versions]
-    )
+    symbols = list(exports)
+    strings, offsets = _strings([*(name for _, name in tags), *symbols])
     contents = [
         b"",
         strings,
-        bytes(24)
-        + b"".join(
-            struct.pack("<IBBHQQ", offsets[name], info, 0, section, HEADER, 8) for name, (info, section) in symbols
-        ),
+        bytes(24) + b"".join(struct.pack("<IBBHQQ", offsets[name], FUNCTION, 0, TEXT, HEADER, 8) for name in symbols),
         b"".join(struct.pack("<QQ", tag, offsets[name]) for tag, name in [*tags, (DT_NULL, "")]),
         b"\0" + b"".join(word.encode() + b"\0" for word in words),
-        _definitions(versions, offsets),
-        _version_needs(needs, offsets),
         _gpu_code(codes),
     ]
-    kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0)]
-    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if needs else PROGBITS, 1), (PROGBITS, 0)]
+    kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0), (PROGBITS, 0)]
     return _file(contents, kinds, machine, bits)
 
 
@@ -80,31 +67,6 @@ def _gpu_code(codes: Iterable[int]) -> bytes:
         struct.pack("<HHIQ", 2, 0x101, 64, 0).ljust(28, b"\0") + struct.pack("<I", code) + bytes(32) for code in codes
     )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries if entries else b""
-
-
-def _definitions(versions: list[str], offsets: Mapping[str, int]) -> bytes:
-    """Return rows of the versions that a library defines."""
-    row = 28  # bytes: one version and its name
-    return b"".join(
-        struct.pack("<HHHHIII", 1, 0, number, 1, 0, 20, row if number < len(versions) else 0)
-        + struct.pack("<II", offsets[version], 0)
-        for number, version in enumerate(versions, 1)
-    )
-
-
-def _version_needs(needed_versions: Mapping[str, list[str]], offsets: Mapping[str, int]) -> bytes:
-    """Return rows of the versions that others must define, by library."""
-    rows = b""
-    for number, (needed_library, versions) in enumerate(needed_versions.items(), 1):
-        size = 16 + 16 * len(versions)
-        rows += struct.pack(
-            "<HHIII", 1, len(versions), offsets[needed_library], 16, size if number < len(needed_versions) else 0
-        )
-        rows += b"".join(
-            struct.pack("<IHHII", 0, 0, 2, offsets[version], 16 if index < len(versions) else 0)
-            for index, version in enumerate(versions, 1)
-        )
-    return rows
 
 
 def _strings(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:

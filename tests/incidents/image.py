@@ -60,9 +60,6 @@ class ElfLibrary(IncidentData):
     rpath: str = ""
     runpath: str = ""
     machine: str = "x86_64"
-    undefined: tuple[str, ...] = ()
-    defines: tuple[str, ...] = ()
-    wants: dict[str, tuple[str, ...]] = {}
     bits: int = 64
     codes: tuple[int, ...] = ()
 

@@ -7,6 +7,7 @@ import pytest
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.inspection.inspection import Inspection, explain_refusal, resolve_links
 from rdma_images.inspection.measurements import Files, Libraries
+from rdma_images.validate.probes.libraries import ImageLoader
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.support.broken_files import BrokenFile, broken
 from validators.support.in_use import broken_candidates, closure, requested_names, roots
@@ -59,6 +60,8 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
 @pytest.mark.validator("libraries.load", source=BINDING_SOURCE)
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
+    if libraries.method != ImageLoader.method:
+        pytest.skip(f"the loader was not run: {libraries.method}")
     if any(broken_candidates(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
         pytest.skip("a file is no library: see libraries.intact")
     used = [path for path in roots(inspection, files, libraries) if not broken(inspection, path)]

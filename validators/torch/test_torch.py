@@ -23,7 +23,7 @@ UNDEFINED_VERSION = re.compile(r"undefined symbol: \w+, version (lib[\w.-]+\.so[
 
 
 def undefined_for_torch(libraries: Libraries) -> list[str]:
-    """Return what torch calls and its NCCL does not have, see linking.faults."""
+    """Return what torch calls and its NCCL does not have, in the loader's words."""
     return [
         fault
         for path in torch_libraries(libraries)

@@ -15,14 +15,12 @@ from collections.abc import Iterator
 from re import Match, Pattern
 from typing import Any, NamedTuple
 
-SHT_DYNAMIC, SHT_DYNSYM, SHT_VERDEF, SHT_VERNEED = 6, 11, 0x6FFFFFFD, 0x6FFFFFFE
+SHT_DYNAMIC, SHT_DYNSYM = 6, 11
 DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 14, 15, 29
 HEADER = 64  # bytes of the file's own
 DYNAMIC, SYMBOL = 16, 24  # bytes of a row
 MAX_DYNAMIC = 4096  # rows: a library needs hundreds of others at most
 MAX_SYMBOLS = 1 << 21  # rows: libtorch_cpu.so has some 100,000
-MAX_VERSIONS = 4096  # of one library: libc has some 50
-WEAK_VERSION = 2
 MAX_WORDS = 1000  # distinct matches
 MAX_NAME_BYTES = 8192  # bytes of a name or a search path
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -68,18 +66,6 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
 
     Raises as `library` does.
     """
-    return _symbols(path, pattern, defined=True)
-
-
-def undefined(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """Return the undefined symbols of a library whose beginnings match `pattern`, sorted.
-
-    Raises as `library` does.
-    """
-    return _symbols(path, pattern, defined=False)
-
-
-def _symbols(path: str, pattern: Pattern[bytes], defined: bool) -> list[str]:
     with opened(path) as data:
         sections = section_table(data, path)
         symbols: set[bytes] = set()
@@ -87,7 +73,7 @@ def _symbols(path: str, pattern: Pattern[bytes], defined: bool) -> list[str]:
             strings = sections[section.link].offset
             for offset in row_range(section, SYMBOL, MAX_SYMBOLS):
                 name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
-                match = pattern.match(data, strings + name) if name and bool(defined_in) == defined else None
+                match = pattern.match(data, strings + name) if name and defined_in else None
                 if match:
                     _keep(match, symbols)
     return sorted(name.decode("ascii", "replace") for name in symbols)
@@ -106,39 +92,6 @@ def find_strings(path: str, pattern: Pattern[bytes]) -> list[str]:
             for match in pattern.finditer(data, part.offset, part.offset + part.size):
                 _keep(match, matches)
     return sorted(word.decode("ascii", "replace") for word in matches)
-
-
-def needed_versions(data: Any, sections: list[Section]) -> Iterator[tuple[str, str]]:
-    """Yield (library, version) for each symbol version that a mapped file needs."""
-    for section in (section_ for section_ in sections if section_.kind == SHT_VERNEED):
-        strings = sections[section.link].offset
-        for position, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):
-            links = _chain(data, position + first, "<IHHII", 4)
-            for _, (_, (_, flags, _, name, _)) in zip(range(count), links):
-                if not flags & WEAK_VERSION:
-                    yield text(data, strings + file), text(data, strings + name)
-
-
-def defined_versions(data: Any, sections: list[Section]) -> Iterator[str]:
-    """Yield the symbol versions that a mapped file defines."""
-    for section in (section_ for section_ in sections if section_.kind == SHT_VERDEF):
-        strings = sections[section.link].offset
-        for position, (_, _, _, _, _, first, _) in _chain(data, section.offset, "<HHHHIII", 6):
-            yield text(data, strings + struct.unpack_from("<I", data, position + first)[0])
-
-
-def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the rows of a chain, each with its place.
-
-    The field `following` says how far the next one is, 0 for none.
-    """
-    for _ in range(MAX_VERSIONS):
-        row = struct.unpack_from(form, data, start)
-        yield start, row
-        if not row[following]:
-            return
-        start += row[following]
-    raise ValueError("versions beyond measure")
 
 
 def numbers(names: list[str], prefix: str) -> list[int]:

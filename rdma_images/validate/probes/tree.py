@@ -47,7 +47,8 @@ def summary(entries: Iterator[rootfs.RootEntry], files: rootfs.Root) -> dict[str
         files: reads the content of the entry that `entries` has just yielded.
 
     Returns:
-        By name, among others: `libraries`, the files and links with a name that matters, by path; `sizes`, bytes by folder.
+        By name, among others: `libraries`, the files and links with a name that matters, by path; `sizes`, bytes by
+        folder.
     """
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}

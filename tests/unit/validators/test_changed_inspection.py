@@ -109,24 +109,6 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 1, "err": NONE}}}, "failed"),
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 255, "err": "Bad address"}}}, "failed"),
     (
-        "verbs.single",
-        {"files": {"/opt/libibverbs.so.1": FILE}, "resolved": {"libibverbs.so.1": {"file": "/opt/libibverbs.so.1"}}},
-        "passed",
-    ),  # verbs.loader reports it
-    ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libjemalloc.so.2", "loader"))}, "passed"),
-    ("environment.loader", {"measured": settings(("FI_X", "/opt/libefa.so.1", "shell"))}, "passed"),
-    ("environment.loader", {"measured": settings(("LD_PRELOAD", "/opt/libefa.so.1", "loader"))}, "failed: /etc/a"),
-    (
-        "environment.loader",
-        {"measured": settings(without_path=THE_SAME), "tree": {"set_user_id": ["/a"]}},
-        "passed",
-    ),
-    (
-        "environment.loader",
-        {"measured": settings(without_path={"libibverbs.so.1": ""}), "tree": {"set_user_id": ["/a"]}},
-        "failed: /a has a set-user-ID bit",
-    ),
-    (
         "environment.files",
         {"measured": settings(("NCCL_TOPO_FILE", "/opt/there.xml", "shell"), absent=["/opt/gone"])},
         "passed",

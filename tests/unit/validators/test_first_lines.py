@@ -2,7 +2,6 @@
 
 import pytest
 
-from rdma_images.chain import compute
 from rdma_images.core.check import Check
 from tests.incidents import run
 from tests.incidents.case import base, incidents
@@ -38,20 +37,6 @@ def test_an_image_without_glibc_is_told_that_nccl_is_for_it() -> None:
     assert "it is linked with glibc (libc.so.6), and Alpine Linux v3.22 has another C library, or none" in check.actual
 
 
-@pytest.mark.parametrize("name", ["prime-rl-older-libefa", "erdmas-provider-of-another-rdma-core"])
-def test_a_chain_that_was_only_read_breaks_where_the_loader_would_refuse_a_library(name: str) -> None:
-    chain = compute(run.read_image(name, incidents()[name].image))
-    assert chain
-    assert chain.outcome == "tcp"
-    assert "cannot be loaded: it needs" in chain.answer
-
-
-@pytest.mark.parametrize(("without", "severity"), [((), "note"), ((PLUGIN_FOLDERS,), "warning")])
-def test_a_folder_that_is_not_there_matters_where_the_chain_breaks(without: tuple[str, ...], severity: str) -> None:
-    change = {"env": {"LD_LIBRARY_PATH": "/opt/absent/lib"}, "files": dict.fromkeys(without)}
-    assert finding("environment.path", change).severity == severity
-
-
 @pytest.mark.parametrize(
     ("files", "severity", "user"), [({}, "note", "what loads NCCL without torch"), (PROGRAM, "warning", *PROGRAM)]
 )
@@ -79,7 +64,6 @@ def test_one_file_that_is_not_there_is_one_finding() -> None:
     assert finding("environment.files", change).actual == (
         "LD_PRELOAD=/opt/nccl/libnccl.so is not there: every program complains, and nothing is preloaded"
     )
-    assert "/opt/nccl" not in finding("environment.loader", change).actual
 
 
 def test_a_link_and_its_file_are_one_fault() -> None:
@@ -101,13 +85,6 @@ def test_what_costs_nothing_or_what_the_host_decides_is_a_note(
     check: str, change: dict[str, object], image: str
 ) -> None:
     assert finding(check, change, image).severity == "note"
-
-
-@pytest.mark.parametrize(("provider", "severity"), [("libopx-fi.so", "note"), ("libefa-fi.so", "warning")])
-def test_a_provider_matters_where_efa_is_reached_through_it(provider: str, severity: str) -> None:
-    library = {"soname": provider, "needed": ["libabsent.so.1"]}
-    change: dict[str, object] = {"files": {f"/opt/amazon/efa/lib/libfabric/{provider}": {"library": library}}}
-    assert finding("libfabric.providers", change).severity == severity
 
 
 def test_an_unsearched_folder_and_the_variable_that_asks_for_the_plugin_are_named() -> None:
@@ -141,16 +118,6 @@ def test_a_variable_in_a_file_that_is_not_needed_is_a_note_as_one_of_the_image(s
     assert finding("settings.slow", change).severity == severity
 
 
-NIXL = "/opt/venv/lib/python3.12/site-packages/.nixl_cu13.mesonpy.libs/plugins/libplugin_LIBFABRIC.so"
-TAKES_THE_SPARE = {NIXL: {"library": {"needed": ["libfabric.so.1"], "runpath": "/opt/spare"}}}
-
-
-@pytest.mark.parametrize(("users", "severity"), [({}, "note"), (TAKES_THE_SPARE, "warning")])
-def test_a_second_libfabric_matters_where_something_takes_it(users: dict[str, object], severity: str) -> None:
-    spare = {"/opt/spare/libfabric.so.1": {"library": {"soname": "libfabric.so.1"}}}
-    assert finding("libfabric.single", {"files": {**spare, **users}}).severity == severity
-
-
 def test_a_provider_of_another_abi_matters_where_none_of_its_driver_is_opened() -> None:
     def with_provider(name: str) -> dict[str, object]:
         return {"files": {f"{LIB}/libibverbs/lib{name}-rdmav2.so": {"library": {}}}}
@@ -163,14 +130,3 @@ def test_a_variable_that_can_end_a_job_comes_before_one_that_costs_speed() -> No
     conf = "NCCL_TOPO_FILE=/opt/topo.xml\nNCCL_GRAPH_FILE=/opt/graph.xml\n"
     files = {"/etc/nccl.conf": conf, "/opt/topo.xml": "<system/>", "/opt/graph.xml": "<graphs/>"}
     assert finding("settings.slow", {"files": files}).actual.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=")
-
-
-SITE = "/usr/local/lib/python3.12/dist-packages"
-IBEXT = {"needed": ["libibverbs.so.1", "libc.so.6"], "words": ["NCCL RDMA Plugin v8"], "exports": ["ncclNetPlugin_v8"]}
-
-
-def test_a_plugin_that_an_image_without_rdma_cannot_open() -> None:
-    check = finding("plugin.opens", {"files": {f"{LIB}/libnccl-net.so": {"library": IBEXT}}}, "torch")
-    assert check.severity == "warning"
-    words = "cannot be opened: it finds no libibverbs.so.1. NCCL goes on without it"
-    assert check.actual == f"{LIB}/libnccl-net.so {words}"

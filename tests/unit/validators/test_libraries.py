@@ -1,16 +1,14 @@
 """What the validators of libraries make of the real loader's answers, where an incident's files could not show them."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rdma_images.inspection.inspection import NCCL_WHEEL_PATH, Inspection, nccl_in_use
-from rdma_images.inspection.measurements import Closure, Libraries, Settings
+from rdma_images.inspection.measurements import Closure, Libraries
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators.any import test_environment as any_environment
 from validators.nccl import test_libraries as nccl_libraries
 from validators.nccl import test_nccl as nccl_nccl
 from validators.support import in_use, transports
@@ -117,12 +115,6 @@ def test_the_plugin_is_the_first_that_opens() -> None:
     assert plugin({}) is None
 
 
-def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> None:
-    needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
-    faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
-    assert transports_transports.loader_refusals(Closure(libraries=needed, faults=faults), "/opt/x.so") == faults[1:]
-
-
 @pytest.mark.parametrize(("fabric", "counts"), [("efa", True), ("erdma", False), (None, False)])
 def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | None, counts: bool) -> None:
     path = "/opt/venv/site-packages/nvidia/nvshmem/lib/nvshmem_transport_libfabric.so.6"
@@ -132,23 +124,6 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     inspection = Inspection.model_validate(data)
     assert inspection.measured.tree
     assert transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
-
-
-@pytest.mark.parametrize(
-    ("folder", "reported"), [("", True), ("/opt/planted/", False), ("/usr/lib:/opt/planted", True)]
-)
-def test_a_preloaded_library_is_reported_where_nothing_else_leads_to_it(folder: str, reported: bool) -> None:
-    path = "/opt/planted/libefa.so.1"
-    data = CASE.model_dump()
-    data["subject"]["environment"] |= {"LD_PRELOAD": path, "LD_LIBRARY_PATH": folder}
-    tree = data["measured"]["tree"]
-    tree["files"]["libraries"] |= {name: {"size": 1, "target": ""} for name in (path, "/usr/lib/libefa.so.1")}
-    tree["libraries"]["resolved"]["libefa.so.1"] |= {"path": path, "file": path}
-    inspection = Inspection.model_validate(data)
-    assert inspection.measured.tree
-    unset = Settings(assigned=[], absent=[], without_path={})
-    with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if reported else nullcontext():
-        any_environment.test_loader(inspection, inspection.measured.tree.libraries, unset, Requirement())
 
 
 @pytest.mark.parametrize("preload", ["/opt/nccl/libnccl.so.2", "/opt/nccl/libnccl.so", ""])

@@ -1,23 +1,21 @@
 """What single validators make of the good case with other labels, libraries or packages."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdma_images.inspection.inspection import Expected, Inspection, InstalledNccl
+from rdma_images.inspection.inspection import Inspection, InstalledNccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
-from validators.any import test_plugin as any_plugin
 from validators.efa import test_libfabric as efa_libfabric
 from validators.efa import test_plugin as efa_plugin
 from validators.image import test_labels as image_labels
 from validators.nccl import test_nccl as nccl_nccl
-from validators.rdma import test_nccl as rdma_nccl
+from validators.rdma import test_libraries as rdma_libraries
 from validators.rdma import test_verbs as rdma_verbs
-from validators.support import network_plugin
+from validators.support import in_use
 
 GOOD = (Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text()
 NCCL = "/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2"
@@ -65,141 +63,6 @@ def parts(inspection: Inspection) -> tuple[Tree, Libraries, MeasuredPackages]:
     assert tree
     assert packages
     return tree, tree.libraries, packages
-
-
-XML = "/opt/amazon/ofi-nccl/share/aws-ofi-nccl/xml"
-P5, G5 = f"{XML}/p5.48xl-topo.xml", f"{XML}/g5.48xl-topo.xml"
-NO_PLUGIN = library("plugins", value={})
-ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-rdmav34.so"), FILE)
-
-
-def for_neither(inspection: Inspection) -> Inspection:
-    """Return the same without a sign of a fabric."""
-    return inspection.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ([library("topologies", value={})], ""),
-        ([library("topologies", value={G5: "no arch"})], ""),  # the plugin's own, and nobody's report names it
-        ([library("topologies", value={P5: "no arch"})], f"{P5} has processors without arch"),
-        ([library("topologies", value={P5: "absent", G5: "absent"})], f"{P5}, {G5}, which {PLUGIN} gives"),
-        (
-            [library("topologies", value={P5: "absent", G5: "no arch"})],
-            f"{P5}, which {PLUGIN} gives to NCCL, is not there",
-        ),
-    ],
-)
-def test_the_plugins_topology_files(changes: list[Change], expected: str) -> None:
-    case = edited(library("plugins", PLUGIN, "topologies", value=[P5, G5]), *changes)
-    libraries = parts(case)[1]
-    message = broken(
-        efa_plugin.test_topology, case, libraries, network_plugin.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN])
-    )
-    assert message.startswith(expected)
-    assert bool(expected) == bool(message)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ({"path": PLUGIN, "file": PLUGIN, "error": ""}, ""),
-        ({"path": PLUGIN, "file": PLUGIN, "error": "libcuda.so.1: cannot open shared object file"}, ""),
-        ({"path": FABRIC, "file": FABRIC, "error": ""}, f"the next takes {FABRIC}"),
-        ({"path": "", "file": "", "error": ""}, "finds no libnccl-net.so, and takes TCP"),
-    ],
-)
-def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], expected: str) -> None:
-    """Where there is no GPU the loader refuses a plugin for its libcuda, by whatever name."""
-    case = edited(variable("NCCL_NET_PLUGIN", "ofi"), library("resolved", "libnccl-net.so", value=answer))
-    libraries = parts(case)[1]
-    plugin = network_plugin.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN])
-    message = broken(efa_plugin.test_reopened, case, libraries, plugin, InstalledNccl(NCCL, "2.28.9"))
-    assert expected in message
-    assert bool(expected) == bool(message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ([], "names no topology file"),
-        (
-            [
-                library("plugins", PLUGIN, "topologies", value=[P5]),
-                library("topologies", value={P5: "absent"}),
-                (("subject", "environment", "NCCL_TOPO_FILE"), "/opt/mine.xml"),
-            ],
-            "NCCL_TOPO_FILE is set",
-        ),
-    ],
-)
-def test_topology_files_that_nobody_takes(changes: list[Change], reason: str) -> None:
-    case = edited(*changes)
-    libraries = parts(case)[1]
-    with pytest.raises(pytest.skip.Exception, match=reason):
-        efa_plugin.test_topology(
-            case, libraries, network_plugin.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN]), Requirement()
-        )
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (
-            [NO_PLUGIN],
-            "no libnccl-net.so for EFA and no liberdma for eRDMA: on instances with EFA or eRDMA NCCL",
-        ),
-        (
-            [NO_PLUGIN, ERDMA],
-            "no libnccl-net.so for EFA: on instances with EFA NCCL",
-        ),
-        ([library("plugins", PLUGIN, "project", value="nccl-rdma-sharp-plugins")], "no libnccl-net.so for EFA"),
-        ([library("plugins", PLUGIN, "project", value="uccl-efa")], ""),
-    ],
-)
-def test_an_image_that_is_for_neither_fabric(changes: list[Change], expected: str) -> None:
-    case = for_neither(edited(*changes))
-    tree, libraries, _ = parts(case)
-    message = broken(any_plugin.test_fabric, tree.files, libraries)
-    assert message.startswith(expected)
-    assert bool(expected) == bool(message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected", "expected_text"),
-    [
-        ([NO_PLUGIN], "or rdma-core with eRDMA's provider", "no libnccl-net.so"),
-        ([NO_PLUGIN, ERDMA], "or the label of an image for eRDMA", "no libnccl-net.so"),  # it has the provider
-        ([library("plugins", PLUGIN, "project", value="uccl-efa")], "or rdma-core with", PLUGIN),
-    ],
-)
-def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], expected: str, expected_text: str) -> None:
-    case, require = for_neither(edited(*changes)), Requirement()
-    tree, libraries, _ = parts(case)
-    with suppress(UnmetError):
-        any_plugin.test_fabric(tree.files, libraries, require)
-    assert expected in require.expected
-    assert require.actual.startswith(expected_text)
-
-
-@pytest.mark.parametrize(
-    "inspection",
-    [
-        edited(),
-        for_neither(edited((("subject", "labels", "io.rdma-images.fabric"), "none"))),
-        for_neither(
-            edited(
-                library("nccl", value={}),
-                library("gpu_code", value={}),
-                (("measured", "tree", "files", "libraries"), {}),
-            )
-        ),
-    ],
-    ids=["for EFA", "for none", "without NCCL"],
-)
-def test_an_image_that_needs_no_fabric(inspection: Inspection) -> None:
-    assert not any_plugin.is_for_any_network(inspection)
 
 
 def broken(validator: Any, *arguments: Any) -> str:
@@ -430,9 +293,7 @@ def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, rep
     change = library("libfabric", value={FABRIC: libfabric})
     case = edited(change, library("plugins", PLUGIN, "version", value=plugin))
     libraries = parts(case)[1]
-    message = broken(
-        efa_plugin.test_libfabric, case, libraries, network_plugin.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN])
-    )
+    message = broken(efa_plugin.test_libfabric, case, libraries, in_use.FoundPlugin(PLUGIN, libraries.plugins[PLUGIN]))
     assert message.startswith(f"libfabric {libfabric} at {FABRIC} is too old for aws-ofi-nccl {plugin}") == reported
     assert bool(message) == reported
 
@@ -457,7 +318,7 @@ ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
 def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
     tree, libraries, _ = parts(case)
-    message = broken(rdma_nccl.test_found, case, tree.files, libraries)
+    message = broken(rdma_libraries.test_found, case, tree.files, libraries)
     assert message.startswith(expected)
     assert bool(message) == bool(expected)
 
@@ -473,4 +334,3 @@ def test_whoever_asks_for_libefa_gets_the_providers_own(steps: tuple[str, ...]) 
     ):
         tree, libraries, _ = parts(case)
         assert broken(rdma_verbs.test_verbs_loader, case, tree.files, libraries, "efa") == expected
-        assert not broken(rdma_verbs.test_verbs_single, case, tree.files, libraries, "efa")
