@@ -138,7 +138,7 @@ def read_files(content: bytes) -> None:
         file.write_bytes(content)
     environment = {"PATH": "/opt/conda/bin:/usr/bin", "NCCL_CONF_FILE": "/etc/nccl.conf"}
     folders = ["/site-packages"]
-    read = settings.settings_files(root, environment, folders)
+    read = settings.settings_files(root, environment)
     settings.find_assignments([(path, root.text(path, 1 << 20) or "") for path in read], environment)
     system.system(root, environment, "x86_64")
     packages.installed_packages(root, folders)

@@ -54,6 +54,8 @@ SECRET_VARIABLE = re.compile(
     r"(?:.*(?:PASSW(?:OR)?D|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)|(?:.*[^A-Z])?(?:SECRET|TOKEN))(?![A-Z])(?!.*_(?:FILE|PATH|DIR)$).*",
     re.IGNORECASE,
 )
+# A number, a switch, a path, what is filled in later, or too short to be one.
+NO_SECRET = re.compile(r"[\d.]*|true|false|none|null|/.*|.*\$.*|<.*>|.{1,5}", re.IGNORECASE)
 BY_NAME = "by its name"
 MAX_TEXT_BYTES = 64 * 1024  # bytes: keys and settings are small
 
@@ -82,6 +84,11 @@ def may_be_secret(variable: str, value: str) -> bool:
 def is_secret(variable: str, value: str) -> bool:
     """Return whether the value of a variable or a label is a secret by its form."""
     return bool(value and secret_in(f"{variable}={value}".encode()))
+
+
+def named_as_secret(variable: str, value: str) -> bool:
+    """Return whether a variable or label is called as secrets are, with a possible one."""
+    return bool(SECRET_VARIABLE.fullmatch(variable)) and not NO_SECRET.fullmatch(value)
 
 
 def secret_in(text: bytes) -> str | None:

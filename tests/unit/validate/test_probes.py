@@ -285,10 +285,10 @@ def test_logins_by_content(text: str, kind: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "secret", "maybe"),
+    ("variable", "value", "secret", "named"),
     [
         ("HF_TOKEN", "hf_" + "a" * 34, True, True),
-        ("MODELS", "hf_" + "a" * 34, True, True),
+        ("MODELS", "hf_" + "a" * 34, True, False),
         ("AWS_SECRET_ACCESS_KEY", "0aZ/+" * 8, True, True),
         ("DB_PASSWORD", "hunter22", False, True),
         ("TOKENIZERS_PARALLELISM", "false", False, False),
@@ -297,9 +297,9 @@ def test_logins_by_content(text: str, kind: str | None) -> None:
         ("HF_TOKEN", "", False, False),
     ],
 )
-def test_variables_of_secrets(variable: str, value: str, secret: bool, maybe: bool) -> None:
+def test_variables_of_secrets(variable: str, value: str, secret: bool, named: bool) -> None:
     assert leftovers.is_secret(variable, value) == secret
-    assert leftovers.may_be_secret(variable, value) == maybe
+    assert leftovers.named_as_secret(variable, value) == named
 
 
 @pytest.mark.parametrize(

@@ -106,18 +106,6 @@ def test_what_ends_nccl_comes_before_what_it_goes_on_without() -> None:
     assert actual.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=/opt/absent/graph.xml is not there: NCCL ends; ")
 
 
-@pytest.mark.parametrize(
-    ("setting", "severity"), [("FI_EFA_FORK_SAFE=1", "note"), ("NCCL_GRAPH_FILE=/opt/graph.xml", "warning")]
-)
-def test_a_variable_in_a_file_that_is_not_needed_is_a_note_as_one_of_the_image(setting: str, severity: str) -> None:
-    start = f'#!/bin/sh\nexport {setting}\nexec "$@"\n'
-    change: dict[str, object] = {
-        "entrypoint": ["/opt/start.sh"],
-        "files": {"/opt/start.sh": {"text": start, "mode": "755"}, "/opt/graph.xml": "<graphs/>"},
-    }
-    assert finding("settings.slow", change).severity == severity
-
-
 def test_a_provider_of_another_abi_matters_where_none_of_its_driver_is_opened() -> None:
     def with_provider(name: str) -> dict[str, object]:
         return {"files": {f"{LIB}/libibverbs/lib{name}-rdmav2.so": {"library": {}}}}
