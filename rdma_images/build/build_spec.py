@@ -16,7 +16,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import availability, lock, relock, sources, wheel_licenses
+from rdma_images.inputs import availability, lock, relock, sources
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
@@ -65,15 +65,13 @@ def build_spec(
 ) -> BuildSpec:
     """Return the build spec of `image`.
 
-    Writes its plan.json and Dockerfile, and locks its wheels where no lock has them. Raises RefusedError for a wheel
-    under a licence that its target denies.
+    Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
     """
     load_locked, lock_now = partial(lock.load, image), partial(lock.create_lock, image, project.mirrors)
     is_locked = lock.exists(lock.lock_request(image))
     wheels = _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
     if not (is_locked or rehearse):
         relock.remove_superseded([image], project, progress)
-    wheel_licenses.require_allowed(image, project.matrix.target(image.target), wheels)
     pinned = sources.pinned(image, project.facts)
     load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, project.mirrors)
     toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)

@@ -65,7 +65,7 @@ def plan(
         fitting = tuple(image for image in plan_.images if not misfits[image.id])
         if fitting and not target:
             plan_, misfits = replace(plan_, images=fitting), {}
-    problems = [*_problems(plan_.images, loaded_project), *chain.from_iterable(misfits.values())]
+    problems = [*_problems(plan_.images), *chain.from_iterable(misfits.values())]
     if json:
         show(plan_table.as_json(plan_, paths.overrides(), problems))
     else:
@@ -96,8 +96,8 @@ def _solve(
     return changes
 
 
-def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
-    """Return what keeps images from being built: missing templates and files, packages, licences."""
+def _problems(images: Iterable[Image]) -> list[str]:
+    """Return what keeps images from being built: missing templates and files, locks that do not fit."""
     from rdma_images.build import added_files
     from rdma_images.plan import template_check
 
@@ -108,12 +108,6 @@ def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
             from rdma_images.inputs import lock  # here, because images without packages need none of it
 
             problems.append(lock.problem(image))
-        if current.matrix.target(image.target).licenses:
-            from rdma_images.inputs import lock, wheel_licenses
-
-            if lock.exists(lock.lock_request(image)):
-                target = current.matrix.target(image.target)
-                problems.append(wheel_licenses.license_problem(image, target, lock.load(image)))
     return list(dict.fromkeys(filter(None, problems)))
 
 

@@ -8,7 +8,6 @@ from license_expression import (
     ExpressionError,
     ExpressionParseError,
     LicenseExpression,
-    LicenseSymbol,
     Licensing,
     get_spdx_licensing,
 )
@@ -48,20 +47,6 @@ def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
             yield from _conjuncts(part)
     else:
         yield str(parsed.render())
-
-
-def is_denied(expression: str, denied: frozenset[str]) -> bool:
-    """Return whether no choice that an expression leaves is free of denied licences."""
-    if not expression or not denied:
-        return False
-    return _denied(_licensing().parse(expression), denied)
-
-
-def _denied(parsed: LicenseExpression, denied: frozenset[str]) -> bool:
-    if isinstance(parsed, LicenseSymbol) or not getattr(parsed, "args", ()):
-        return str(parsed) in denied or str(parsed).partition(" WITH ")[0] in denied
-    choices = [_denied(part, denied) for part in parsed.args]
-    return all(choices) if isinstance(parsed, _licensing().OR) else any(choices)
 
 
 def license_ref(name: str) -> str:

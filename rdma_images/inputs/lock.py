@@ -1,6 +1,6 @@
 """The exact wheels of an image, in locks/python/: names, versions, hashes and sizes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version as installed_version
@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import nccl_releases
-from rdma_images.inputs import mirrors, sources
+from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
 
@@ -80,9 +80,8 @@ def lock_path(request: LockRequest, folder: Path | None = None) -> Path:
 
 def _readable_lock(file: Path) -> Path:
     """Return the user's lock file, or the one that the wheel brought."""
-    return (
-        paths.find_data(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
-    )
+    is_own = file.is_relative_to(paths.PROJECT / "locks")
+    return paths.find_data(str(file.relative_to(paths.PROJECT))) if is_own else file
 
 
 def exists(request: LockRequest) -> bool:
@@ -117,8 +116,6 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
     if not request.requirements:
         return Lock(request=request, wheels=())
     file = _readable_lock(lock_path(request, folder))
-    if not files.exists(file):
-        raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     lock = _content(file)
     if lock.request != request:
         raise RefusedError(
@@ -131,7 +128,9 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
 
 
 def _content(file: Path) -> Lock:
-    """Return the content of a lock file, cached until the file changes."""
+    """Return the content of a lock file, cached until the file changes. Raises NotLockedError for none."""
+    if not files.exists(file):
+        raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     with files.as_file_error(file):
         status = file.stat()
     return _read_content(file, (status.st_ino, status.st_mtime_ns, status.st_size))
@@ -142,16 +141,17 @@ def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
     return yaml_file.load(file, Lock)
 
 
-def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def create_lock(image: Image, mirrors: Mirrors, folder: Path | None = None) -> Lock:
     """Resolve an image's wheels; write and return the lock. Raises as `resolve.resolve`."""
     request = lock_request(image)
     if not request.requirements:
         return Lock(request=request, wheels=())
-    resolved = _resolve(request, mirror_settings)
+    resolved = _resolve(request, mirrors)
     _require_agreement(resolved, image, folder)
-    _require_current(image, resolved, mirror_settings)
-    atomic.write(lock_path(request, folder), resolved.text())
-    return resolved
+    from rdma_images.inputs import releases  # here, because a lock that is kept needs no index
+
+    releases.require_current(resolved, image.python_packages, *sources.index_for(mirrors))
+    return _written(resolved, lock_path(request, folder))
 
 
 def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
@@ -173,24 +173,15 @@ def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
     return removed
 
 
-def _require_current(image: Image, lock: Lock, mirror_settings: Mirrors | None) -> None:
-    """Refuse an old release of a package that the target names without a version."""
-    from rdma_images.inputs import releases  # here, because a lock that is kept needs no index
-
-    releases.require_current(lock, image.python_packages, *sources.index_for(mirror_settings or mirrors.load()))
-
-
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
     """Return the lock of an image's compiler, empty for none. Raises as `load`."""
     return read_lock(toolkit_request(image), folder)
 
 
-def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def lock_toolkit(image: Image, mirrors: Mirrors, folder: Path | None = None) -> Lock:
     """Resolve an image's compiler; write and return the lock. Raises as `resolve.resolve`."""
     request = toolkit_request(image)
-    resolved = _resolve(request, mirror_settings)
-    atomic.write(lock_path(request, folder), resolved.text())
-    return resolved
+    return _written(_resolve(request, mirrors), lock_path(request, folder))
 
 
 def toolkit_request(image: Image) -> LockRequest:
@@ -224,22 +215,18 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     """Return the lock of the builder's tools for one platform. Raises as `load`."""
     file = _readable_lock(tools_path(platform, folder))
-    if not files.exists(file):
-        raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     lock = _content(file)
     if missing := sorted({"uv", *BUILD_TOOLS} - {wheel.name for wheel in lock.wheels}):
         raise NotLockedError(f"{file}: has no {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock
 
 
-def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None) -> Lock:
+def lock_tools(platform: Platform, mirrors: Mirrors) -> Lock:
     """Lock BUILD_TOOLS and the uv that is installed here: what resolved also installs."""
     # uv's wheel is also for every python 3.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
     request = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
-    resolved = _resolve(request, mirror_settings)
-    atomic.write(tools_path(platform), resolved.text())
-    return resolved
+    return _written(_resolve(request, mirrors), tools_path(platform))
 
 
 def tools_path(platform: Platform, folder: Path | None = None) -> Path:
@@ -247,55 +234,46 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
-def _resolve(request: LockRequest, mirror_settings: Mirrors | None) -> Lock:
+def _resolve(request: LockRequest, mirrors: Mirrors) -> Lock:
     """Return the answer of the package index that builds use, too."""
-    # Here, because its imports take as long as having nothing to do.
-    from rdma_images.inputs import resolve
+    from rdma_images.inputs import resolve  # here, because its imports take as long as having nothing to do
 
-    return resolve.resolve(request, *sources.index_for(mirror_settings or mirrors.load()))
+    return resolve.resolve(request, *sources.index_for(mirrors))
+
+
+def _written(lock: Lock, file: Path) -> Lock:
+    atomic.write(file, lock.text())
+    return lock
 
 
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
-    """Raise unless the lock has the planned torch and NCCL and all source packages."""
-    installed = {canonicalize_name(wheel.name) for wheel in lock.wheels}
-    if unused := [name for name in image.source_packages if canonicalize_name(name) not in installed]:
+    """Raise unless the lock has the planned torch and NCCL, all source packages, and allowed files alone."""
+    file = lock_path(lock.request, folder)
+    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
+    if unused := [name for name in image.source_packages if canonicalize_name(name) not in versions]:
         raise RefusedError(
             f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
             "remove it there, or add it to python-packages"
         )
-    _require_hashes(lock, image, folder)
-    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
-    torch = image.components.get("pytorch")
-    if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
-        raise RefusedError(
-            f"{lock_path(lock.request, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
-            f"run `{COMMAND} lock`"
-        )
-    if not (lock.wheels and "nccl" in image.components):
-        return
-    bundled = {name: v for name, v in versions.items() if nccl_releases.WHEEL_NAME.fullmatch(name)}
-    expected = {nccl_package(image): image.version("nccl")}
-    if bundled != expected:
-        raise RdmaImagesError(
-            f"{lock_path(lock.request, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
-            f"{_pins(expected)}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
-        )
-
-
-def _require_hashes(lock: Lock, image: Image, folder: Path | None) -> None:
-    """Raise unless each wheel has an allowed hash."""
     for wheel in lock.wheels:
         allowed = image.hashes.get(wheel.name)
         if allowed and wheel.sha256 and wheel.sha256 not in allowed:
             raise RefusedError(
-                f"{lock_path(lock.request, folder)}: {wheel.file} has the sha256 {wheel.sha256}, which the "
-                f"requirements of {image.target} do not name\n"
-                "find out which of the two is right; an index may have been changed"
+                f"{file}: {wheel.file} has the sha256 {wheel.sha256}, which the requirements of {image.target} do not "
+                "name\nfind out which of the two is right; an index may have been changed"
             )
-
-
-def _pins(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "no NCCL"
+    torch = image.components.get("pytorch")
+    if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
+        raise RefusedError(f"{file}: has torch {locked}, and torch {torch.version} is planned\nrun `{COMMAND} lock`")
+    if not (lock.wheels and "nccl" in image.components):
+        return
+    bundled = {name: v for name, v in versions.items() if nccl_releases.WHEEL_NAME.fullmatch(name)}
+    if bundled != {nccl_package(image): image.version("nccl")}:
+        found = ", ".join(f"{name} {version}" for name, version in sorted(bundled.items())) or "no NCCL"
+        raise RdmaImagesError(
+            f"{file}: the wheels bring {found}, but {image.id} is planned with {nccl_package(image)} "
+            f"{image.version('nccl')}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
+        )
 
 
 def _describe(request: LockRequest) -> str:

@@ -26,12 +26,15 @@ from rdma_images.registry.reference import with_registry
 PARALLEL = 4  # resolutions and registries at a time: each waits for its index most of the time
 
 
+Outcome = Literal["new", "changed", "kept", "not needed", "failed"]
+
+
 @dataclass(frozen=True)
 class LockOutcome:
     """The outcome of one lock."""
 
     name: str
-    outcome: Literal["new", "changed", "kept", "not needed", "failed"]
+    outcome: Outcome
     detail: str  # size, digest, or why not
 
 
@@ -47,18 +50,20 @@ def relock(
     by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
     availability.require_names(by_id.values(), mirror_settings)
     jobs: dict[str, Callable[[], LockOutcome]] = {}
+
+    def add(name: str, load: Callable[[], Lock], lock_now: Callable[[], Lock]) -> None:
+        """Add the job of a lock, of which several images need only one."""
+        jobs.setdefault(name, partial(_lock_wheels, name, load, lock_now, upgrade, progress))
+
     for image in images:
-        load, lock_now = partial(lock.load, image), partial(lock.create_lock, image, mirror_settings)
-        name = lock.lock_request(image).key
-        jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
+        make = partial(lock.create_lock, image, mirror_settings)
+        add(lock.lock_request(image).key, partial(lock.load, image), make)
         if image.toolkit:
-            load, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, mirror_settings)
-            name = lock.toolkit_request(image).key
-            jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
+            make = partial(lock.lock_toolkit, image, mirror_settings)
+            add(lock.toolkit_request(image).key, partial(lock.load_toolkit, image), make)
     for platform in get_args(Platform):
-        load, lock_now = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, mirror_settings)
-        name = lock.tools_path(platform).stem
-        jobs[name] = _make_job(name, load, lock_now, upgrade, progress)
+        make = partial(lock.lock_tools, platform, mirror_settings)
+        add(lock.tools_path(platform).stem, partial(lock.read_tools, platform), make)
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
@@ -92,31 +97,20 @@ def relock_table(outcomes: Iterable[LockOutcome]) -> Table:
     return table
 
 
-def _make_job(
+def _lock_wheels(
     name: str, load: Callable[[], Lock], lock_now: Callable[[], Lock], upgrade: bool, progress: Progress
-) -> Callable[[], LockOutcome]:
-    """Return a job that makes a lock of wheels, or keeps the one that fits."""
-
-    def job() -> LockOutcome:
-        """Keep the lock that fits, or resolve a new one."""
-        earlier_lock = _load_or_none(load)
-        if earlier_lock and not upgrade:
-            return LockOutcome(name, "kept", format_bytes(earlier_lock.size))
-        progress(f"resolving {name}")
-        try:
-            return _compare(name, earlier_lock, lock_now())
-        except RdmaImagesError as error:
-            return LockOutcome(name, "failed", str(error))
-
-    return job
-
-
-def _load_or_none(load: Callable[[], Lock]) -> Lock | None:
-    """Return a lock as it is; None where there is none, or it does not fit any more."""
+) -> LockOutcome:
+    """Keep the lock of wheels that fits, or resolve a new one."""
+    earlier_lock = None
+    with suppress(RdmaImagesError):  # there is none, or it does not fit any more
+        earlier_lock = load()
+    if earlier_lock and not upgrade:
+        return LockOutcome(name, "kept", format_bytes(earlier_lock.size))
+    progress(f"resolving {name}")
     try:
-        return load()
-    except RdmaImagesError:
-        return None
+        return _compare(name, earlier_lock, lock_now())
+    except RdmaImagesError as error:
+        return LockOutcome(name, "failed", str(error))
 
 
 def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcome:
@@ -129,8 +123,8 @@ def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcom
         for n in sorted(old_versions | new_versions)
         if old_versions.get(n) != new_versions.get(n)
     ]
-    is_same = earlier_lock == new_lock
-    return LockOutcome(name, "kept" if is_same else "changed", ", ".join(moves) or format_bytes(new_lock.size))
+    outcome: Outcome = "kept" if earlier_lock == new_lock else "changed"
+    return LockOutcome(name, outcome, ", ".join(moves) or format_bytes(new_lock.size))
 
 
 def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
@@ -168,6 +162,6 @@ def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, prog
 
 
 def _digest_outcome(name: str, earlier_digest: str | None, digest: str) -> LockOutcome:
-    if earlier_digest in (None, digest):
-        return LockOutcome(name, "kept" if earlier_digest else "new", digest[:19])
-    return LockOutcome(name, "changed", f"{earlier_digest[:19] if earlier_digest else ''} -> {digest[:19]}")
+    if earlier_digest and earlier_digest != digest:
+        return LockOutcome(name, "changed", f"{earlier_digest[:19]} -> {digest[:19]}")
+    return LockOutcome(name, "kept" if earlier_digest else "new", digest[:19])

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from functools import cached_property
 
-from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.facts import facts_file
 from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.inputs.wheels import Lock
-from rdma_images.plan.matrix import Target
 
 UNLISTED = "LicenseRef-unlisted"  # of a wheel whose licence is not known before the build
 SYSTEM = "LicenseRef-{}-packages"  # of the base's packages, which the bill of materials lists one by one
@@ -49,24 +47,3 @@ def label(image: Image, lock: Lock | None) -> str:
     distribution = image.axes["base"].rstrip("0123456789.").capitalize()
     expressions = {expression or UNLISTED for expression in (wheel_licenses(lock) if lock else {}).values()}
     return spdx.conjunction({*expressions, SYSTEM.format(distribution)})
-
-
-def license_problem(image: Image, target: Target, lock: Lock) -> str | None:
-    """Return which wheels have a licence that the target denies; None if no wheel has."""
-    from rdma_images.core import spdx
-
-    denied = frozenset(target.licenses.deny) if target.licenses else frozenset()
-    refused = [
-        f"{name} is under {expression}"
-        for name, expression in sorted(wheel_licenses(lock).items())
-        if spdx.is_denied(expression, denied)
-    ]
-    if not refused:
-        return None
-    return f"{image.id}: {', '.join(refused)}, which the target denies\nleave the package out, or change `licenses`"
-
-
-def require_allowed(image: Image, target: Target, lock: Lock) -> None:
-    """Raise RefusedError where a wheel is under a licence that the target denies."""
-    if problem := license_problem(image, target, lock):
-        raise RefusedError(problem)

@@ -8,12 +8,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from rdma_images.core import files
 from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
-from rdma_images.plan import entry_point, runtime
+from rdma_images.plan import runtime
 
 WORKDIR = "/workspace"  # of an image whose target names none
 # useradd(8), the default of NAME_REGEX.
@@ -164,50 +163,33 @@ def additions(target: TargetAdditions, workdir: str | None) -> Additions | None:
     )
 
 
-def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return why an image's variables or entry point would disable its fabric."""
+def broken_rules(image: Image, facts: Facts) -> Iterator[BrokenRule]:
+    """Yield why a target's variables would disable the image's fabric."""
     if image.additions is None:
-        return ()
-    broken_by_variables = [*_broken_rules(image, image.additions.environment, "env", facts)]
-    with files.as_file_error():
-        for where, name, value in entry_point.settings(
-            image.additions, {*image.environment, *image.additions.environment}
-        ):
-            broken_by_variables += _broken_rules(image, {name: value}, where, facts)
-    return tuple(broken_by_variables)
-
-
-def _broken_rules(image: Image, variables: Mapping[str, str | None], where: str, facts: Facts) -> Iterator[BrokenRule]:
-    values = {name: value for name, value in variables.items() if value is not None}
-    harmful = list(_harmful(image, values, where))
-    yield from (rule for _, rule in harmful)
-    names = {name for name, _ in harmful}
-    harmless = {name: value for name, value in variables.items() if name not in names}
-    yield from _overrides(image, harmless, where, facts)
-
-
-def _overrides(image: Image, variables: Mapping[str, str | None], where: str, facts: Facts) -> Iterator[BrokenRule]:
+        return
+    variables = image.additions.environment
+    harmful = dict(_harmful(image, variables))
+    yield from harmful.values()
     networks = {name.lower() for component in image.components.values() for name in component.details.networks}
     for name, value in variables.items():
         insisted = image.environment.get(name)
-        is_same_network = name == runtime.NETWORK and value is not None and value.lower() in networks
-        if insisted is not None and value != insisted and not is_same_network:
-            change = f"unsets {name}" if value is None else f"sets {name}={value}"
+        is_same_network = name == runtime.NETWORK and value.lower() in networks
+        if insisted is not None and value != insisted and not is_same_network and name not in harmful:
             reason = (
-                f"{where} {change}, and the image sets {name}={insisted}, so that NCCL ends with an error "
+                f"env sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error "
                 "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
             )
             yield BrokenRule("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
 
 
-def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[tuple[str, BrokenRule]]:
+def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[tuple[str, BrokenRule]]:
     """Yield the variables that facts/environment.yaml calls harmful, as broken rules."""
     facts = facts_file.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
     for row in facts.variables.values():
         is_certain = row.effect == "harmful" and not row.possible and not row.gpus
         if is_certain and row.applies_to(variables, image.fabric, versions):
-            reason = f"{where} sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
+            reason = f"env sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
             yield row.name, BrokenRule("own-environment", {}, reason, facts.cite(row))
 
 

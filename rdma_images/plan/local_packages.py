@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -145,9 +144,8 @@ def _wheel(path: Path) -> tuple[str, str]:
     try:
         name = str(parse_wheel_filename(path.name)[0])
     except InvalidWheelFilename:
-        raise _ProblemError(
-            f"{path.name!r} is neither a wheel nor a folder\nmake a wheel of it with pip wheel"
-        ) from None
+        fix = "make a wheel of it with pip wheel"
+        raise _ProblemError(f"{path.name!r} is neither a wheel nor a folder\n{fix}") from None
     with path.open("rb") as wheel:
         return name, f"sha256={hashlib.file_digest(wheel, 'sha256').hexdigest()}"
 
@@ -156,41 +154,32 @@ def _project(path: Path, name: str | None) -> tuple[str, str]:
     """Return the name of a folder's package, and the digest of the files with its metadata as "metadata=…"."""
     deciding = sorted({file for pattern in METADATA for file in path.glob(pattern) if file.is_file()})
     if not any(file.suffix != ".txt" for file in deciding):
-        raise _ProblemError(
-            f"{paths.display_path(path)} has no pyproject.toml\nwrite one, or copy the folder with `files`"
-        )
+        fix = "write one, or copy the folder with `files`"
+        raise _ProblemError(f"{paths.display_path(path)} has no pyproject.toml\n{fix}")
     digest = hashlib.sha256()
     for file in deciding:
         content = file.read_bytes()
         digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
-    project = next(_project_names(path), name)
+    project = _project_name(path / "pyproject.toml") or name
     if not project:
         raise _ProblemError(
-            f"{paths.display_path(path)}: neither pyproject.toml nor setup.cfg says its name\n"
-            f"write NAME @ ./{path.name}"
+            f"{paths.display_path(path)}: its pyproject.toml does not say its name\nwrite NAME @ ./{path.name}"
         )
     return project, f"metadata={digest.hexdigest()}"
 
 
-def _project_names(path: Path) -> Iterator[str]:
-    """Yield the name that a project's pyproject.toml or setup.cfg says."""
-    if (file := path / "pyproject.toml").is_file():
-        import tomllib  # here, as below, because few images have a project folder
+def _project_name(file: Path) -> str | None:
+    """Return the name in a pyproject.toml; None for no such file, or one without a name."""
+    if not file.is_file():
+        return None
+    import tomllib  # here, because few images have a project folder
 
-        try:
-            settings = tomllib.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise _ProblemError(f"{paths.display_path(file)}: {error}\ncorrect it") from None
-        for table in (settings.get("project"), settings.get("tool", {}).get("poetry")):
-            if isinstance(table, dict) and isinstance(table.get("name"), str):
-                yield table["name"]
-    if (file := path / "setup.cfg").is_file():
-        import configparser
-
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read(file, encoding="utf-8")
-        if parser.has_option("metadata", "name"):
-            yield parser["metadata"]["name"]
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+    except ValueError as error:
+        raise _ProblemError(f"{paths.display_path(file)}: {error}\ncorrect it") from None
+    name = project.get("name") if isinstance(project, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _normal(name: str) -> str:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.config import JsonDict
 
 from rdma_images import components
@@ -57,22 +57,6 @@ class Exclude(Strict):
         return all(row.get(axis) in values for axis, values in self.when.items())
 
 
-def _check_expression(text: str) -> str:
-    from rdma_images.core import spdx  # here, because the list of licences takes 0.2 s, and few targets deny one
-
-    if spdx.normalize(text) != text:
-        raise ValueError(f"{text!r} is no licence of SPDX: write its identifier, as AGPL-3.0-only")
-    return text
-
-
-class LicenseRules(Strict):
-    """The licences that may be in an image."""
-
-    deny: tuple[Annotated[str, AfterValidator(_check_expression)], ...] = Field(
-        description="SPDX identifiers: a package that can only be had under one of them is refused."
-    )
-
-
 class Target(TargetAdditions):
     """A target: what a user names to plan, build and publish."""
 
@@ -100,7 +84,7 @@ class Target(TargetAdditions):
     )
     requirements: str | None = Field(
         default=None,
-        description="A requirements file of pip's form, or uv.lock[extra], beside matrix.yaml: more Python packages.",
+        description="A requirements file of pip's form beside matrix.yaml: more Python packages.",
     )
     constraints: str | None = Field(
         default=None, description="A constraints file: limits for versions of packages that others bring."
@@ -111,7 +95,6 @@ class Target(TargetAdditions):
     debian_packages: tuple[str, ...] = Field(
         default=(), description="Packages of the base's archive: name or name=version."
     )
-    licenses: LicenseRules | None = Field(default=None, description="Which licences its packages may have.")
     compiler: bool = Field(
         default=False,
         description="Whether gcc and Python's headers are in the image, for Triton and torch.compile.",

@@ -1,11 +1,10 @@
 """The nearest combination that works, for one that does not."""
 
 from collections.abc import Collection, Iterator
-from heapq import heapify, heappop, heappush
-from itertools import combinations
+from itertools import combinations, product
 
 from rdma_images import components
-from rdma_images.core.image import BrokenRule, Image
+from rdma_images.core.image import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, rules
 from rdma_images.plan.candidate import Candidate, candidate
@@ -15,7 +14,6 @@ MAX_CHANGES = 2
 Changes = dict[str, str]
 Cost = tuple[int, int, int]  # requested values that change, untested values, distance
 Step = tuple[Cost, str]  # the cost of a change to a value
-Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
 
 def nearest(
@@ -49,15 +47,6 @@ def nearest(
     return None
 
 
-def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts) -> str | None:
-    """Return the value of `values` nearest to the image's that breaks no rule, or None."""
-    target = Target(summary="", fabric=image.fabric, default=image.axes)
-    for _, value in sorted(_steps(axis, candidate(image.target, target, facts), facts, {})):
-        if value in values and rules.is_allowed(candidate(image.target, target, facts, {axis: value}), facts):
-            return value
-    return None
-
-
 def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> Iterator[Step]:
     """Yield every other value of an axis, with the cost of the change."""
     known_values = axes.values(axes.BY_NAME[axis], facts)
@@ -86,26 +75,11 @@ def _culprits(refused: Candidate, broken: BrokenRule) -> set[str]:
 
 
 def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
-    """Yield all choices of one value for each axis of each set, the cheapest first.
-
-    Choices are made on demand: each that is yielded adds those one step further along an axis.
-    """
-    waiting = [_choice(names, (0,) * len(names), steps) for names in sets if all(steps[name] for name in names)]
-    heapify(waiting)
-    while waiting:
-        _, names, indices = heappop(waiting)
-        yield {name: steps[name][index][1] for name, index in zip(names, indices, strict=True)}
-        for axis, name in enumerate(names):
-            # Only along the first axis that has moved, or an earlier one: so each choice is reached once.
-            if indices[axis] + 1 < len(steps[name]):
-                further = (*indices[:axis], indices[axis] + 1, *indices[axis + 1 :])
-                heappush(waiting, _choice(names, further, steps))
-            if indices[axis]:
-                break
-
-
-def _choice(names: tuple[str, ...], indices: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
-    """Return a choice with its cost: the sum of its steps'."""
-    costs = [steps[name][index][0] for name, index in zip(names, indices, strict=True)]
-    requested, unseen, distance = (sum(part) for part in zip(*costs, strict=True))
-    return (requested, unseen, distance), names, indices
+    """Yield all choices of one value for each axis of each set, the cheapest first."""
+    choices = (
+        (tuple(map(sum, zip(*(cost for cost, _ in chosen), strict=True))), names, places, chosen)
+        for names in sets
+        for places, chosen in (zip(*pair, strict=True) for pair in product(*(enumerate(steps[n]) for n in names)))
+    )
+    for _, names, _, chosen in sorted(choices):
+        yield {name: value for name, (_, value) in zip(names, chosen, strict=True)}

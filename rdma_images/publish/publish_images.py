@@ -5,15 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from rdma_images.core import spdx
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
-from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
 from rdma_images.publish.approved_image import ApprovedImage, read_build, read_report
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.evidence.bill_parts import list_parts
 from rdma_images.publish.evidence.decisions import require
 from rdma_images.publish.evidence.policy import Policy
 from rdma_images.publish.evidence.scan_result import SCAN
@@ -55,8 +52,6 @@ def approved_images(
     builds = [read_build(image) for image in images]
     reports = [read_report(image) for image in images]
     gate.check_exceptions(reports, allow_red)
-    for image, report in zip(images, reports, strict=True):
-        require_licenses(image, report, matrix)
     approved = tuple(
         ApprovedImage(
             image=image,
@@ -82,21 +77,6 @@ def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> 
         decisions = require(approved.image.id, scan, approved.build.digest, policy, datetime.now(UTC).date())
         decided.append(replace(approved, scan=scan, decisions=decisions))
     return tuple(decided)
-
-
-def require_licenses(image: Image, report: Report, matrix: Matrix) -> None:
-    """Raise RefusedError where a package is under a licence that the image's target denies."""
-    target = matrix.targets.get(image.target)
-    if target is None or target.licenses is None:
-        return
-    denied = frozenset(target.licenses.deny)
-    denied_parts = [part for part in list_parts(report) if spdx.is_denied(part.license, denied)]
-    if denied_parts:
-        listed = ", ".join(f"{part.name} is under {part.license}" for part in denied_parts[:3])
-        more = f" and {len(denied_parts) - 3} more" if len(denied_parts) > 3 else ""
-        raise RefusedError(
-            f"{image.id}: {listed}{more}, which the target denies\nleave the package out, or change `licenses`"
-        )
 
 
 def publish(

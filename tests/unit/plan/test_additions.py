@@ -236,52 +236,6 @@ def test_a_name_that_an_older_plugin_has_not() -> None:
     assert "NCCL_NET=Libfabric: this plugin answers to AWS Libfabric alone" in reason
 
 
-class TestEntryPoint:
-    """A script of the user's that processes start through."""
-
-    @pytest.mark.parametrize(
-        ("line", "sentence"),
-        [
-            ("export NCCL_NET=Socket", "start.sh:3 sets NCCL_NET=Socket: NCCL then uses TCP alone"),
-            ("NCCL_NET='Socket'  # for laptops", "start.sh:3 sets NCCL_NET=Socket"),
-            ("unset FI_PROVIDER", "start.sh:3 unsets FI_PROVIDER, and the image sets FI_PROVIDER=efa"),
-            ("exec env FI_PROVIDER=tcp python train.py", "start.sh:3 sets FI_PROVIDER=tcp"),
-            ("NCCL_NET_PLUGIN=none exec python train.py", "NCCL_NET_PLUGIN=none: NCCL then loads no plugin"),
-        ],
-    )
-    def test_what_hides_the_fabric_is_refused_with_its_line(self, folder: Path, line: str, sentence: str) -> None:
-        (folder / "start.sh").write_text(f"#!/bin/bash\nset -e\n{line}\n")
-        for fields in (
-            "files: [start.sh]\nentrypoint: [./start.sh]",
-            "files: [{path: start.sh, to: /usr/local/bin/}]\ncommand: start.sh x",
-            "files: [{path: ., to: /opt/app}]\nentrypoint: bash /opt/app/start.sh",
-        ):
-            (refusal,) = planned(fields).refusals
-            assert sentence in refusal.broken[0].reason
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            'if [ -n "$LAPTOP" ]; then\n  export NCCL_NET=Socket\nfi',
-            "laptop() {\n  export NCCL_NET=Socket\n}",
-            "cat > /tmp/x <<'END'\nexport NCCL_NET=Socket\nEND",
-            'export NCCL_NET="${NCCL_NET:-Libfabric}"',
-            "NCCL_NET_PLUGIN=none",
-            "# export NCCL_NET=Socket",
-            'export NCCL_NET=Libfabric\nexec "$@"',
-            "echo 'no end",
-        ],
-    )
-    def test_what_may_not_run_or_changes_nothing_is_for_validation(self, folder: Path, line: str) -> None:
-        (folder / "start.sh").write_text(f"#!/bin/sh\n{line}\n")
-        assert planned("files: [start.sh]\nentrypoint: [/workspace/start.sh]").images
-
-    def test_programs_and_absent_files_are_for_later_steps(self, folder: Path) -> None:
-        (folder / "start.sh").write_bytes(b"\x7fELF\nexport NCCL_NET=Socket")
-        (folder / "start.sh").rename(folder / "start")
-        assert planned("files: [start, absent.sh]\nentrypoint: [./start, ./absent.sh]").images
-
-
 def test_an_image_that_may_fall_back_may_name_its_network() -> None:
     assert planned("env: {NCCL_NET: AWS Libfabric}", fallback="allow").images
 

@@ -64,8 +64,6 @@ def test_a_setup_py_alone_needs_its_name(folder: Path) -> None:
     (folder / "old").mkdir()
     (folder / "old" / "setup.py").write_text("from setuptools import setup; setup(name='old')\n")
     assert pin("old @ ./old").startswith("old @ ./old#metadata=")
-    (folder / "old" / "setup.cfg").write_text("[metadata]\nname = older\n")
-    assert pin("./old").startswith("older @ ./old#metadata=")
 
 
 def test_a_commit_is_locked_by_itself_and_read_back() -> None:
@@ -102,7 +100,7 @@ def test_packages_of_an_index_stay_as_they_are(text: str) -> None:
         ("~/x", "is outside of the folder"),
         ("./absent", "no such file or folder"),
         ("./wheels", "wheels has no pyproject.toml"),
-        ("./nameless", "neither pyproject.toml nor setup.cfg says its name\nwrite NAME @ ./nameless"),
+        ("./nameless", "its pyproject.toml does not say its name\nwrite NAME @ ./nameless"),
         ("./broken", "broken/pyproject.toml: "),
         ("other @ ./project", "'./project' is the package My_Project\nwrite My_Project @ ./project"),
         ("./torch-2.0-py3-none-any.whl", "the axis pytorch decides the version of torch"),

@@ -45,7 +45,7 @@ def test_what_pip_takes_is_taken(folder: Path) -> None:
         folder,
         "# what we train with\n\ntransformers[torch] >= 4.50 , <5 ; python_version > '3.9'  # the API of 4\n"
         "--requirement=more/base.txt\n-cmore/limits.txt\ntorch>=2.4\n"
-        "wandb==0.20.1 \\\n    --hash=sha256:abc \\\n    --hash=sha256:def\n",
+        f"wandb==0.20.1 \\\n    --hash=sha256:{'ab' * 32} \\\n    --hash=sha256:{'cd' * 32}\n",
     )
     assert result.packages == [
         'transformers[torch]<5,>=4.50; python_version > "3.9"',
@@ -53,6 +53,7 @@ def test_what_pip_takes_is_taken(folder: Path) -> None:
         "wandb==0.20.1",
     ]
     assert result.constraints == ["protobuf<7", "protobuf<7"]
+    assert result.hashes == {"wandb": ("ab" * 32, "cd" * 32)}
 
 
 @pytest.mark.parametrize(
@@ -88,69 +89,3 @@ def test_a_target_has_them_beside_its_packages_and_its_lock_is_of_both(folder: P
     (folder / "limits.txt").write_text("protobuf<6\n")
     (other,) = planner.plan(target, facts.load()).images
     assert lock.lock_request(other).key != request.key
-
-
-class TestUvLock:
-    """A project's uv.lock, read by the real uv."""
-
-    LOCK = f"""
-version = 1
-requires-python = ">=3.11"
-
-[[package]]
-name = "einops"
-version = "0.8.2"
-source = {{ registry = "https://packages.example/simple" }}
-wheels = [{{ url = "https://packages.example/einops-0.8.2-py3-none-any.whl", hash = "sha256:{"ab" * 32}", size = 1 }}]
-
-[[package]]
-name = "torch"
-version = "2.15.0"
-source = {{ registry = "https://packages.example/simple" }}
-wheels = [{{ url = "https://packages.example/torch-2.15.0-py3-none-any.whl", hash = "sha256:{"cd" * 32}", size = 1 }}]
-
-[[package]]
-name = "trainer"
-version = "0.1"
-source = {{ virtual = "." }}
-dependencies = [{{ name = "torch" }}]
-
-[package.optional-dependencies]
-fast = [{{ name = "einops" }}]
-
-[package.metadata]
-requires-dist = [{{ name = "torch" }}, {{ name = "einops", marker = "extra == 'fast'" }}]
-provides-extras = ["fast"]
-"""
-    PROJECT = """
-[project]
-name = "trainer"
-version = "0.1"
-requires-python = ">=3.11"
-dependencies = ["torch"]
-optional-dependencies = {fast = ["einops"]}
-"""
-
-    @pytest.fixture(autouse=True)
-    def project(self, folder: Path) -> None:
-        (folder / "uv.lock").write_text(self.LOCK)
-        (folder / "pyproject.toml").write_text(self.PROJECT)
-
-    def test_its_versions_and_hashes_hold_and_the_torch_is_the_images(self) -> None:
-        result = requirements_file.read_requirements("uv.lock[fast]", None, VERSIONS)
-        assert result.packages == ["einops==0.8.2"]
-        assert result.hashes == {"einops": ("ab" * 32,)}
-        assert requirements_file.read_requirements("uv.lock", None, VERSIONS).packages == []
-
-    def test_another_torch_than_the_images_is_refused(self) -> None:
-        with pytest.raises(RefusedError, match=r"^uv\.lock: torch==2\.15\.0, and the image has torch 2\.14\.1"):
-            requirements_file.read_requirements("uv.lock", None, VERSIONS | {"pytorch": "2.14.1"})
-
-    @pytest.mark.parametrize(
-        ("text", "sentence"), [("uv.lock[slow]", "its project has no extra slow"), ("absent/uv.lock", "no such file")]
-    )
-    def test_what_it_does_not_have_is_refused(self, text: str, sentence: str) -> None:
-        with pytest.raises(RefusedError) as caught:
-            requirements_file.read_requirements(text, None, VERSIONS)
-        assert sentence in str(caught.value)
-        assert "\n" in str(caught.value)

@@ -8,13 +8,10 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
-from rdma_images.plan import matrix
-from rdma_images.plan.matrix import LicenseRules
-from rdma_images.publish import publish_images
 from rdma_images.publish.evidence import bill
 from rdma_images.publish.evidence.bill_parts import BillPart, list_parts
 from rdma_images.validate.probes import contents
@@ -161,12 +158,3 @@ def test_the_probe_reads_metadata_records_and_copyright_files(tmp_path: Path) ->
     assert (bash.supplier, bash.depends, bash.licenses) == ("M", ["a", "b", "base-files", "libc6"], ["GPL-3+"])
     assert measured.efa == ["libfabric1-aws"]
     assert contents.copyright_licenses("see /usr/share/common-licenses/GPL-3.") == ["/GPL-3"]
-
-
-def test_publishing_refuses_a_denied_licence_of_any_package(report: Report, image: Image) -> None:
-    rules = LicenseRules(deny=("LGPL-2.1-or-later",))
-    target = matrix.load().target(image.target).model_copy(update={"licenses": rules})
-    denying = matrix.load().model_copy(update={"targets": {image.target: target}})
-    with pytest.raises(RefusedError, match=r"libc6 is under LGPL-2\.1-or-later, which the target denies"):
-        publish_images.require_licenses(image, report, denying)
-    publish_images.require_licenses(image, report, matrix.load())

@@ -51,22 +51,6 @@ def test_a_debian_packages_licence(names: list[str], expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "is_denied"),
-    [
-        ("AGPL-3.0-only", True),
-        ("MIT AND AGPL-3.0-only", True),
-        ("MIT OR AGPL-3.0-only", False),
-        ("(MIT OR AGPL-3.0-only) AND (AGPL-3.0-only OR GPL-2.0-only)", True),
-        ("GPL-2.0-only WITH Classpath-exception-2.0", True),
-        ("MIT", False),
-        ("", False),
-    ],
-)
-def test_a_licence_is_denied_when_no_choice_is_left(expression: str, is_denied: bool) -> None:
-    assert spdx.is_denied(expression, frozenset({"AGPL-3.0-only", "GPL-2.0-only"})) == is_denied
-
-
-@pytest.mark.parametrize(
     "text", ["MIT AND", "x" * 20_000, "(" * 5_000, "MIT\x00", "MIT OR unheard-of", ")", " ", "MIT AND ()"]
 )
 def test_what_is_no_expression_is_none(text: str) -> None:
