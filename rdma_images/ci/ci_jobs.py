@@ -99,7 +99,7 @@ def as_github(ci_jobs: Sequence[CiJob]) -> str:
     if len(ci_jobs) > MAX_JOBS:
         raise RefusedError(
             f"{len(ci_jobs)} images are more than the {MAX_JOBS} jobs of one GitHub matrix\n"
-            "split it with --shard 1/2 and --shard 2/2, a workflow call for each"
+            "split it with --target, a workflow call for each"
         )
     body: dict[str, Any] = {"include": [asdict(job) for job in ci_jobs]}
     return json.dumps(body, separators=(",", ":"))

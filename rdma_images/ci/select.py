@@ -1,16 +1,13 @@
 """Select the images of a CI run, and find what their builds need and is not locked."""
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdma_images.build import build_spec
-from rdma_images.ci.ci_jobs import wheel_group
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image
@@ -21,88 +18,15 @@ from rdma_images.inputs import availability, lock, project, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import planner
 
-PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
-MAX_PARTS = 2_000  # parts: no target has more rows
-FIRST, NEXT = 600, 60  # seconds assumed for an image: the first with its wheels, and each other one
 _DIGESTS_SECONDS = 300  # seconds for the digests of the commit before
 
 
-def select_images(
-    images: Sequence[Image], part: str | None, since: str | None, progress: Progress = silent
-) -> tuple[Image, ...]:
-    """Return the images that changed since a commit, or their shard.
-
-    An empty text is refused: it comes of a variable that is not set, and would mean everything.
-
-    Args:
-        since: A commit; None takes all images.
-        part: The shard, as "2/5"; None for all.
-    """
-    selected = tuple(images)
-    if since is not None:
-        earlier_digests = digests_of_commit(since, progress)
-        selected = changed_images(selected, digests(progress), earlier_digests)
-        progress(f"{len(selected)} of {len(images)} images have changed since {since}")
-    if part is not None:
-        number, parts = parse_shard(part)
-        selected = split_images(selected, parts)[number - 1]
-    return selected
-
-
-@dataclass
-class Shard:
-    """The images of one machine and the seconds they are expected to take."""
-
-    images: list[Image] = field(default_factory=list)
-    seconds: int = 0
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Return the shard "2/5" as (2, 5). Raises RefusedError for anything else."""
-    match = PART.fullmatch(text)
-    number, total = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= number <= total <= MAX_PARTS:
-        short = text if len(text) <= 40 else f"{text[:40]}…"
-        raise RefusedError(
-            f"--shard {short}: not a part of a whole\n"
-            f"write i/n with i from 1 to n, and n at most {MAX_PARTS}, as in --shard 1/4"
-        )
-    return number, total
-
-
-def split_images(images: Sequence[Image], count: int) -> tuple[tuple[Image, ...], ...]:
-    """Return `images` in `count` disjoint parts, always the same.
-
-    Images with the same wheels are a group and stay in one part. Where there are fewer groups than parts, the largest
-    groups are halved; each half builds the shared layers again. The heaviest group goes first, to the lightest part.
-    """
-    groups = _split_groups(_groups(images), count)
-    shards = [Shard() for _ in range(count)]
-    for group in sorted(groups, key=lambda group: (-len(group), group[0].id)):
-        lightest = min(shards, key=lambda part: part.seconds)
-        lightest.images += group
-        lightest.seconds += FIRST + NEXT * (len(group) - 1)
-    return tuple(tuple(part.images) for part in shards)
-
-
-def _groups(images: Sequence[Image]) -> list[list[Image]]:
-    groups: dict[tuple[str, ...], list[Image]] = {}
-    for image in sorted(images, key=lambda image: image.id):
-        groups.setdefault(wheel_group(image), []).append(image)
-    return list(groups.values())
-
-
-def _split_groups(groups: list[list[Image]], count: int) -> list[list[Image]]:
-    """Return at least `count` groups where there are as many images, by halving the largest."""
-    groups = list(groups)
-    while groups and len(groups) < count:
-        largest = max(groups, key=len)
-        if len(largest) == 1:
-            return groups
-        groups.remove(largest)
-        middle = len(largest) // 2
-        groups += [largest[:middle], largest[middle:]]
-    return groups
+def images_changed_since(commit: str, images: Sequence[Image], progress: Progress = silent) -> tuple[Image, ...]:
+    """Return those of `images` whose inputs differ from those at a commit. Raises RefusedError for an unknown commit."""
+    earlier_digests, current = digests_of_commit(commit, progress), digests(progress)
+    changed = tuple(image for image in images if earlier_digests.get(image.id) != current[image.id])
+    progress(f"{len(changed)} of {len(images)} images have changed since {commit}")
+    return changed
 
 
 def digests(progress: Progress = silent) -> dict[str, str]:
@@ -110,13 +34,6 @@ def digests(progress: Progress = silent) -> dict[str, str]:
     checkout = project.load()
     images = planner.plan(checkout.matrix, checkout.facts, all_rows=True).images
     return {image.id: build_spec.build_spec(image, checkout, progress=progress).inputs for image in images}
-
-
-def changed_images(
-    images: Sequence[Image], current: Mapping[str, str], earlier_digests: Mapping[str, str]
-) -> tuple[Image, ...]:
-    """Return those of `images` that are new or whose inputs changed."""
-    return tuple(image for image in images if earlier_digests.get(image.id) != current[image.id])
 
 
 def digests_of_commit(commit: str, progress: Progress = silent) -> dict[str, str]:
@@ -171,20 +88,6 @@ def _git(*arguments: str) -> str:
     return process.stdout.strip()
 
 
-def main() -> int:
-    """Print the digests of this checkout as JSON; return the exit code of the process."""
-    try:
-        print(json.dumps(digests(lambda line: print(line, file=sys.stderr))))
-    except RdmaImagesError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tuple[str, ...]:
     """Return the sources and wheels that are not locked for a build on this machine.
 
@@ -223,3 +126,17 @@ def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
     if image.toolkit:
         readers[lock.toolkit_request(image).key] = lambda: lock.load_toolkit(image)
     return readers
+
+
+def main() -> int:
+    """Print the digests of this checkout as JSON; return the exit code of the process."""
+    try:
+        print(json.dumps(digests(lambda line: print(line, file=sys.stderr))))
+    except RdmaImagesError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

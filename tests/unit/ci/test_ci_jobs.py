@@ -43,7 +43,7 @@ def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images:
 
 def test_more_jobs_than_github_takes_are_refused(all_images: tuple[Image, ...], project: Project) -> None:
     (job, *_) = ci_jobs.jobs(all_images, all_images, project.matrix)
-    with pytest.raises(RefusedError, match="--shard 1/2"):
+    with pytest.raises(RefusedError, match="split it with --target"):
         ci_jobs.as_github([job] * 257)
 
 

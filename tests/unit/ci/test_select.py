@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.ci import ci_jobs, select
+from rdma_images.ci import select
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Component, Image
+from rdma_images.core.image import Image
 from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import lock, pins
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.project import Project
 from rdma_images.plan import matrix, planner
 from rdma_images.registry import reference
 
@@ -24,60 +23,17 @@ BUILDER = "base-debian13 (docker.io/library/debian:"
 TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v2.20.0.tar.gz)"
 
 
-@pytest.fixture(scope="module")
-def project() -> Project:
-    return Project(matrix.load(), facts.load())
+def planned(*targets: str) -> tuple[Image, ...]:
+    return planner.plan(matrix.load(), facts.load(), targets).images
 
 
-@pytest.fixture(scope="module")
-def all_images(project: Project) -> tuple[Image, ...]:
-    return planner.plan(project.matrix, project.facts, all_rows=True).images
-
-
-def many(count: int, torches: int = 1) -> list[Image]:
-    """Images of `torches` kinds of wheels, on a base each."""
-    return [
-        Image(
-            id=f"t-{number:04}",
-            target="t",
-            tag=f"{number:04}",
-            fabric="efa",
-            platform="linux/amd64",
-            axes={},
-            components={"pytorch": Component("pytorch", f"2.{number % torches}", "matrix")},
-        )
-        for number in range(count)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("count", "torches", "shard_count"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)]
-)
-def test_shards_are_disjoint_and_complete(count: int, torches: int, shard_count: int) -> None:
-    images = many(count, torches)
-    parts = select.split_images(images, shard_count)
-    assert len(parts) == shard_count
-    assert sorted(image.id for part in parts for image in part) == sorted(image.id for image in images)
-    assert parts == select.split_images(list(reversed(images)), shard_count)
-
-
-def test_kin_stay_together_where_there_are_kinds_enough() -> None:
-    parts = select.split_images(many(100, torches=10), 5)
-    of_kind = [{ci_jobs.wheel_group(image) for image in part} for part in parts]
-    assert sum(map(len, of_kind)) == 10
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
-def test_a_shard_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(RefusedError, match="--shard"):
-        select.parse_shard(text)
-
-
-def test_what_changed_is_new_or_made_of_something_else() -> None:
-    images = many(3)
+def test_what_changed_is_new_or_made_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = planned("efa-nccl-tests", "efa-pytorch", "erdma-pytorch")
     now = {image.id: f"sha256:{image.id}" for image in images}
     before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
-    assert select.changed_images(images, now, before) == tuple(images[1:])
+    monkeypatch.setattr(select, "digests", lambda _: now)
+    monkeypatch.setattr(select, "digests_of_commit", lambda *_: before)
+    assert select.images_changed_since("HEAD", images) == tuple(images[1:])
 
 
 def test_a_commit_that_is_not_here_is_reported() -> None:
@@ -99,9 +55,9 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("commit", ["--output=x", "-x", "no-such-commit", "HEAD\0", ""])
-def test_a_commit_that_is_none_is_no_option_of_git(commit: str, all_images: tuple[Image, ...]) -> None:
+def test_a_commit_that_is_none_is_no_option_of_git(commit: str) -> None:
     with pytest.raises(RefusedError, match="name a"):
-        select.select_images(all_images, None, commit)
+        select.digests_of_commit(commit)
 
 
 def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,12 +83,8 @@ def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     return bootstraps
 
 
-def images(*targets: str) -> tuple[Image, ...]:
-    return planner.plan(matrix.load(), facts.load(), targets).images
-
-
 def missing(*targets: str) -> tuple[str, ...]:
-    return select.missing_locks(images(*targets), facts.load(), Mirrors(paths.MATRIX))
+    return select.missing_locks(planned(*targets), facts.load(), Mirrors(paths.MATRIX))
 
 
 def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
@@ -144,7 +96,7 @@ def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> Non
 
 @pytest.mark.usefixtures("host")
 def test_what_is_locked_is_not_missing() -> None:
-    (image,) = images("efa-nccl-tests")
+    (image,) = planned("efa-nccl-tests")
     base = facts.load().bases.bases["debian13"].image
     pins.save("bases.yaml", {reference.with_registry(base): DIGEST})
     pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST})
@@ -152,7 +104,7 @@ def test_what_is_locked_is_not_missing() -> None:
 
 
 def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
-    (image,) = images("efa-nccl-tests")
+    (image,) = planned("efa-nccl-tests")
     programs, compiler = lock.lock_request(image).key, lock.toolkit_request(image).key
     (locks / "python" / f"{compiler}.json").write_bytes((locks / "python" / f"{programs}.json").read_bytes())
     (locks / "python" / f"{programs}.json").unlink()
@@ -163,6 +115,6 @@ def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Pat
 
 def test_the_message_ends_with_the_fix() -> None:
     with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
-        select.require_locks(images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
+        select.require_locks(planned("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
     assert TESTS in str(caught.value)
     assert str(caught.value).splitlines()[-1].startswith("run `invoke lock --all`")

@@ -44,14 +44,13 @@ def read_matrix(text: str) -> None:
     planner.plan(read, FACTS)
 
 
-def select_images(case: tuple[str, str, str]) -> None:
+def select_images(case: tuple[str, str]) -> None:
     """Run `invoke ci.matrix` with its options."""
-    part, since, runner = case
+    commit, runner = case
     images = planner.plan(matrix.load(), FACTS).images
-    chosen = select.select_images(images, part, None)
-    ci_jobs.jobs(chosen, images, matrix.load(), target_options.parse_changes([runner], "--runner", "platform=label"))
-    if since.startswith("-") or "\0" in since:
-        select.select_images(images, None, since)
+    ci_jobs.jobs(images, images, matrix.load(), target_options.parse_changes([runner], "--runner", "platform=label"))
+    if commit.startswith("-") or "\0" in commit:
+        select.images_changed_since(commit, images)
 
 
 KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
@@ -77,7 +76,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
         lambda pairs: target_options.chosen_plan(Project(matrix.load(), FACTS), None, False, pairs),
     ),
     "options of ci.matrix": (
-        st.tuples(st.tuples(words, words).map("/".join) | words, words, st.tuples(words, words).map("=".join)),
+        st.tuples(words, st.tuples(words, words).map("=".join)),
         select_images,
     ),
 }

@@ -41,7 +41,6 @@ def invoke(tmp_path: Path, server: task_server.TaskServer) -> Callable[..., subp
         (("verify", "--image", "h.example/a:b", "--identity", "ci"), "belong together"),
         (("verify", "--image", "h.example/a:b", "--key", "none.pub"), "none.pub: no such file"),
         (("verify", "--image", "127.0.0.1:1@h.example/a:b"), "names no registry"),
-        (("ci.matrix", "--shard", "9/2"), "write i/n"),
         (("ci.matrix", "--changed-since", "0" * 40), "fetch the commit"),
     ],
 )
