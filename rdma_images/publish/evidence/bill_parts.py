@@ -34,7 +34,6 @@ class BillPart:
     address: str = ""  # where the download comes from
     depends: tuple[str, ...] = ()  # refs
     bundled: tuple["BillPart", ...] = ()
-    texts: tuple[str, ...] = ()  # where licence texts are in the image
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -106,7 +105,6 @@ def _wheels(
             sha256=wheel.sha256 if wheel and not wheel.is_source else "",
             depends=tuple(refs[other] for other in details.requires if other in refs),
             bundled=tuple(_bundled(ref, folder, details)),
-            texts=tuple(f"{folder}/{path}" for path in details.license_files),
             properties={"rdma-images:compiled-from": f"sha256:{wheel.sha256}"} if wheel and wheel.is_source else {},
         )
 
@@ -141,7 +139,6 @@ def _debian(packages: MeasuredPackages, contents: PackageContents, distribution:
             license=licenses.debian_license(details),
             supplier=details.supplier,
             depends=tuple(purl(other).to_string() for other in details.depends if other in packages.dpkg),
-            texts=(details.copyright,) if details.copyright else (),
             properties={"rdma-images:source": source} if source else {},
         )
 
