@@ -1,16 +1,18 @@
-"""The tasks that build and validate images: build, validate, report."""
+"""The tasks that build, validate and run images: build, validate, report, run."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
+from rdma_images.cli.parsing import after_dashes
+from rdma_images.cli.verb import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, verb, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
@@ -21,48 +23,32 @@ if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
 @verb(
     "build --target efa-pytorch --rehearse",
     "build --target efa-pytorch --onto pytorch/pytorch@sha256:…",
-    help=CHOICE
-    | ONTO
-    | REHEARSE
-    | {
-        "no-validate": "Only build.",
-        "builder": "A buildx builder, on Kubernetes for example; without it the engine's own.",
-        "compression": "Compression of the layers: zstd (default), or gzip for registries that need it.",
-        "cache-from": "A registry cache to read, in buildx's notation; {image} is the image's id. May be repeated.",
-        "cache-to": "A registry cache to write, likewise; must contain {image} where several images are built.",
-        "cache-layers": "Where wheel layers are taken from and sent to: HOST/REPOSITORY, or a name in registries.yaml.",
-    }
-    | JSON,
-    iterable=(*MANY, "cache_from", "cache_to"),
 )
 def build(
     _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    onto: str = "",
-    rehearse: bool = False,
-    no_validate: bool = False,
-    builder: str = "",
-    compression: str = "zstd",
-    cache_from: list[str] | None = None,
-    cache_to: list[str] | None = None,
-    cache_layers: str = "",
-    json: bool = False,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    onto: Onto = "",
+    rehearse: Rehearse = False,
+    no_validate: Annotated[bool, "Only build."] = False,
+    builder: Annotated[str, "A buildx builder, on Kubernetes for example; by default the engine's own."] = "",
+    compression: Annotated[str, "Of the layers: zstd, or gzip for registries that need it."] = "zstd",
+    cache_from: Annotated[Sequence[str], "Caches to read, in buildx's notation; {image} is the image's id."] = (),
+    cache_to: Annotated[Sequence[str], "A cache to write, likewise; needs {image} where several are built."] = (),
+    cache_layers: Annotated[str, "Where wheel layers are kept: HOST/REPOSITORY, or a name in registries.yaml."] = "",
+    json: Json = False,
 ) -> None:
     """Build images and validate them.
 
     An image whose inputs are unchanged is up to date, and is not built again.
     """
     from rdma_images.build import build_images, run_bake
+    from rdma_images.publish.destination import layers_repository
     from rdma_images.report import build_summary, report_table
 
     loaded_project = with_measured_base(project.load(), target, onto)
-    layers = None
-    if cache_layers:
-        from rdma_images.publish.destination import layers_repository
-
-        layers = layers_repository(cache_layers)
+    layers = layers_repository(cache_layers) if cache_layers else None
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     choice = build_images.Choice(target, all, set)
     outcome = build_images.build(loaded_project, choice, options, not no_validate, progress)
@@ -82,36 +68,26 @@ def build(
     "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
     "validate --target efa-pytorch --instance p5.48xlarge",
     "validate --host kubectl://pod?namespace=ml",
-    help=CHOICE
-    | ONTO
-    | {
-        "image": "Any image in the engine, also one that was not built here.",
-        "tier": "static (default), device (default with --host), gpu, datapath; may be repeated.",
-        "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
-        "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
-        "instance": "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge.",
-        "list": "Only list the checks that each chosen target's image gets, by folder of validators/, and why.",
-        "again": "Measure anew, also where the report of an unchanged image is kept.",
-        "verbose": "Also show notes, and every check in a line.",
-    }
-    | JSON,
-    iterable=(*MANY, "image", "tier"),
 )
 def validate(
     _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    onto: str = "",
-    image: list[str] | None = None,
-    tier: list[str] | None = None,
-    host: str = "",
-    fabric: str = "",
-    instance: str = "",
-    list: bool = False,
-    again: bool = False,
-    verbose: bool = False,
-    json: bool = False,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    onto: Onto = "",
+    image: Annotated[Sequence[str], "Any image in the engine, also one that was not built here."] = (),
+    tier: Annotated[Sequence[str], "static (default), device (default with --host), gpu, datapath; repeatable."] = (),
+    host: Annotated[
+        str, "A pod or machine to measure, as testinfra writes it: kubectl://pod, ssh://name, local://."
+    ] = "",
+    fabric: Annotated[str, "Say which network NCCL uses on efa, erdma, ib or none, not on what the image is for."] = "",
+    instance: Annotated[str, "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge."] = "",
+    list: Annotated[
+        bool, "Only list the checks of each image, by folder of validators/, and why it gets them."
+    ] = False,
+    again: Annotated[bool, "Measure anew, also where the report of an unchanged image is kept."] = False,
+    verbose: Annotated[bool, "Also show notes, and every check in a line."] = False,
+    json: Json = False,
 ) -> None:
     """Check images from the inside.
 
@@ -123,21 +99,21 @@ def validate(
 
     chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
     tiers = validation.parse_tiers(tier or (["device"] if host else None))
-    choice: dict[str, object] = {"--target": target, "--all": all, "--set": set, "--onto": onto}
+    choice = {"--target": target, "--all": all, "--set": set, "--onto": onto}
     if list:
-        _refuse_beside("--list", {"--host": host, "--image": image, "--fabric": fabric, "--instance": instance})
-        loaded_project = with_measured_base(project.load(), target, onto)
-        chosen = target_options.chosen_images(loaded_project, target, all, set)
-        listed = validation.list_all(chosen, validation.parse_tiers(tier) if tier else None)
-        show(check_list.as_json(listed) if json else check_list.text(listed))
-        return
+        refuse_beside("--list", {"--host": host, "--image": image, "--fabric": fabric, "--instance": instance})
     if image:
-        _refuse_beside("--image", choice)
+        refuse_beside("--image", choice)
     if image or (host and not any(choice.values())):
         candidates = tuple(map(validation.ValidationCandidate, dict.fromkeys(image or [""])))
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
-        candidates = validation.planned_candidates(target_options.chosen_images(loaded_project, target, all, set))
+        chosen = target_options.chosen_images(loaded_project, target, all, set)
+        if list:
+            listed = validation.list_all(chosen, tiers if tier else None)
+            show(check_list.as_json(listed) if json else check_list.text(listed))
+            return
+        candidates = validation.planned_candidates(chosen)
     running = None if host else engine.ensure(progress)
     reports = []
     for image_report in validation.validate_all(
@@ -148,40 +124,75 @@ def validate(
     _exit_on_failure(reports)
 
 
-def _refuse_beside(option: str, others: Mapping[str, object]) -> None:
-    """Raise RefusedError where one of the other options is given that would have no effect beside this one."""
-    if given := ", ".join(name for name, value in others.items() if value):
-        raise RefusedError(f"{option} and {given} do not go together\nleave one out")
-
-
-@verb(
-    "report",
-    "report --markdown",
-    help={
-        "no-open": "Only write the page; otherwise it is opened in a browser, where there is one.",
-        "markdown": "Print what was built and published as Markdown, for the summary of a CI job.",
-    },
-)
-def report(_: Context, no_open: bool = False, markdown: bool = False) -> None:
-    """Write one page with every report: build/report.html."""
-    from rdma_images import report
-
-    if markdown:
-        from rdma_images.ci import job_summary
-
-        show(job_summary.summary())
-        return
-    page = report.write_page()
-    show(str(page))
-    if not no_open and sys.stdout.isatty():
-        import webbrowser
-
-        webbrowser.open(page.as_uri())
-
-
 def _exit_on_failure(reports: "Sequence[Report]") -> None:
     """End with 1 where a check of severity error failed, else with 3 where one was not measured."""
     if any(image_report.failed for image_report in reports):
         raise Exit(code=exit_codes.NO)
     if any(image_report.unmeasured for image_report in reports):
         raise Exit(code=exit_codes.UNKNOWN)
+
+
+@verb("report", "report --markdown")
+def report(
+    _: Context,
+    markdown: Annotated[bool, "Print what was built and published as Markdown, for the summary of a CI job."] = False,
+) -> None:
+    """Write one page with every report: build/report.html."""
+    from rdma_images import report
+    from rdma_images.ci import job_summary
+
+    show(job_summary.summary() if markdown else str(report.write_page()))
+
+
+@verb(
+    "run --target efa-pytorch -- python -c 'import torch; print(torch.__version__)'",
+    "run --target efa-pytorch --mount ./src:/src:ro --env HF_TOKEN -- torchrun /src/train.py",
+    "run --target efa-pytorch --shell",
+    "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",
+)
+def run(
+    _: Context,
+    target: Annotated[str, "The target whose image to start; without it the only one of matrix.yaml."] = "",
+    set: Annotated[Sequence[str], "axis=value: the image that was built with it; may be given more than once."] = (),
+    onto: Onto = "",
+    image: Annotated[str, "Any image in the engine, also one that was not built here."] = "",
+    mount: Annotated[Sequence[str], "HOST:CONTAINER[:ro], a file or folder of this machine; repeatable."] = (),
+    env: Annotated[Sequence[str], "NAME=VALUE, or NAME for its value here, then on no command line; repeatable."] = (),
+    gpus: Annotated[str, "all, none, how many, or device=0,1; without it all that there are."] = "",
+    device: Annotated[Sequence[str], "A device of this machine, as /dev/fuse; may be given more than once."] = (),
+    shell: Annotated[bool, "Open bash, or sh where there is none, in place of the image's command."] = False,
+) -> None:
+    """Run a command in an image that was built, or open a shell.
+
+    The command comes after --. It gets what `describe` says that the image needs, as far as this machine has it, and
+    standard input. Its exit code is the task's, signals reach it, and its container is removed afterwards.
+    """
+    from rdma_images import engine, facts
+    from rdma_images.build import built_image
+    from rdma_images.engine import container_run, images
+
+    words = after_dashes(sys.argv)
+    if shell and words:
+        raise RefusedError(f"--shell takes no command, and got {words[0]}\nleave out --shell, or the command")
+    built = None
+    if image:
+        refuse_beside("--image", {"--target": target, "--set": set, "--onto": onto})
+    else:
+        loaded_project = with_measured_base(project.load(), [target] if target else (), onto)
+        built = built_image.built_image(loaded_project, target, set)
+    running = engine.ensure(progress)
+    ref = images.built_image(built.build, running, built.build_command, progress) if built else image
+    config = container_run.image_config(running, ref)
+    if config is None:
+        raise RefusedError(
+            f"the engine has no image {ref}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
+        )
+    if not (words or shell or config.get("Cmd") or config.get("Entrypoint")):
+        raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
+    options = container_run.ContainerOptions(mount, env, gpus, device, shell=shell)
+    settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())
+    host = container_run.measure_host(running, settings)
+    if missing := container_run.describe_omitted(settings, host, options):
+        progress(f"runs without {missing}")
+    arguments = container_run.command_on_host(ref, settings, host, options, words, container_run.has_terminal())
+    container_run.exec_docker(running, arguments)

@@ -1,11 +1,12 @@
 """engine.*: the container engine."""
 
 from json import dumps
+from typing import Annotated
 
 from invoke.context import Context
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import JSON, verb
+from rdma_images.cli.verb import Json, verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
@@ -22,8 +23,8 @@ def up(_: Context) -> None:
     show(status.table(status.status(layer_store.size_limit())))
 
 
-@verb("engine.status --json", help=JSON)
-def status(_: Context, json: bool = False) -> None:
+@verb("engine.status --json")
+def status(_: Context, json: Json = False) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
     from rdma_images.layers import layer_store
@@ -32,22 +33,20 @@ def status(_: Context, json: bool = False) -> None:
     show(dumps(engine_status.json(), indent=2) if json else status.table(engine_status))
 
 
-@verb("engine.down --purge", help={"purge": "Also remove its data: images, caches, its own packages."})
-def down(_: Context, purge: bool = False) -> None:
+@verb("engine.down --purge")
+def down(_: Context, purge: Annotated[bool, "Also remove its data: images, caches, its own packages."] = False) -> None:
     """Stop the private engine and what it started."""
     from rdma_images import engine
 
     show("stopped" if engine.down(purge, progress) else "no private engine was running")
 
 
-@verb(
-    "engine.prune --cache",
-    help={
-        "all-targets": "Also remove images of targets that this folder's matrix does not have.",
-        "cache": "Also empty the builder's cache.",
-    },
-)
-def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
+@verb("engine.prune --cache")
+def prune(
+    _: Context,
+    all_targets: Annotated[bool, "Also remove images of targets that this folder's matrix does not have."] = False,
+    cache: Annotated[bool, "Also empty the builder's cache."] = False,
+) -> None:
     """Remove images that the default matrix no longer has.
 
     Also removes images whose name a newer image has taken. Images of targets that only other folders have stay.
@@ -71,15 +70,12 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         foreign = () if all_targets else prune.in_other_targets(superfluous, loaded_project.matrix.targets)
         superfluous = tuple(image for image in superfluous if image not in foreign)
         in_use = prune.remove(running, superfluous, cache)
-    lines = [
-        f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it"
-        for image in foreign
-    ]
-    lines += [
-        f"kept {image.ref or image.digest}: container {in_use[image]} uses it"
-        if image in in_use
-        else f"removed {image.ref or image.digest}"
-        for image in superfluous
-    ]
-    lines += ["emptied the builder's cache"] if cache else []
-    show("\n".join(lines) or "nothing to remove")
+    for image in foreign:
+        show(f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it")
+    for image in superfluous:
+        name = image.ref or image.digest
+        show(f"kept {name}: container {in_use[image]} uses it" if image in in_use else f"removed {name}")
+    if cache:
+        show("emptied the builder's cache")
+    elif not (foreign or superfluous):
+        show("nothing to remove")

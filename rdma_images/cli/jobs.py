@@ -1,15 +1,17 @@
 """The tasks for jobs and their clusters: job and job.check, .preflight, .run and .launchers; cluster."""
 
 import sys
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
+from typing import Annotated
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import ONTO, verb, with_measured_base
+from rdma_images.cli.verb import Json, Onto, verb, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
@@ -17,61 +19,42 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
-PARAM_HELP = {
-    "param": "name=value: a value that only you know; may be given more than once; a message names missing ones."
-}
+Out = Annotated[str, "The folder to write; by default build/jobs/<name>/."]
 CLUSTER_EXAMPLE = (
     "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a "
     "--param second-zone=us-west-2b"
 )
-OUTPUT_HELP = {
-    "out": "The folder to write; by default build/jobs/<name>/.",
-    "json": "JSON on standard output, for programs.",
-}
 
 
 @verb(
     "job --target efa-nccl-tests --launcher mpijob --instance p5.48xlarge --nodes 2",
     "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 --mount /fsx:/data -- train.py",
     "job --job training",
-    name="job",
     default=True,
-    help={
-        "job": "A job of jobs.yaml, by its name; the options below change it.",
-        "target": "A target of matrix.yaml: what runs.",
-        "launcher": f"What starts the job; {COMMAND} job.launchers shows the choices.",
-        "instance": "The instance type, as in p5.48xlarge.",
-        "nodes": "How many nodes; without it one, or those of jobs.yaml.",
-        "set": "axis=value: as for plan; may be given more than once.",
-        **ONTO,
-        "image": "host/repository@sha256:…; without it the one that publication.json names.",
-        "name": "The job's name; by default made of target, instance type and nodes.",
-        "mount": "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; more than once.",
-        "env": "NAME=value: a variable of the ranks; may be given more than once.",
-        "field": "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
-        f"secrets.HF_TOKEN=env:HF_TOKEN; may be given more than once; {COMMAND} job.launchers --fields lists them.",
-        **PARAM_HELP,
-        **OUTPUT_HELP,
-    },
-    iterable=["set", "param", "mount", "env", "field"],
 )
 def job(
     _: Context,
-    job: str = "",
-    target: str = "",
-    launcher: str = "",
-    instance: str = "",
-    nodes: int = -1,
-    set: list[str] | None = None,
-    onto: str = "",
-    image: str = "",
-    name: str = "",
-    mount: list[str] | None = None,
-    env: list[str] | None = None,
-    field: list[str] | None = None,
-    param: list[str] | None = None,
-    out: str = "",
-    json: bool = False,
+    job: Annotated[str, "A job of jobs.yaml, by its name; the options below change it."] = "",
+    target: Annotated[str, "A target of matrix.yaml: what runs."] = "",
+    launcher: Annotated[str, f"What starts the job; {COMMAND} job.launchers shows the choices."] = "",
+    instance: Annotated[str, "The instance type, as in p5.48xlarge."] = "",
+    nodes: Annotated[int, "How many nodes; without it one, or those of jobs.yaml."] = -1,
+    set: Annotated[Sequence[str], "axis=value: as for plan; may be given more than once."] = (),
+    onto: Onto = "",
+    image: Annotated[str, "host/repository@sha256:…; without it the one that publication.json names."] = "",
+    name: Annotated[str, "The job's name; by default made of target, instance type and nodes."] = "",
+    mount: Annotated[
+        Sequence[str], "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; repeatable."
+    ] = (),
+    env: Annotated[Sequence[str], "NAME=value: a variable of the ranks; may be given more than once."] = (),
+    field: Annotated[
+        Sequence[str],
+        "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
+        f"secrets.HF_TOKEN=env:HF_TOKEN; repeatable; {COMMAND} job.launchers --fields lists them.",
+    ] = (),
+    param: Annotated[Sequence[str], "name=value: what only you know; repeatable; a message names missing ones."] = (),
+    out: Out = "",
+    json: Json = False,
 ) -> None:
     """Write the job that runs an image on an instance type.
 
@@ -91,41 +74,26 @@ def job(
         "param": target_options.parse_changes(param, "--param", "name=value"),
     }
     entry = jobs_file.load(job) if job else jobs_file.JobEntry()
-    entry = jobs_file.with_options(jobs_file.with_options(entry, options), jobs_file.parse_fields(field or ()))
-    request = jobs_file.request(
-        entry, tuple(after_dashes(sys.argv)), name or job, changes=target_options.parse_changes(set)
-    )
+    entry = jobs_file.with_options(jobs_file.with_options(entry, options), jobs_file.parse_fields(field))
+    command = tuple(after_dashes(sys.argv))
+    request = jobs_file.request(entry, command, name or job, changes=target_options.parse_changes(set))
     loaded_project = with_measured_base(project.load(), [request.target], onto)
     written, folder = create.write_job(request, loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
 
 
-@verb(
-    CLUSTER_EXAMPLE,
-    f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0",
-    help={
-        "launcher": "What makes the cluster: eksctl.",
-        "instance": "The instance type of the nodes, as in p5.48xlarge.",
-        "nodes": "How many nodes; by default one.",
-        "region": "The region, as in us-west-2.",
-        "zone": "The zone of the region that the nodes are in.",
-        "name": "The cluster's name; without it made of the instance type.",
-        "param": f"name=value, as capacity-block=cr-…; may be given more than once; {COMMAND} job.launchers lists all.",
-        **OUTPUT_HELP,
-    },
-    iterable=["param"],
-)
+@verb(CLUSTER_EXAMPLE, f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0")
 def cluster(
     _: Context,
-    launcher: str,
-    instance: str,
-    region: str,
-    zone: str,
-    nodes: int = 1,
-    name: str = "",
-    param: list[str] | None = None,
-    out: str = "",
-    json: bool = False,
+    launcher: Annotated[str, "What makes the cluster: eksctl."],
+    instance: Annotated[str, "The instance type of the nodes, as in p5.48xlarge."],
+    region: Annotated[str, "The region, as in us-west-2."],
+    zone: Annotated[str, "The zone of the region that the nodes are in."],
+    nodes: Annotated[int, "How many nodes; by default one."] = 1,
+    name: Annotated[str, "The cluster's name; without it made of the instance type."] = "",
+    param: Annotated[Sequence[str], f"name=value, as {COMMAND} job.launchers lists; repeatable."] = (),
+    out: Out = "",
+    json: Json = False,
 ) -> None:
     """Write the files that make an EKS cluster for jobs.
 
@@ -134,23 +102,18 @@ def cluster(
     from rdma_images.jobs.write import cluster as clusters
     from rdma_images.jobs.write import job_tables
 
-    request = clusters.ClusterRequest(
-        launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
-    )
+    params = target_options.parse_changes(param, "--param", "name=value")
+    request = clusters.ClusterRequest(launcher, instance, nodes, region, zone, name, params)
     cluster, folder = clusters.write_cluster(request, project.load(), out)
     show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))
 
 
-@verb(
-    "job.launchers",
-    "job.launchers --fields",
-    name="launchers",
-    help={
-        "fields": "Show the fields of jobs.yaml that each launcher supports, and how it does them.",
-        "json": OUTPUT_HELP["json"],
-    },
-)
-def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
+@verb("job.launchers", "job.launchers --fields", name="launchers")
+def job_launchers(
+    _: Context,
+    fields: Annotated[bool, "Show the fields of jobs.yaml that each launcher supports, and how it does them."] = False,
+    json: Json = False,
+) -> None:
     """List the launchers of jobs, with their fabrics and targets.
 
     Also the parameters of each launcher, and of what makes a cluster.
@@ -168,16 +131,15 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
 @verb(
     "job.check job.yaml",
     "job.check build/jobs/efa-nccl-tests-p5-48xlarge-2 --json",
-    "job.check job.yaml -- job.sbatch",
+    "job.check job.yaml job.sbatch request.json",
     "job.check -",
     name="check",
-    positional=["path"],
-    help={
-        "path": "A file, a folder, which is walked in depth, or - for standard input; more of them after --.",
-        "json": OUTPUT_HELP["json"],
-    },
 )
-def job_check(_: Context, path: str, json: bool = False) -> None:
+def job_check(
+    _: Context,
+    paths: Annotated[Sequence[str], "Files, folders, which are walked in depth, or - for standard input."],
+    json: Json = False,
+) -> None:
     """Check existing job files, whoever wrote them.
 
     Says what takes the network away from Kubernetes manifests, sbatch scripts and SkyPilot tasks. A comment
@@ -186,22 +148,17 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
     """
     from rdma_images.jobs.check import check_files, findings_table
 
-    paths = [Path("/dev/stdin" if name == "-" else name) for name in (path, *after_dashes(sys.argv))]
-    checked = check_files(paths)
+    files = [Path("/dev/stdin" if name == "-" else name) for name in paths]
+    checked = check_files(files)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
     if checked.has_errors:
         raise Exit(code=exit_codes.NO)
-    if {row.file for row in checked.unreadable} & set(map(str, paths)):
+    if {row.file for row in checked.unreadable} & set(map(str, files)):
         raise Exit(code=exit_codes.USAGE)
 
 
-@verb(
-    "job.preflight",
-    "job.preflight --out /shared/rdma-preflight",
-    name="preflight",
-    help={"out": "The folder to write; by default build/preflight/."},
-)
-def job_preflight(_: Context, out: str = "") -> None:
+@verb("job.preflight", "job.preflight --out /shared/rdma-preflight", name="preflight")
+def job_preflight(_: Context, out: Annotated[str, "The folder to write; by default build/preflight/."] = "") -> None:
     """Write the preflight as files, for an image that lacks it.
 
     Images built here have it at /opt/rdma-images/preflight. A job of another image mounts the folder there, from a
@@ -222,28 +179,17 @@ def job_preflight(_: Context, out: str = "") -> None:
     "job.run build/jobs/training --follow",
     "job.run build/jobs/training --attach --sign cosign.key",
     name="run",
-    positional=["folder"],
-    help={
-        "folder": f"The folder that {COMMAND} job wrote; with --attach also that of a run that has ended.",
-        "compare": "tcp: run the same job over TCP afterwards, to compare.",
-        "timeout": "How long the job may take, waiting included: 90s, 30m, 2h or 1d; by default 1h and its own time.",
-        "follow": "Show what the job prints while it runs.",
-        "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
-        "attach": "Attach the result to the image that ran, as an in-toto statement; verify reads it back.",
-        "sign": "With --attach: a key file, a key service's reference, or keyless.",
-        "json": OUTPUT_HELP["json"],
-    },
 )
 def job_run(
     _: Context,
-    folder: str,
-    compare: str = "",
-    timeout: str = "",
-    follow: bool = False,
-    keep: bool = False,
-    attach: bool = False,
-    sign: str = "",
-    json: bool = False,
+    folder: Annotated[str, f"The folder that {COMMAND} job wrote; with --attach also that of a run that has ended."],
+    compare: Annotated[str, "tcp: run the same job over TCP afterwards, to compare."] = "",
+    timeout: Annotated[str, "How long it may take with waiting, as 90s, 30m or 1d; by default 1h and its time."] = "",
+    follow: Annotated[bool, "Show what the job prints while it runs."] = False,
+    keep: Annotated[bool, "Leave the job in its queue or cluster; its README has the command that deletes it."] = False,
+    attach: Annotated[bool, "Attach the result to the image that ran, for `verify`."] = False,
+    sign: Annotated[str, "With --attach: a key file, a key service's reference, or keyless."] = "",
+    json: Json = False,
 ) -> None:
     """Run a job and say what its logs show.
 
@@ -255,21 +201,19 @@ def job_run(
     from rdma_images.jobs.run import job_run, record
     from rdma_images.jobs.write import folder as job_folder
 
-    if record.is_run(Path(folder)):
+    path = Path(folder)
+    if record.is_run(path):
         if not attach:
             raise RefusedError(f"{folder} is a run that has ended\nname the job's folder, or add --attach --sign KEY")
-        _attach(Path(folder), sign)
+        _attach(path, sign)
         return
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    limit = (
-        parse_duration(timeout, "--timeout")
-        if timeout
-        else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
-    )
+    limit = parse_duration(timeout, "--timeout") if timeout else job_run.JobRunOptions.limit
+    if not timeout:
+        limit += job_folder.load(path).work.time
     options = job_run.JobRunOptions(compare == "tcp", limit, keep, shows=follow)
-    loaded_project = project.load()
-    run_path = job_run.run_job(Path(folder), loaded_project, options, progress)
+    run_path = job_run.run_job(path, project.load(), options, progress)
     result = from_logs.read_logs([run_path])
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))

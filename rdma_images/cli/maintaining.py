@@ -1,30 +1,29 @@
-"""The tasks of those who work on the project: facts.*, matrix.* and test."""
+"""The tasks of those who work on the project, and of its CI: facts.update, matrix.schema, ci.matrix and test."""
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Annotated
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import JSON, verb
+from rdma_images.cli.verb import Json, Targets, verb
 from rdma_images.core import paths
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project
+from rdma_images.inputs import project, target_options
 
 WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
 
 
-@verb(
-    "facts.update",
-    "facts.update --all --write",
-    help={
-        "all": "Read every release again, not only those in the matrix; takes minutes.",
-        "write": "Add a row to facts/ for each new release.",
-    }
-    | JSON,
-)
-def update(_: Context, all: bool = False, write: bool = False, json: bool = False) -> None:
+@verb("facts.update", "facts.update --all --write")
+def update(
+    _: Context,
+    all: Annotated[bool, "Read every release again, not only those in the matrix; takes minutes."] = False,
+    write: Annotated[bool, "Add a row to facts/ for each new release."] = False,
+    json: Json = False,
+) -> None:
     """Look for new releases and for facts that have changed.
 
     Reads the package index and the vendors' pages.
@@ -32,10 +31,8 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     from rdma_images.maintain import facts_update
     from rdma_images.maintain.facts_update import reading
 
-    loaded_project = project.load()
-    changes = facts_update.update(
-        loaded_project.facts, loaded_project.matrix, loaded_project.mirrors, all, progress=progress
-    )
+    current = project.load()
+    changes = facts_update.update(current.facts, current.matrix, current.mirrors, all, progress=progress)
     written = facts_update.write(changes) if write else ()
     show(reading.readings_json(changes) if json else reading.update_table(changes, written))
 
@@ -46,25 +43,40 @@ def schema(_: Context) -> None:
 
     matrix.yaml, mirrors.yaml and registries.yaml name theirs in the first line, for editors to complete and check them.
     """
-    from rdma_images.core import paths
     from rdma_images.maintain import schemas
 
     show(*(paths.display_path(path) for path in schemas.write(paths.PROJECT)))
 
 
-@verb(
-    "test --unit",
-    "test -k publish",
-    "test --real",
-    name="test",
-    help={
-        "unit": "Only the fast tests, which need no engine.",
-        "exhaustive": "Also the long tail: each fault that a validator finds, each broken data path.",
-        "real": "Only the tests with the vendors' own files in $RDMA_IMAGES_REAL_SOURCES.",
-        "k": "Only tests whose names match, in pytest's syntax.",
-    },
-)
-def run_tests(_: Context, unit: bool = False, exhaustive: bool = False, real: bool = False, k: str = "") -> None:
+@verb("ci.matrix --changed-since origin/main", name="matrix")
+def ci_matrix(
+    _: Context,
+    target: Targets = (),
+    changed_since: Annotated[str, "A commit: only images whose inputs have changed since."] = "",
+    runner: Annotated[
+        Sequence[str], "platform=label of the machines for a platform; may be given more than once."
+    ] = (),
+) -> None:
+    """Print the matrix for GitHub Actions."""
+    from rdma_images.ci import ci_jobs, select
+
+    current = project.load()
+    all_images = target_options.chosen_images(current, target, True, None)
+    images = select.images_changed_since(changed_since, all_images, progress) if changed_since else all_images
+    runners = target_options.parse_changes(runner, "--runner", "platform=label")
+    show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, current.matrix, runners)))
+
+
+@verb("test --unit", "test -k publish", "test --real", name="test")
+def run_tests(
+    _: Context,
+    unit: Annotated[bool, "Only the fast tests, which need no engine."] = False,
+    exhaustive: Annotated[
+        bool, "Also the long tail: each fault that a validator finds, each broken data path."
+    ] = False,
+    real: Annotated[bool, "Only the tests with the vendors' own files in $RDMA_IMAGES_REAL_SOURCES."] = False,
+    k: Annotated[str, "Only tests whose names match, in pytest's syntax."] = "",
+) -> None:
     """Run the tests, the fast ones first.
 
     Then those with a real engine, wheels, registries and virtual machines. Several at a time, where they share no part.

@@ -2,18 +2,15 @@
 
 import io
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from rdma_images.core import exit_codes
 from rdma_images.core.errors import RdmaImagesError
 
 # Columns of output to a file or a pipe: wide, so that the lines of a log are not folded.
 WIDTH = 200
-UNWRITTEN = "the output cannot be written: {why}\nredirect it to a place with free space"
 
 
 def show(*values: Any, file: TextIO | None = None) -> None:
@@ -24,39 +21,29 @@ def show(*values: Any, file: TextIO | None = None) -> None:
     stream: TextIO | None = file or sys.stdout
     if stream is None:
         raise RdmaImagesError("standard output is closed\nredirect it to a file or to /dev/null")
-    try:
+    with written_out(stream):
         _write(values, stream)
-        stream.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        discard_stream(stream)
-        raise RdmaImagesError(UNWRITTEN.format(why=error.strerror)) from None
 
 
 @contextmanager
-def whole_answer() -> Iterator[None]:
-    """End invoke's own answers in the block, such as the list of tasks, as `show` ends ours."""
+def written_out(stream: TextIO) -> Iterator[None]:
+    """Write what the block prints to `stream` before it ends.
+
+    Raises RdmaImagesError where it cannot be written, BrokenPipeError where its reader has gone.
+    """
     try:
         try:
             yield
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            stream.flush()
     except BrokenPipeError:
-        discard_stream(sys.stdout)
-        sys.exit(exit_codes.SIGNAL + signal.SIGPIPE)
+        raise
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None:  # about a file that the block reads
             raise
-        discard_stream(sys.stdout)
-        sys.exit(UNWRITTEN.format(why=error.strerror))
-
-
-def replace_unencodable() -> None:
-    """Make standard output write "?" for a character that its encoding lacks."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        discard_stream(stream)
+        message = f"the output cannot be written: {error.strerror}\nredirect it to a place with free space"
+        raise RdmaImagesError(message) from None
 
 
 def discard_stream(stream: TextIO) -> None:

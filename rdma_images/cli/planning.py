@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from json import dumps
+from typing import Annotated
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli import licensing
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
+from rdma_images.cli.verb import All, Changes, Json, Onto, Rehearse, Targets, verb, with_measured_base
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
@@ -25,26 +25,17 @@ from rdma_images.inputs import project, target_options
     "plan --target efa-pytorch --onto pytorch/pytorch@sha256:…",
     "plan --instance p5.48xlarge",
     "plan --target efa-pytorch --solve",
-    help=CHOICE
-    | ONTO
-    | REHEARSE
-    | JSON
-    | {
-        "instance": "An instance type that the images have to run on; without --target, only those that do are shown.",
-        "solve": "Ask the package index for the torch and the base with which all packages of --target have wheels.",
-    },
-    iterable=MANY,
 )
 def plan(
     _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    onto: str = "",
-    rehearse: bool = False,
-    json: bool = False,
-    instance: str = "",
-    solve: bool = False,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    onto: Onto = "",
+    rehearse: Rehearse = False,
+    json: Json = False,
+    instance: Annotated[str, "A type that the images have to run on; without --target, only those that do."] = "",
+    solve: Annotated[bool, "Ask the index for the torch and base with wheels of all packages of --target."] = False,
 ) -> None:
     """Show what would be built, and what is refused and why.
 
@@ -55,7 +46,7 @@ def plan(
 
     loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
-        set = _solve(loaded_project, target, all, set, json)
+        set = _solve(loaded_project, target, all or bool(set), json)
         if json:
             return
     plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
@@ -78,15 +69,13 @@ def plan(
         raise Exit(code=exit_codes.USAGE)
 
 
-def _solve(
-    loaded_project: project.Project, target: list[str] | None, all_targets: bool, set: list[str] | None, json: bool
-) -> list[str]:
+def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool, json: bool) -> list[str]:
     """Show the torch and base that fit a target's packages, and return those that differ."""
     from rdma_images.inputs import solve
 
-    if all_targets or set or not target or len(target) > 1:
+    if with_more or len(targets) != 1:
         raise RefusedError("--solve is for one target\nname it with --target, without --all and --set")
-    solution = solve.solve(loaded_project.matrix, target[0], loaded_project.facts, loaded_project.mirrors, progress)
+    solution = solve.solve(loaded_project.matrix, targets[0], loaded_project.facts, loaded_project.mirrors, progress)
     changes = [f"{axis}={value}" for axis, value in solution.changes.items()]
     if json:
         show(dumps(asdict(solution), indent=2))
@@ -121,20 +110,8 @@ def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-@verb(
-    "describe --target efa-pytorch",
-    "describe --target efa-pytorch --licenses",
-    help=CHOICE | JSON | {"licenses": "The licences of validated images, by package."},
-    iterable=MANY,
-)
-def describe(
-    _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    json: bool = False,
-    licenses: bool = False,
-) -> None:
+@verb("describe --target efa-pytorch")
+def describe(_: Context, target: Targets = (), all: All = False, set: Changes = (), json: Json = False) -> None:
     """Show what is in the images and how to run them.
 
     Also shows how to run an image on a machine without its fabric.
@@ -143,24 +120,17 @@ def describe(
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set)
-    if licenses:
-        licensing.show_licenses(images, json)
-        return
-    show(
-        describe.as_json(images, loaded_project.facts)
-        if json
-        else describe.describe_images(images, loaded_project.facts)
-    )
+    show((describe.as_json if json else describe.describe_images)(images, loaded_project.facts))
 
 
-@verb("sources --target efa-pytorch", help=CHOICE | REHEARSE | JSON, iterable=MANY)
+@verb("sources --target efa-pytorch")
 def sources(
     _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    rehearse: bool = False,
-    json: bool = False,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    rehearse: Rehearse = False,
+    json: Json = False,
 ) -> None:
     """Show each download, its pin, and whether its source answers."""
     from rdma_images.inputs import availability, sources
@@ -178,22 +148,15 @@ def sources(
     "lock --target efa-pytorch",
     "lock --all --upgrade",
     "lock --all --check",
-    help=CHOICE
-    | REHEARSE
-    | {
-        "upgrade": "Resolve again, to the newest versions.",
-        "check": "Only fail where a pin that a build to ship needs is missing; uses no network.",
-    },
-    iterable=MANY,
 )
 def lock(
     _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    rehearse: bool = False,
-    upgrade: bool = False,
-    check: bool = False,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    rehearse: Rehearse = False,
+    upgrade: Annotated[bool, "Resolve again, to the newest versions."] = False,
+    check: Annotated[bool, "Only fail where a build to ship needs a pin that is missing; uses no network."] = False,
 ) -> None:
     """Pin every download by its digest, in locks/.
 
@@ -216,14 +179,8 @@ def lock(
         raise Exit(code=exit_codes.NO)
 
 
-@verb("render --target efa-pytorch --rehearse", help=CHOICE | REHEARSE, iterable=MANY)
-def render(
-    _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    rehearse: bool = False,
-) -> None:
+@verb("render --target efa-pytorch --rehearse")
+def render(_: Context, target: Targets = (), all: All = False, set: Changes = (), rehearse: Rehearse = False) -> None:
     """Write the Dockerfiles and the bake file.
 
     Prints the path of each image's Dockerfile and of build/bake.json, which is for all of them.

@@ -1,7 +1,76 @@
-"""The command `rdma-images`: invoke's program with the project's tasks, for code installed from a wheel."""
+"""Every task, in its group; and the command `rdma-images`, invoke's program with these tasks."""
 
+import io
 import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
+
+from invoke import program
+from invoke.collection import Collection
+from invoke.exceptions import Exit, ParseError
+from invoke.program import Program
+
+from rdma_images.cli import (
+    building,
+    engines,
+    jobs,
+    maintaining,
+    output,
+    planning,
+    publishing,
+    results,
+    start_quickly,
+    starting,
+)
+from rdma_images.cli.parsing import TaskParser, unknown_task
+from rdma_images.cli.verb import ended_in_order
+from rdma_images.core import exit_codes, paths
+from rdma_images.core.errors import suggestion
+
+# Heading of `--list` -> names of tasks, and of groups with a dot at their end. A task is listed under the first heading
+# that fits; without one are those for who changes the project, which CONTRIBUTING.md names.
+HEADINGS: Mapping[str, Sequence[str]] = {
+    "Images": ("init", "plan", "build", "validate", "run", "report", "describe", "render", "sources", "lock"),
+    "Registries": ("scan", "publish", "verify"),
+    "Jobs": ("job", "job.run", "verdict", "job.check", "job.", "cluster"),
+    "Engine": ("engine.",),
+}
+_parse_tasks, _parse_cleanup = Program.parse_tasks, Program.parse_cleanup
+
+
+def namespace() -> Collection:
+    """Return invoke's tasks, of a checkout or of an installation, which has `init`; invoke then parses as we do."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # writes "?" for a character that its encoding lacks
+    vars(program)["Parser"] = TaskParser
+    ours = {"parse_tasks": _parse_typed_tasks, "parse_cleanup": _answer, "list_flat": _list_tasks}
+    for name, function in ours.items():
+        setattr(Program, name, function)
+    tasks = Collection(
+        planning.plan,
+        planning.describe,
+        planning.sources,
+        planning.lock,
+        planning.render,
+        building.build,
+        building.validate,
+        building.run,
+        building.report,
+        results.verdict,
+        publishing.scan,
+        publishing.publish,
+        publishing.verify,
+        jobs.cluster,
+        starting.init if paths.INSTALLED else maintaining.run_tests,
+    )
+    job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_preflight, jobs.job_run, results.job_compare)
+    tasks.add_collection(Collection("job", *job_tasks))
+    tasks.add_collection(Collection("facts", maintaining.update))
+    tasks.add_collection(Collection("matrix", maintaining.schema))
+    tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
+    tasks.add_collection(Collection("ci", maintaining.ci_matrix))
+    return tasks
 
 
 def main() -> None:
@@ -10,33 +79,51 @@ def main() -> None:
         Path.cwd()
     except FileNotFoundError:
         sys.exit("the current folder was removed\nchange to another one")
-    from importlib.metadata import version
-
-    from invoke.program import Program
-
-    from rdma_images.cli import start_quickly
-    from rdma_images.cli.namespace import namespace
-    from rdma_images.cli.output import whole_answer
-    from rdma_images.core import exit_codes
-
-    class QuickProgram(Program):
-        """invoke's program, which lets the tasks' own imports be kept compiled."""
-
-        def parse_core(self, argv: list[str] | None) -> None:
-            """Read invoke's own options. It turns off here that Python writes compiled modules."""
-            super().parse_core(argv)
-            start_quickly()
-
+    command = "rdma-images"
     try:
-        with whole_answer():
-            QuickProgram(
-                name="rdma-images", binary="rdma-images", version=version("rdma-images"), namespace=namespace()
-            ).run()
+        Program(name=command, binary=command, version=version(command), namespace=namespace()).run()
     except OSError as error:
         if not Path(error.filename or "").name.startswith(".invoke."):
             raise
-        print(
-            f"{error.filename}: {error.strerror}\nset HOME to a folder: invoke reads its settings there",
-            file=sys.stderr,
-        )
+        fix = "set HOME to a folder: invoke reads its settings there"
+        print(f"{error.filename}: {error.strerror}\n{fix}", file=sys.stderr)
         sys.exit(exit_codes.USAGE)
+
+
+def _parse_typed_tasks(self: Program) -> None:
+    """Parse the tasks. Raises Exit for a mistake."""
+    start_quickly()  # invoke's own options have just turned off that compiled modules are kept
+    try:
+        _parse_tasks(self)
+    except ParseError as error:
+        raise Exit(str(error), code=exit_codes.USAGE) from None
+
+
+def _answer(self: Program) -> None:
+    """Print what --help and --list ask for. Raises Exit after the answer, and for an unknown task, group or setting."""
+    task, group = self.args.help.value, self.args.list.value
+    mistake = ""
+    if isinstance(task, str) and task not in self.parser.contexts:
+        mistake = unknown_task(task, list(self.parser.contexts))
+    elif isinstance(group, str) and group not in self.collection.collections:
+        mistake = f"{group}: no such group of tasks\n{suggestion(group, self.collection.collections)}"
+    elif self.args.config.value:
+        mistake = f"-f {self.args.config.value}: invoke's settings change nothing here\nleave it out"
+    if mistake:
+        raise Exit(mistake, code=exit_codes.USAGE)
+    with ended_in_order(), output.written_out(sys.stdout or io.StringIO()):
+        _parse_cleanup(self)
+
+
+def _list_tasks(self: Program) -> None:
+    """Print every task of users under its heading; those of one group (`--list job`) in a single list."""
+    rows = self._make_pairs(self.scoped_collection)
+    if self.list_root:
+        self.display_with_columns(pairs=rows)
+        return
+    # invoke shows the default task of a group as `job.job (job)`.
+    summaries = {name.partition(" (")[2].rstrip(")") or name: summary for name, summary in rows}
+    for heading, names in HEADINGS.items():
+        listed = [t for name in names for t in summaries if t == name or (name.endswith(".") and t.startswith(name))]
+        print(f"{heading}:\n")
+        self.print_columns([(task, summaries.pop(task)) for task in dict.fromkeys(listed)])

@@ -1,53 +1,144 @@
-"""The tasks on registries: publish and verify; and the publisher that `job.run --attach` shares."""
+"""The tasks on registries: scan, publish and verify; and the publisher that `job.run --attach` shares."""
 
 import builtins
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from json import dumps
+from typing import TYPE_CHECKING, Annotated
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING, verb, with_measured_base
-from rdma_images.core import exit_codes
+from rdma_images.cli.verb import All, Changes, Json, Onto, Policy, Targets, refuse_beside, verb, with_measured_base
+from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 if TYPE_CHECKING:
+    from rdma_images.publish.evidence.scan_result import Scan
+    from rdma_images.publish.evidence.scanner import ScannedImage
     from rdma_images.publish.publisher import Publisher
     from rdma_images.registry.registries import Registry
+
+
+@verb(
+    "scan --target efa-pytorch",
+    "scan --target efa-pytorch --report trivy.cdx.json --policy policy.yaml",
+    "scan --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0",
+    "scan --published team-ecr",
+)
+def scan(
+    _: Context,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    image: Annotated[str, "An image in a registry instead of a target's, host/repository:tag."] = "",
+    published: Annotated[Sequence[str], "The targets' images in this registry of registries.yaml; repeatable."] = (),
+    report: Annotated[str, "A CycloneDX document that Trivy or Grype wrote elsewhere, instead of a scan."] = "",
+    policy: Policy = "",
+    json: Json = False,
+) -> None:
+    """Judge vulnerabilities that Trivy or Grype finds in images.
+
+    Ends with 1 where the policy refuses one. `publish` reads what it writes: scan.json.
+    """
+    from datetime import UTC, datetime
+
+    from rdma_images.publish.evidence import scan_table
+    from rdma_images.publish.evidence.decisions import decide
+    from rdma_images.publish.evidence.policy import chosen_policy
+    from rdma_images.publish.evidence.scan_result import SCAN
+
+    rules, today = chosen_policy(policy), datetime.now(UTC).date()
+    warnings = rules.check(today) if rules else []
+    if image:
+        refuse_beside("--image", {"--target": target, "--all": all, "--set": set, "--published": published})
+    images = list(_published_image(image) if image else _images_of_targets(target, all, set, published))
+    if report and len(images) != 1:
+        raise RefusedError(f"--report is about one image, and {len(images)} are chosen\nchoose one with --target")
+    documents, is_refused = [], False
+    for image_id, scanned in images:
+        result = _scan(image_id, scanned, report)
+        decisions = decide(result, rules, today) if rules else None
+        if image_id:
+            SCAN.write(image_id, result)
+        is_refused |= any(decision.outcome == "refused" for decision in decisions or ())
+        documents.append(scan_table.as_json(scanned.name, result, decisions, warnings))
+        if not json:
+            show(scan_table.scan_text(scanned.name, result, decisions, warnings))
+    if json:
+        show(dumps(documents, indent=2))
+    if is_refused:
+        raise Exit(code=exit_codes.NO)
+
+
+def _scan(image_id: str, image: "ScannedImage", report: str) -> "Scan":
+    """Return what a scanner says of an image, or the report of one; `image_id` is "" for one in a registry."""
+    from rdma_images import engine
+    from rdma_images.publish.evidence import scanner
+
+    if report:
+        return scanner.read_report(files.expand_user(report), image)
+    folder = paths.image_folder(image_id) if image_id else paths.BUILD / "scans"
+    program = scanner.find_scanner()
+    running = engine.ensure(progress) if image_id else None
+    return scanner.read_report(scanner.run_scanner(program, image, running, folder, progress), image)
+
+
+def _published_image(ref: str) -> "Iterator[tuple[str, ScannedImage]]":
+    """Yield an image in a registry, with "" in the place of an id."""
+    from rdma_images.publish import published_images
+    from rdma_images.registry import reference, registries
+
+    registry = registries.load_if_present().for_host(reference.parse_reference(ref).host)
+    yield "", published_images.find_published(ref, registry)
+
+
+def _images_of_targets(
+    targets: Sequence[str], all_rows: bool, changes: Sequence[str], published: Sequence[str]
+) -> "Iterator[tuple[str, ScannedImage]]":
+    """Yield the chosen images that were built here with their ids, or those in the registries that have them."""
+    from rdma_images.plan import planner
+    from rdma_images.publish import published_images
+    from rdma_images.publish.approved_image import read_build
+    from rdma_images.publish.evidence.scanner import ScannedImage
+    from rdma_images.registry import registries
+
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, targets, all_rows, changes)
+    if not published:
+        for image in images:
+            build = read_build(image)
+            yield image.id, ScannedImage(build.ref, build.digest)
+        return
+    all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
+    for name, registry in registries.load().pick(published).items():
+        for ref in published_images.published_refs(images, all_images, loaded_project.matrix, {name: registry}):
+            yield "", published_images.find_published(ref, registry)
 
 
 @verb(
     "publish --target efa-pytorch --to team-ecr",
     "publish --image team/training:2026-11 --to team-ecr",
     "publish --join --to team-ecr",
-    help=CHOICE
-    | ONTO
-    | PUBLISHING
-    | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
-    | {"stargz": "Publish each image once more, for nodes whose stargz-snapshotter reads it in part."}
-    | {"join": "Join the platforms of images that are published already into one index each."}
-    | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
-    | POLICY
-    | JSON,
-    iterable=(*MANY, "image", "to", "allow_red"),
 )
 def publish(
     _: Context,
-    target: list[str] | None = None,
-    all: bool = False,
-    set: list[str] | None = None,
-    onto: str = "",
-    image: list[str] | None = None,
-    to: list[str] | None = None,
-    allow_red: list[str] | None = None,
-    policy: str = "",
-    sign: str = "",
-    stargz: bool = False,
-    join: bool = False,
-    json: bool = False,
+    target: Targets = (),
+    all: All = False,
+    set: Changes = (),
+    onto: Onto = "",
+    image: Annotated[Sequence[str], "An image built elsewhere that passed `validate --image`; repeatable."] = (),
+    to: Annotated[Sequence[str], "A registry of registries.yaml; may be given more than once."] = (),
+    allow_red: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
+    policy: Policy = "",
+    sign: Annotated[str, "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless."] = "",
+    stargz: Annotated[
+        bool, "Publish each image once more, for nodes whose stargz-snapshotter reads it in part."
+    ] = False,
+    join: Annotated[bool, "Join the platforms of images that are published already into one index each."] = False,
+    json: Json = False,
 ) -> None:
     """Push validated images with their evidence to registries.
 
@@ -59,24 +150,23 @@ def publish(
     from rdma_images.registry import registries
     from rdma_images.validate import suite
 
-    chosen_registries = registries.load().pick(to or ())
+    chosen_registries = registries.load().pick(to)
+    choice = {"--target": target, "--all": all, "--set": set, "--onto": onto}
     if join:
-        if target or all or set or onto or image:
-            raise RefusedError("--join is about every image of the matrix\nleave out the options that choose images")
+        refuse_beside("--join", choice | {"--image": image})
         _join(chosen_registries, publisher(sign), json)
         return
     rules = chosen_policy(policy)
     if image:
-        if target or all or set or onto:
-            raise RefusedError("--image names the image by itself\nleave out --target, --all, --set and --onto")
-        elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red or ())
+        refuse_beside("--image", choice)
+        elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red)
         approved = publish_images.with_decisions(elsewhere, rules)
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded_project, target, all, set)
         all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
         approved = publish_images.approved_images(
-            images, all_images, loaded_project.matrix, suite.digest(), allow_red or (), rules
+            images, all_images, loaded_project.matrix, suite.digest(), allow_red, rules
         )
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
@@ -96,23 +186,14 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
         raise Exit(code=exit_codes.NO)
 
 
-@verb(
-    "verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub",
-    help={
-        "image": "host/repository:tag or host/repository@sha256:…, in any registry.",
-        "key": "The public key, or a key service's reference, of the signature that it must have.",
-        "identity": "The signer of its keyless signature, as a regular expression; with --issuer.",
-        "issuer": "The issuer of that identity, as https://token.actions.githubusercontent.com.",
-    }
-    | JSON,
-)
+@verb("verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub")
 def verify(
     _: Context,
-    image: str,
-    key: str = "",
-    identity: str = "",
-    issuer: str = "",
-    json: bool = False,
+    image: Annotated[str, "host/repository:tag or host/repository@sha256:…, in any registry."],
+    key: Annotated[str, "The public key, or a key service's reference, of the signature that it must have."] = "",
+    identity: Annotated[str, "The signer of its keyless signature, as a regular expression; with --issuer."] = "",
+    issuer: Annotated[str, "The issuer of that identity, as https://token.actions.githubusercontent.com."] = "",
+    json: Json = False,
 ) -> None:
     """Check a published image and its evidence.
 

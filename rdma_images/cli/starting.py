@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 from invoke.context import Context
@@ -12,17 +13,16 @@ from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 
 # Name in the new folder -> name in rdma_images/cli/start/, where no file can begin with a dot or end in .yml.
-WORKFLOW = ".github/workflows/images.yml"
 WRITTEN = {
     "matrix.yaml": "matrix.yaml",
     ".gitignore": "gitignore",
-    WORKFLOW: "workflow.yaml",
+    ".github/workflows/images.yml": "workflow.yaml",
     ".github/requirements.txt": "requirements.txt",
 }
 
 
-@verb("init", "init --folder images", help={"folder": "The new folder; without it the current one."})
-def init(_: Context, folder: str = ".") -> None:
+@verb("init", "init --folder images")
+def init(_: Context, folder: Annotated[str, "The new folder; without it the current one."] = ".") -> None:
     """Start a folder of your own: matrix.yaml, .gitignore, a workflow, schemas for editors.
 
     Writes nothing where one of these files exists.
@@ -39,41 +39,32 @@ def init(_: Context, folder: str = ".") -> None:
         text = (packaged("rdma_images.cli") / "start" / source).read_text(encoding="utf-8")
         atomic.write(root / name, text.replace("REQUIREMENT", requirement))
     show(*(str(root / name) for name in WRITTEN), *(str(path) for path in schemas.write(root)))
-    show(note, _next(root))
+    change = "" if root == Path.cwd() else f"cd {root} && "
+    show(note, f"next: {change}{paths.COMMAND} build --target my-training --rehearse")
 
 
 def _requirement(root: Path) -> tuple[str, str]:
     """Return what the workflow installs, which is what is installed here, and a note on it.
 
     A tool from an index is its version; one from an address that address, at its commit (PEP 610); a wheel's file is
-    copied into the folder, and what is on this machine alone is to be put there as a wheel.
+    copied into the folder.
     """
     from importlib.metadata import distribution
 
     installed = distribution("rdma-images")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
-    address = str(origin.get("url", ""))
-    if not address:
-        exact = f"rdma-images=={installed.version}"
-        return exact, f"the workflow installs {exact}, as installed here"
-    vcs = origin.get("vcs_info", {})
-    exact = f"{vcs['vcs']}+{address}@{vcs['commit_id']}" if vcs else address
+    address, vcs = str(origin.get("url", "")), origin.get("vcs_info")
     if not address.startswith("file:"):
-        return f"'rdma-images @ {exact}'", f"the workflow installs {exact}, as installed here"
+        exact = f"{vcs['vcs']}+{address}@{vcs['commit_id']}" if vcs else address
+        requirement = f"'rdma-images @ {exact}'" if exact else f"rdma-images=={installed.version}"
+        return requirement, f"the workflow installs {exact or requirement}, as installed here"
     path = Path(unquote(urlsplit(address).path))
-    if path.suffix == ".whl" and path.is_file():
-        with atomic.replacing(root / path.name) as copy, files.as_file_error(root / path.name):
-            copy.write_bytes(path.read_bytes())
-        return f"./{path.name}", f"the workflow installs {path.name}, which was copied here: commit it"
     name = f"rdma_images-{installed.version}-py3-none-any.whl"
-    wheel = f"pip wheel --no-deps --wheel-dir {root} {exact if vcs else path}"
-    fix = f"copy {path} into {root}" if path.suffix == ".whl" else f"run `{wheel}`"
+    if path.suffix == ".whl" and path.is_file():
+        with atomic.replacing(root / name) as copy, files.as_file_error(root / name):
+            copy.write_bytes(path.read_bytes())
+        return f"./{name}", f"the workflow installs {name}, which was copied here: commit it"
     return f"./{name}", (
-        f"the workflow cannot install rdma-images: it was installed from {path}, which no workflow reaches, and {name} "
-        f"is missing here\n{fix} and commit the wheel, or change the line `pip install` of {WORKFLOW}"
+        f"the workflow cannot install rdma-images: it was installed from {path}, which no workflow reaches\n"
+        f"make the wheel with `pip wheel --no-deps --wheel-dir {root} {path}` and commit it"
     )
-
-
-def _next(root: Path) -> str:
-    change = "" if root == Path.cwd() else f"cd {root} && "
-    return f"next: {change}{paths.COMMAND} build --target my-training --rehearse"

@@ -1,4 +1,4 @@
-"""The decorator that makes a function a task, whose errors end it without a traceback."""
+"""What makes a function a task: its options, from the annotations of its parameters, and an end in good order."""
 
 import functools
 import inspect
@@ -8,91 +8,97 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, get_args, get_origin
 
 from invoke.exceptions import Exit
 from invoke.tasks import Task
 
 from rdma_images.cli import output
-from rdma_images.cli.parsing import Verb
 from rdma_images.core import exit_codes, files, paths
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.progress import progress
 
 if TYPE_CHECKING:
     from rdma_images.inputs.project import Project
 
-
 Parameters = ParamSpec("Parameters")
-CHOICE = {
-    "target": "A target of matrix.yaml; may be given more than once. Without it: every target.",
-    "all": "The whole default matrix of the targets instead of their default rows.",
-    "set": "axis=value: any value in facts/, also one outside the matrix; may be given more than once.",
-}
-ONTO = {"onto": "NAME@sha256:…: add the fabric of the one --target to this existing image."}
-MANY = ("target", "set")
-JSON = {"json": "JSON on standard output, for programs."}
-REHEARSE = {"rehearse": "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."}
-PUBLISHING = {
-    "to": "A registry of registries.yaml; may be given more than once.",
-    "sign": "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless (the CI job's identity).",
-}
-POLICY = {"policy": "The rules for vulnerabilities; by default policy.yaml, where there is one."}
+
+# Options of several tasks: the type of the value, and what --help says.
+Targets = Annotated[Sequence[str], "A target of matrix.yaml; may be given more than once. Without it: every target."]
+All = Annotated[bool, "The whole default matrix of the targets instead of their default rows."]
+Changes = Annotated[
+    Sequence[str], "axis=value: any value in facts/, also one outside the matrix; may be given more than once."
+]
+Onto = Annotated[str, "NAME@sha256:…: add the fabric of the one --target to this existing image."]
+Json = Annotated[bool, "JSON on standard output, for programs."]
+Rehearse = Annotated[bool, "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."]
+Policy = Annotated[str, "The rules for vulnerabilities; by default policy.yaml, where there is one."]
+# The short form of an option, the same in every task.
+SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
+
+
+class Verb(Task[Any]):
+    """invoke's task, whose parameters are annotated with the type and the help of their options."""
+
+    def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
+        """Return how invoke is to make the option of a parameter."""
+        kind, text = get_args(self.argspec(self.body).parameters[name].annotation)
+        options = super().arg_opts(name, default, taken_names)
+        options |= {"kind": list if get_origin(kind) is Sequence else kind, "help": text}
+        if options["kind"] is list:
+            options["default"] = None
+        options["names"] += [SHORT[name]] if name in SHORT else []
+        return options
 
 
 def verb(
-    *examples: str,
-    name: str | None = None,
-    help: Mapping[str, str] | None = None,
-    iterable: Sequence[str] = (),
-    positional: Sequence[str] | None = None,
-    default: bool = False,
+    *examples: str, name: str | None = None, default: bool = False
 ) -> Callable[[Callable[Parameters, None]], Task[Callable[Parameters, None]]]:
-    """Make a task of the decorated function.
+    """Make a task of the decorated function, with an option for each parameter; those without a default must be given.
 
-    An expected error ends the process with its message and exit code, without a traceback.
-
-    `examples` are command lines that `--help` shows, without the command's own name; the rest is invoke's.
+    Args:
+        examples: Command lines that `--help` shows, without the command's own name.
+        name: The task's name; by default the function's.
+        default: Whether the task's group stands for it, as `job` does for `job.job`.
     """
 
     def decorate(function: Callable[Parameters, None]) -> Task[Callable[Parameters, None]]:
         @functools.wraps(function)
         def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
-            try:
-                with files.as_file_error(), _ended_in_order():
-                    function(*arguments, **options)
-            except RdmaImagesError as error:
-                if details := error.details():
-                    output.show(details, file=sys.stderr)
-                raise Exit(str(error), code=error.exit_code) from None
-            except BrokenPipeError:
-                # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
-                output.discard_stream(sys.stdout)
-                raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
-            except KeyboardInterrupt as interrupt:
-                number = next(iter(interrupt.args), signal.SIGINT)
-                raise Exit(code=exit_codes.SIGNAL + number) from None
+            with ended_in_order():
+                function(*arguments, **options)
 
         # invoke joins the lines of a paragraph: each example is a paragraph of its own.
         guarded.__doc__ = "\n\n".join(
             (inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {line}" for line in examples))
         )
-        task: Task[Callable[Parameters, None]] = Verb(
-            guarded,
-            name=name,
-            help=dict(help or {}),
-            iterable=iterable,
-            positional=positional,
-            default=default,
-            auto_shortflags=False,
-        )
+        task: Task[Callable[Parameters, None]] = Verb(guarded, name=name, default=default, auto_shortflags=False)
         return task
 
     return decorate
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
+def ended_in_order() -> Iterator[None]:
+    """Raise Exit, which ends the process without a traceback, for an expected error, a signal, and a gone reader."""
+    try:
+        with files.as_file_error(), _signals_as_interrupts():
+            yield
+    except RdmaImagesError as error:
+        if details := error.details():
+            output.show(details, file=sys.stderr)
+        raise Exit(str(error), code=error.exit_code) from None
+    except BrokenPipeError:
+        # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
+        output.discard_stream(sys.stdout)
+        raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
+    except KeyboardInterrupt as interrupt:
+        number = next(iter(interrupt.args), signal.SIGINT)
+        raise Exit(code=exit_codes.SIGNAL + number) from None
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
     """Treat SIGTERM and SIGHUP as Ctrl-C, so that nothing is left behind."""
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -112,7 +118,13 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def with_measured_base(project: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
+def refuse_beside(option: str, others: Mapping[str, object]) -> None:
+    """Raise RefusedError where one of the other options is given that would have no effect beside this one."""
+    if given := ", ".join(name for name, value in others.items() if value):
+        raise RefusedError(f"{option} and {given} do not go together\nleave one out")
+
+
+def with_measured_base(project: "Project", targets: Sequence[str], onto: str) -> "Project":
     """Return the project with the image of --onto, after measuring what targets are added to."""
     if not onto and not any(target.onto for target in project.matrix.targets.values()):
         return project

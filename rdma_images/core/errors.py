@@ -30,8 +30,8 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def suggestion(word: str, words: Iterable[str]) -> str:
-    """Return the known words nearest to `word`: "did you mean x? Choose from x, y, z".
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Return "did you mean x or y?" of the known words nearest to `word`; "" where none is near.
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10, and of 2.1,
     which is what YAML reads in 2.10. Of any other version, the ones before and after it are.
@@ -39,8 +39,13 @@ def suggestion(word: str, words: Iterable[str]) -> str:
     words = list(words)
     parts = ([name for name in reversed(words) if name.startswith(f"{word}{suffix}")][:3] for suffix in (".", "0."))
     close = next(filter(None, parts), None) or _neighbours(word, words) or get_close_matches(word, words, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? Choose" if close else "choose"
-    return f"{hint} from {', '.join(words)}"
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def suggestion(word: str, words: Iterable[str]) -> str:
+    """Return `nearest`, or all known words where none is near: "choose from x, y, z"."""
+    words = list(words)
+    return nearest(word, words) or f"choose from {', '.join(words)}"
 
 
 def _neighbours(word: str, words: Iterable[str]) -> list[str]:

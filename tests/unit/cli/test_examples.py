@@ -11,7 +11,7 @@ import pytest
 
 import tasks
 from rdma_images import facts
-from rdma_images.cli.parsing import SuggestingParser
+from rdma_images.cli.parsing import TaskParser
 from rdma_images.core import paths
 from rdma_images.plan import matrix
 from tests.support import checkout, task_server
@@ -71,7 +71,7 @@ def test_every_task_has_an_example() -> None:
 def test_an_example_is_taken_by_the_parser_and_names_what_exists(example: str) -> None:
     words = shlex.split(example)
     words = words[: words.index("--")] if "--" in words else words
-    (context,) = SuggestingParser(contexts=tasks.ns.to_contexts()).parse_argv(words)
+    (context,) = TaskParser(contexts=tasks.ns.to_contexts()).parse_argv(words)
     values = {name: argument.value for name, argument in context.args.items() if argument.value}
     target = values.get("target") or ()
     targets = {target} if isinstance(target, str) else set(target)
@@ -96,7 +96,7 @@ def test_the_commands_of_the_workflow_that_init_writes_are_taken_by_the_parser()
     commands = re.findall(r"rdma-images ((?:plan|build|scan)[^>\n]*)", workflow)
     assert {command.split()[0] for command in commands} == {"plan", "build", "scan"}
     for command in commands:
-        SuggestingParser(contexts=tasks.ns.to_contexts()).parse_argv(shlex.split(command))
+        TaskParser(contexts=tasks.ns.to_contexts()).parse_argv(shlex.split(command))
 
 
 README_PLANS = re.findall(

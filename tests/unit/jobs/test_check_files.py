@@ -79,7 +79,7 @@ def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str
 def test_a_named_file_that_cannot_be_read_ends_with_two_and_one_in_a_folder_does_not(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "job.yaml").write_text(pods())
-    named = task(str(tmp_path / "job.yaml"), "--json", "--", str(tmp_path / "broken.yaml"))
+    named = task(str(tmp_path / "job.yaml"), "--json", str(tmp_path / "broken.yaml"))
     assert named.returncode == 2
     answer = json.loads(named.stdout)
     assert [row["file"] for row in answer["unreadable"]] == [str(tmp_path / "broken.yaml")]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rdma_images.cli.namespace import namespace
+from rdma_images.cli.program import namespace
 from rdma_images.core.paths import PROJECT
 
 FOLDER = PROJECT / ".github" / "workflows"
