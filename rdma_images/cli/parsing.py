@@ -53,7 +53,7 @@ class TaskParser(Parser):
 def _read_option(word: str, following: Iterator[str], context: ParserContext | None) -> None:
     """Set the option that a word names, from this word or the next. Raises ParseError."""
     option, equals, value = word.partition("=")
-    flag = context.flags.get(option) if context else None
+    flag = context.flags[option] if context and option in context.flags else None  # its `get` knows no short form
     if flag is None or (equals and not flag.takes_value):
         names = [name for name in context.flags if name.startswith("--")] if context else []
         fix = nearest(option, names) or _help(context)
