@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -121,11 +120,11 @@ def job_launchers(
     from rdma_images.jobs.write import job_tables
 
     loaded_project = project.load()
-    rows = job_tables.launchers_json(loaded_project)
+    launchers = loaded_project.facts.launchers
     if json:
-        show(dumps(rows, indent=2))
+        show(job_tables.launchers_json(launchers))
     else:
-        show(job_tables.field_table(loaded_project.facts.launchers) if fields else job_tables.launcher_table(rows))
+        show(job_tables.field_table(launchers) if fields else job_tables.launcher_table(loaded_project))
 
 
 @verb(

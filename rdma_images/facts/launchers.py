@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric
@@ -78,19 +78,6 @@ class LauncherVariable(Row):
         )
 
 
-class FabricFolders(Row):
-    """Folders of an image and of a node that its fabric is made of."""
-
-    folders: tuple[str, ...]
-
-    def hidden_by(self, path: str) -> str | None:
-        """Return the first folder that a mount at `path` hides; None if it hides none."""
-        return next(
-            (name for name in self.folders if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")),
-            None,
-        )
-
-
 class RunMethod(Strict):
     """The method of submitting and following a job.
 
@@ -102,19 +89,6 @@ class RunMethod(Strict):
     file: str
     object: str = ""
     pods: str = ""
-
-
-class JobField(Strict):
-    """A launcher's support of a job's field; `parameter` is the --param for it."""
-
-    how: str
-    parameter: str = ""
-
-
-# The text of `how`, or the whole row.
-JobFieldRow = Annotated[
-    JobField, BeforeValidator(lambda written: {"how": written} if isinstance(written, str) else written)
-]
 
 
 class Launcher(Row):
@@ -131,7 +105,7 @@ class Launcher(Row):
     instances: str | None = None  # a regular expression for the only types that it has
     image: str | None = None  # a regular expression for the only images that it starts
     parameters: dict[str, Parameter] = Field(default_factory=dict)
-    fields: dict[str, JobFieldRow] = Field(default_factory=dict)  # of jobs.yaml, those that it has
+    fields: dict[str, str] = Field(default_factory=dict)  # of jobs.yaml, those that it has: how it does each
     without: dict[str, str] = Field(default_factory=dict)  # of those that it has not: why, or what to do
 
     @model_validator(mode="before")
@@ -161,7 +135,6 @@ class Launchers(FactsFile):
     variables: dict[str, LauncherVariable]
     parameters: dict[str, Parameter]  # of every launcher
     fields: dict[str, str]  # the fields of a job: their meaning, by name
-    fabric_folders: FabricFolders
     launchers: dict[str, Launcher]
     clusters: dict[str, ClusterMaker]
 
@@ -171,12 +144,8 @@ class Launchers(FactsFile):
         for name, launcher in self.launchers.items():
             for parameter in launcher.parameters.keys() & self.parameters.keys():
                 yield ("launchers", name, "parameters", parameter), "every launcher has this parameter: remove it"
-            for field, row in launcher.fields.items():
-                steps: YamlPath = ("launchers", name, "fields", field)
-                if field not in self.fields:
-                    yield steps, f"no field of a job: {suggestion(field, self.fields)}"
-                if row.parameter and row.parameter not in launcher.parameters:
-                    yield steps, f"the launcher has no parameter {row.parameter}: add it"
+            for field in launcher.fields.keys() - self.fields.keys():
+                yield ("launchers", name, "fields", field), f"no field of a job: {suggestion(field, self.fields)}"
             for field in launcher.without:
                 if field in launcher.fields or field not in self.fields:
                     yield ("launchers", name, "without", field), "no field of a job that this launcher lacks: remove it"

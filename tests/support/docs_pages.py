@@ -22,7 +22,7 @@ def _section(launchers: Launchers, field: str) -> str:
     by_way: dict[str, list[str]] = {}
     for name, launcher in launchers.launchers.items():
         if field in launcher.fields:
-            by_way.setdefault(launcher.fields[field].how, []).append(f"`{name}`")
+            by_way.setdefault(launcher.fields[field], []).append(f"`{name}`")
         elif field in launcher.without:
             by_way.setdefault(f"refused; {launcher.without[field]}", []).append(f"`{name}`")
     meaning = launchers.fields[field]

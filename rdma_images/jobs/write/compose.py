@@ -51,9 +51,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_combinations(request, parts)
     folders = tuple(_folders(request, parts))
     rows = _parameters(parts, facts)
-    parameter_values = parse_parameters(
-        rows, _launcher_parameters(request, parts.launcher), f"launcher {request.launcher}"
-    )
+    parameter_values = parse_parameters(rows, request.parameters, f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
@@ -67,14 +65,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         *_count_values(job, parts, facts),
         *variables,
         *_work_values(request.work, parts),
-        *overrides.check(
-            request.work,
-            parts.image.environment,
-            parts.node,
-            _network_kind(parts),
-            versions,
-            facts,
-        ),
+        *overrides.check(request.work, parts.image.environment, parts.node, _network_kind(parts), versions),
         *_parameter_values(parameter_values, rows, request, parts.starter),
     ]
     return replace(job, values=tuple(values))
@@ -211,7 +202,7 @@ def _network_kind(parts: _Parts) -> str:
 
 def _field_support(parts: _Parts, name: str) -> str:
     """Return how the launcher does what a field of the job asks for."""
-    return parts.launcher.fields[name].how
+    return parts.launcher.fields[name]
 
 
 def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:
@@ -254,16 +245,6 @@ def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:
     folders = [mount.to for mount in work.mounts] + ([work.code.to] if work.code else [])
     if repeated := next((folder for folder in folders if folders.count(folder) > 1), None):
         raise RefusedError(f"two folders are mounted at {repeated}, which no container can have\nmove one of them")
-
-
-def _launcher_parameters(request: JobRequest, launcher: Launcher) -> dict[str, str]:
-    """Return the parameters, with queue and account under the launcher's names."""
-    work_fields = {"queue": request.work.queue, "account": request.work.account}
-    fields = {launcher.fields[name].parameter: value for name, value in work_fields.items() if value}
-    for name, value in fields.items():
-        if request.parameters.get(name, value) != value:
-            raise RefusedError(f"--param {name}={request.parameters[name]}: the job says {value}\nremove one of them")
-    return {**request.parameters, **fields}
 
 
 def _parts(request: JobRequest, project: Project) -> _Parts:
@@ -429,19 +410,11 @@ def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
     yield JobValue("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
     if parts.launcher.kind not in WITH_RESOURCES:
         return
-    reason = (
-        f"the share of the GPUs in the node's {parts.node.interfaces}"
-        if job.fabric == "efa"
-        else f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
-    )
+    slot = f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
+    reason = f"the share of the GPUs in the node's {parts.node.interfaces}" if job.fabric == "efa" else slot
     yield JobValue(counts.resource_name(job.fabric), str(node_counts.interfaces), reason, node)
-    node_facts = facts.instances.nodes[job.fabric]
-    reason = (
-        f"libfabric keeps its buffers in them; a node has {node_facts.hugepages}"
-        if node_counts.hugepages
-        else "not needed"
-    )
-    yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", reason, pods)
+    if node_counts.hugepages:
+        yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", "libfabric keeps its buffers in them", pods)
     yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 

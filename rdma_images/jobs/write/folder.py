@@ -4,8 +4,9 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
@@ -14,6 +15,7 @@ from rdma_images.jobs.write.job import Job
 
 JOB = step_file("job.json", "job", Job)  # written by `job_text`, which says more
 JOB_FILE = JOB.name
+WIDTH = 190  # characters of a line of job.json
 
 
 def job_folder(name: str, out: str) -> Path:
@@ -90,13 +92,25 @@ def load(path: Path) -> Job:
 
 
 def job_text(job: Job, texts: Mapping[str, str]) -> str:
-    """Return the text of job.json: the job, and each value with its reason and source."""
-    body = {
-        "schema": 1,
-        **{key: value for key, value in asdict(job).items() if key != "values"},
-        "digest": job.digest,
-        "ranks": job.ranks,
-        "files": sorted([*texts, *(folder.name for folder in job.folders)]),
-        "values": [asdict(value) for value in job.values],
-    }
-    return json.dumps(body, indent=2) + "\n"
+    """Return the text of job.json: the job but what is at its default, each value with its reason and source."""
+    names = sorted([*texts, *(folder.name for folder in job.folders)])
+    fields = TypeAdapter(Job).dump_python(job, mode="json", exclude_defaults=True)
+    return json_text({"schema": 1, **fields, "digest": job.digest, "ranks": job.ranks, "files": names})
+
+
+def json_text(document: Mapping[str, object]) -> str:
+    """Return a document as JSON that people read: what fits into a line has one."""
+    return _indented(document, "") + "\n"
+
+
+def _indented(value: object, indent: str) -> str:
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list | tuple):
+        return line
+    inner = f"{indent}  "
+    if isinstance(value, dict):
+        parts, ends = [f"{json.dumps(key)}: {_indented(part, inner)}" for key, part in value.items()], "{}"
+    else:
+        parts, ends = [_indented(part, inner) for part in value], "[]"
+    body = ",\n".join(f"{inner}{part}" for part in parts)
+    return f"{ends[0]}\n{body}\n{indent}{ends[1]}"

@@ -51,70 +51,42 @@ def job_json(folder: Path) -> str:
     return (folder / JOB_FILE).read_text(encoding="utf-8").rstrip()
 
 
-def launchers_json(project: Project) -> list[dict[str, object]]:
-    """Return all launchers and makers of clusters, with their targets and parameters."""
-    planned = target_options.chosen_plan(project, None, False, None).images
-    rows: list[dict[str, object]] = [
-        {
-            "launcher": name,
-            "task": "job",
-            "summary": row.summary,
-            "version": row.version,
-            "fabrics": list(row.fabrics),
-            "targets": [
-                row_.target
-                for row_ in planned
-                if row_.fabric in row.fabrics and set(job_image.starters(row_)) & set(row.starts)
-            ],
-            "parameters": {
-                key: _parameter(row_)
-                for key, row_ in {**row.parameters, **project.facts.launchers.parameters}.items()
-                if any(row_.applies(fabric, 2, row.kind) for fabric in row.fabrics)
-            },
-            "fields": {key: row_.how for key, row_ in row.fields.items()},
-            "without": row.without,
-            "source": project.facts.launchers.cite(row),
-        }
-        for name, row in project.facts.launchers.launchers.items()
-    ]
-    rows += (
-        {
-            "launcher": name,
-            "task": "cluster",
-            "summary": maker.summary,
-            "version": "",
-            "fabrics": list(maker.fabrics),
-            "targets": [],
-            "parameters": {key: _parameter(row_) for key, row_ in maker.parameters.items()},
-            "fields": {},
-            "without": {},
-            "source": project.facts.launchers.cite(maker),
-        }
-        for name, maker in project.facts.launchers.clusters.items()
-    )
-    return rows
+def launchers_json(launchers: Launchers) -> str:
+    """Return all launchers and makers of clusters, as the facts have them."""
+    return launchers.model_dump_json(indent=2, include={"launchers", "clusters"})
 
 
-def _parameter(row: Parameter) -> dict[str, object]:
-    return {"description": row.description, "default": row.default, "required": row.required, "when": row.when}
-
-
-def launcher_table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
-    """Return the launchers for people."""
+def launcher_table(project: Project) -> RenderableType:
+    """Return the launchers for people, each with its targets and parameters."""
+    launchers = project.facts.launchers
+    images = target_options.chosen_plan(project, None, False, None).images
     parts: list[RenderableType] = []
-    for row in rows:
-        version = f" ({row['version']})" if row["version"] else ""
-        gap = "\n" if parts else ""
-        parts.append(Text.assemble(gap, (str(row["launcher"]), "bold"), f"  {row['summary']}{version}"))
-        is_cluster = row["task"] == "cluster"
-        parts.append(Text(f"  for {COMMAND} cluster" if is_cluster else f"  targets: {_join(row['targets'])}"))
-        choices = Table(box=None, pad_edge=False, show_header=False)
-        parameters = row["parameters"]
-        assert isinstance(parameters, dict)
-        for key, parameter in parameters.items():
-            choices.add_row("  --param", key, parameter["when"], parameter["description"])
-        parts.append(choices)
+    for name, row in launchers.launchers.items():
+        targets = [
+            image.target
+            for image in images
+            if image.fabric in row.fabrics and set(job_image.starters(image)) & set(row.starts)
+        ]
+        summary = f"  {row.summary}{f' ({row.version})' if row.version else ''}"
+        parts.append(Text.assemble((name, "bold"), f"{summary}\n  targets: {', '.join(targets) or 'none'}"))
+        parameters = {**row.parameters, **launchers.parameters}
+        usable = {
+            key: parameter
+            for key, parameter in parameters.items()
+            if any(parameter.applies(fabric, 2, row.kind) for fabric in row.fabrics)
+        }
+        parts += [_parameter_table(usable), Text()]
+    for name, maker in launchers.clusters.items():
+        parts.append(Text.assemble((name, "bold"), f"  {maker.summary}\n  for {COMMAND} cluster"))
+        parts.append(_parameter_table(maker.parameters))
     return Group(*parts)
+
+
+def _parameter_table(parameters: Mapping[str, Parameter]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, parameter in parameters.items():
+        table.add_row("  --param", name, parameter.when, parameter.description)
+    return table
 
 
 def field_table(launchers: Launchers) -> RenderableType:
@@ -124,11 +96,7 @@ def field_table(launchers: Launchers) -> RenderableType:
         table.add_row(Text(name, style="bold"), "", Text(meaning, style="dim"))
         for launcher, row in launchers.launchers.items():
             if name in row.fields:
-                table.add_row("", launcher, row.fields[name].how)
+                table.add_row("", launcher, row.fields[name])
             elif name in row.without:
                 table.add_row("", launcher, f"no: {row.without[name]}")
     return table
-
-
-def _join(listed: object) -> str:
-    return ", ".join(map(str, listed)) if isinstance(listed, list) and listed else "none"

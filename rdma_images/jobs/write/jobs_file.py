@@ -37,23 +37,22 @@ def _as_value_error(parse: Callable[[], Parsed]) -> Parsed:
         raise ValueError(": ".join(str(error).splitlines())) from None
 
 
-def _check_variable_names(names: Mapping[str, str]) -> Mapping[str, str]:
-    for name in names:
-        if not VARIABLE_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a variable: write letters, digits and _")
-    return names
+def _matching(form: re.Pattern[str], fault: str) -> AfterValidator:
+    """Return a validator of a text, or of the names of a mapping; `fault` follows what is not of the form."""
+
+    def check(value: Any) -> Any:
+        for text in value if isinstance(value, dict) else (value,):
+            if not form.fullmatch(text):
+                raise ValueError(f"{text!r} {fault}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _check_secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
-    for name, source in _check_variable_names(sources).items():
+    for name, source in sources.items():
         _as_value_error(partial(work.check_secret, name, source))
     return sources
-
-
-def _check_word(text: str) -> str:
-    if re.search(r"\s", text):
-        raise ValueError(f"{text!r} is no name: write it without spaces")
-    return text
 
 
 def _check_duration(text: str) -> str:
@@ -62,17 +61,12 @@ def _check_duration(text: str) -> str:
     return text
 
 
-def _check_toleration(text: str) -> str:
-    if not work.TOLERATION.fullmatch(text):
-        raise ValueError(f"{text!r} is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
-    return text
-
-
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Name = Annotated[str, AfterValidator(_check_word)]
-Toleration = Annotated[str, AfterValidator(_check_toleration)]
+Name = Annotated[str, _matching(re.compile(r"\S*"), "is no name: write it without spaces")]
+Toleration = Annotated[str, _matching(work.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
+Variables = Annotated[dict[str, str], _matching(VARIABLE_NAME, "is no name of a variable: write letters, digits and _")]
 
 
 class RoleEntry(yaml_file.Strict):
@@ -90,16 +84,10 @@ class RoleEntry(yaml_file.Strict):
     )
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(default=1, description="How many such servers.")
     launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
-    env: Annotated[dict[str, str], AfterValidator(_check_variable_names)] = Field(
-        default_factory=dict, description="Variables of this role alone."
-    )
+    env: Variables = Field(default_factory=dict, description="Variables of this role alone.")
 
 
-def _check_role_names(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]:
-    for name in roles:
-        if not work.NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a role: write lower-case letters, digits and hyphens")
-    return roles
+RoleName = _matching(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")
 
 
 class JobEntry(yaml_file.Strict):
@@ -124,10 +112,8 @@ class JobEntry(yaml_file.Strict):
     code: str = Field(
         default="", description="A folder beside jobs.yaml that the command starts in, or FOLDER:/PATH in the image."
     )
-    env: Annotated[dict[str, str], AfterValidator(_check_variable_names)] = Field(
-        default_factory=dict, description="Variables of the ranks."
-    )
-    secrets: Annotated[dict[str, str], AfterValidator(_check_secrets)] = Field(
+    env: Variables = Field(default_factory=dict, description="Variables of the ranks.")
+    secrets: Annotated[Variables, AfterValidator(_check_secrets)] = Field(
         default_factory=dict,
         description="Variables by where their value is read when the job starts: env:NAME, file:/PATH, "
         "secret:NAME/KEY of Kubernetes, or secretsmanager:ID of AWS.",
@@ -136,7 +122,7 @@ class JobEntry(yaml_file.Strict):
     service_account: Name = Field(
         default="", description="The service account of the pods, which may carry an IAM role."
     )
-    queue: str = Field(default="", description="Kueue's LocalQueue, Slurm's partition, SageMaker's training plan.")
+    queue: Name = Field(default="", description="Kueue's LocalQueue, Slurm's partition, SageMaker's training plan.")
     account: Name = Field(default="", description="Slurm's account.")
     priority: Name = Field(default="", description="A PriorityClass of Kubernetes, or a QOS of Slurm.")
     node_selector: dict[str, str] = Field(default_factory=dict, description="Labels that the nodes have.")
@@ -155,13 +141,13 @@ class JobEntry(yaml_file.Strict):
     )
     allow: Words = Field(
         default=(),
-        description="Refused variables and mounts, as what takes the fabric away, that are written all the same.",
+        description="Refused variables, as what takes the fabric away, that are written all the same.",
     )
     model: str = Field(
         default="",
         description="A model that the target's vLLM or SGLang serves, with the roles prefill, decode and router.",
     )
-    roles: Annotated[dict[str, RoleEntry], AfterValidator(_check_role_names)] = Field(
+    roles: Annotated[dict[str, RoleEntry], RoleName] = Field(
         default_factory=dict,
         description="The parts of a server, each with nodes, GPUs, replicas and a command of its own, by name.",
     )

@@ -33,7 +33,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         name=name,
         server="",
         nodes=sum(role.nodes * int(role.parameters["replicas"]) for role in roles if role.counts.gpus),
-        roles=tuple(roles),
+        roles=tuple(replace(role, values=()) for role in roles),  # they are the server's
         values=tuple(_values(roles, urls)),
     )
 

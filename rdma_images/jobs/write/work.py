@@ -93,7 +93,7 @@ class Work:
     restarts: int = 0
     time: int = 0  # seconds; 0 for the launcher's own limit
     spot: bool = False
-    allow: tuple[str, ...] = ()  # variables and mounts that are refused, and are written all the same
+    allow: tuple[str, ...] = ()  # variables that are refused, and are written all the same
 
     @property
     def toleration_parts(self) -> list[dict[str, str | None]]:

@@ -53,7 +53,7 @@ ON_OPERATORS = [combination for combination in jobs.combinations() if combinatio
 
 @upstream.needs_repositories
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
-@pytest.mark.parametrize("parameters", [{}, {"queue": "team", "exclude": "n1,n2"}, {"devices": "dra", "queue": "team"}])
+@pytest.mark.parametrize("parameters", [{}, {"exclude": "n1,n2"}, {"devices": "dra"}])
 def test_the_operators_take_them(launcher: str, fabric: str, starter: str, parameters: dict[str, str]) -> None:
     job_parameters = {key: value for key, value in parameters.items() if fabric == "efa" or key != "devices"}
     for manifest in objects(launcher, fabric, starter, parameters=job_parameters):
@@ -72,7 +72,7 @@ def test_the_operators_take_all_that_a_job_can_be_told(
 
 
 @upstream.needs_repositories
-@pytest.mark.parametrize("parameters", [{}, {"queue": "team", "devices": "dra"}])
+@pytest.mark.parametrize("parameters", [{}, {"devices": "dra"}])
 def test_the_operators_take_a_server_in_parts(parameters: dict[str, str], tmp_path: Path) -> None:
     work = jobs.everything("leaderworkerset", tmp_path)
     texts = jobs.files(jobs.server(parameters=parameters, work=work))
@@ -116,7 +116,7 @@ def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
     assert label
     queued = [
         manifest
-        for manifest in objects(launcher, "efa", starter, parameters={"queue": "team"})
+        for manifest in objects(launcher, "efa", starter, work=Work(queue="team"))
         if manifest["metadata"].get("labels", {}).get(label[1]) == "team"
     ]
     ((group, version, kind),) = ((*manifest["apiVersion"].split("/"), manifest["kind"]) for manifest in queued)
@@ -240,10 +240,9 @@ def bounds(shape: Any, size: float, path: str) -> Iterator[str]:
 LONG = ("train.py", *(f"--option-{number}=it's {number}" for number in range(60)))
 
 
-@pytest.mark.parametrize("parameters", [{}, {"code": "s3://bucket/code"}])
 @pytest.mark.parametrize("command", [("train.py",), LONG])
-def test_sagemaker_takes_the_request(parameters: dict[str, str], command: tuple[str, ...]) -> None:
-    job = jobs.files(jobs.job("sagemaker", "efa", "torchrun", parameters=parameters, command=command))
+def test_sagemaker_takes_the_request(command: tuple[str, ...]) -> None:
+    job = jobs.files(jobs.job("sagemaker", "efa", "torchrun", command=command))
     check_request("sagemaker", "CreateTrainingJob", json.loads(job["request.json"]))
 
 

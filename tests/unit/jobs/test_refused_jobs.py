@@ -317,14 +317,13 @@ def test_the_task(tmp_path: Path) -> None:
 
 def test_the_launchers_are_shown() -> None:
     completed = invoke("job.launchers", "--json")
-    rows = {row["launcher"]: row for row in json.loads(completed.stdout)}
-    assert "erdma-pytorch" in rows["arena"]["targets"]
-    assert "efa-pytorch" not in rows["arena"]["targets"]
-    assert rows["sagemaker"]["parameters"]["role"]["required"]
-    assert rows["eksctl"]["task"] == "cluster"
-    assert not rows["eksctl"]["parameters"]["capacity-block"]["required"]
+    rows = json.loads(completed.stdout)
+    assert rows["launchers"]["sagemaker"]["parameters"]["role"]["default"] is None
+    assert rows["clusters"]["eksctl"]["parameters"]["capacity-block"]["optional"]
     output = invoke("job.launchers").stdout
-    assert "mpijob" in output
+    arena = output.partition("\narena ")[2].partition("\n\n")[0]
+    assert "erdma-pytorch" in arena
+    assert "efa-pytorch" not in arena
     assert "--param  capacity-block" in output
     assert "capacity-block" in invoke("--help", "cluster").stdout
 
