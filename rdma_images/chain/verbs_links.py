@@ -14,7 +14,7 @@ from rdma_images.chain.verbs import VERBS
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
-from rdma_images.facts.erdma import Erdma
+from rdma_images.facts.faults import Faults
 from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
 
@@ -82,10 +82,11 @@ def _project(inspection: Inspection, file: str) -> str:
 def _nccl_link(inspection: Inspection, fabric: str) -> Link:
     """Return the NCCL, and whether it is known to end on an eRDMA device."""
     link, nccl = links.nccl_link(inspection), nccl_in_use(inspection)
-    broken = facts_file.read(Erdma).broken_nccl
-    if fabric != "erdma" or not nccl or nccl.version not in broken:
+    if fabric != "erdma" or not nccl:
         return link
-    return link.model_copy(update={"fault": broken[nccl.version].why, "leads_to": "end"})
+    faults = (row for row in facts_file.read(Faults).faults if row.component == "nccl" and row.refuses)
+    fault = next((row.why for row in faults if row.holds_for({"nccl": nccl.version}, fabric=fabric)), None)
+    return link.model_copy(update={"fault": fault, "leads_to": "end"}) if fault else link
 
 
 def _settings_link(inspection: Inspection, fabric: str) -> Link:

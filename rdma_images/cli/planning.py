@@ -101,10 +101,12 @@ def _problems(images: Iterable[Image]) -> list[str]:
 
 
 def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
-    """Return notes on the table: pulled bases, templates of the user's own."""
+    """Return notes on the table: known faults of the versions, pulled bases, templates of the user's own."""
     from rdma_images.inputs import availability
+    from rdma_images.plan import rules
 
-    notes = [*availability.pull_reasons(images, current.facts, current.mirrors)]
+    notes = [note for image in images for note in rules.known_faults(image, current.facts)]
+    notes += availability.pull_reasons(images, current.facts, current.mirrors)
     if overrides := paths.overrides():
         notes.append(f"own, in place of the tool's: {', '.join(overrides)}")
     return list(dict.fromkeys(notes))

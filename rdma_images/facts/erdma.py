@@ -1,4 +1,4 @@
-"""Facts about Alibaba's eRDMA: its apt repository, and the NCCL releases that fail on it."""
+"""Facts about Alibaba's eRDMA: its apt repository, and the NCCL releases that work on it."""
 
 from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version
@@ -16,13 +16,6 @@ class AptSuite(Row):
     """A suite of the repository, for the bases of one codename."""
 
     platforms: tuple[Platform, ...]
-
-
-class BrokenNccl(Row):
-    """An NCCL release that fails on eRDMA."""
-
-    why: str
-    fixed: str  # in which release, with its source
 
 
 class WorkingNccl(Row):
@@ -44,6 +37,5 @@ class Erdma(FactsFile):
 
     repository: AptRepository
     suites: dict[str, AptSuite]
-    broken_nccl: dict[str, BrokenNccl]
     working: WorkingNccl
     minimum: MinimumNccl

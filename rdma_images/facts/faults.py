@@ -1,11 +1,15 @@
 """A known fault of some versions of a component."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
 from rdma_images.core.image import Fabric
+from rdma_images.core.versions import sort_key
 from rdma_images.facts.origin import FactsFile, VersionedRow, VersionRange
+
+INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")  # a fix by a newer version
 
 
 class Fault(VersionedRow):
@@ -30,22 +34,8 @@ class KnownFault(Fault):
     beside: dict[str, VersionRange] = Field(default_factory=dict)
     machine: str | None = None  # as ELF files call it
     without: str | None = None  # a library, by its name: it occurs where the loader finds none
-    refuses: bool = True  # whether a plan is refused for it
+    refuses: bool = False  # whether a plan is refused for it
     compiling: bool = False  # whether it fails as it is compiled: an image that has it is past that
-
-    def explanation(
-        self,
-        versions: Mapping[str, str],
-        machine: str = "",
-        environment: Mapping[str, str] | None = None,
-        fabric: str | None = None,
-    ) -> str:
-        """Return what it says of these versions by component, on this machine and fabric.
-
-        "" where it is not about them.
-        """
-        applies = self.holds_for(versions, machine, environment, fabric)
-        return f"{self.subject(versions)}: {self.why}" if applies else ""
 
     def holds_for(
         self,
@@ -61,12 +51,9 @@ class KnownFault(Fault):
         return all(versions.get(name) and span.holds(versions[name]) for name, span in spans.items())
 
     def subject(self, versions: Mapping[str, str]) -> str:
-        """Return the versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
-        components = [
-            name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.component and name in versions
-        ]
-        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.component, *components)]
-        return f"{words[0]}{' with ' if components else ''}{' and '.join(words[1:])}"
+        """Return the versions that it is about: "aws-ofi-nccl 1.16.0 with NCCL 2.20.5"."""
+        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.component, *self.beside)]
+        return f"{words[0]}{' with ' if words[1:] else ''}{' and '.join(words[1:])}"
 
 
 def is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
@@ -85,6 +72,13 @@ class Faults(FactsFile):
     FILE = "faults.yaml"
 
     faults: tuple[KnownFault, ...]
+
+    def sentences(self, rows: Iterable[KnownFault], versions: Mapping[str, str]) -> list[str]:
+        """Return what `rows` say of these versions, those of one component and source together."""
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            reasons.setdefault((row.subject(versions), self.cite(row)), []).append(row.why)
+        return [f"{subject}: {'; '.join(why)} [{source}]" for (subject, source), why in reasons.items()]
 
 
 class PackageFault(Fault):
@@ -110,3 +104,13 @@ class Packages(FactsFile):
     FILE = "packages.yaml"
 
     faults: tuple[PackageFault, ...]
+
+
+def join_fixes(fixes: Iterable[str]) -> str:
+    """Return all fixes; of those that ask for a version of one component, the newest."""
+    all_fixes = list(dict.fromkeys(fixes))
+    installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
+    latest = {
+        match["part"]: fix for fix, match in sorted(installs.items(), key=lambda item: sort_key(item[1]["version"]))
+    }
+    return "; ".join(fix for fix in all_fixes if fix not in installs or fix in latest.values())

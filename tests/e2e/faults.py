@@ -85,11 +85,13 @@ FAULTS = (
     ),
     ImageFault(
         "erdma.nccl",
-        "NCCL 2.28.9 in an image for eRDMA",
+        "NCCL 2.18.3 in an image for eRDMA",
         (
             f"RUN rm -r {S}/torch {S}/torch-* {NCCL} {S}/nvidia_nccl_cu13-*",
-            f"COPY gin {S}",
-            f'{LABEL}fabric=erdma {LABEL[6:]}component.nccl=2.28.9 {LABEL[6:]}component.pytorch=""',
+            f"RUN --mount=type=bind,source=gin,target=/mnt cp -r /mnt/. {S}"
+            f" && sed -i 's/NCCL version 2.28.9/NCCL version 2.18.3/' {NCCL}/lib/libnccl.so.2"
+            f" && sed -i 's/^Version: .*/Version: 2.18.3/' {S}/nvidia_nccl_cu13-*/METADATA",
+            f'{LABEL}fabric=erdma {LABEL[6:]}component.nccl=2.18.3 {LABEL[6:]}component.pytorch=""',
             "ENV NCCL_NET=IB FI_PROVIDER=",
         ),
         ("gin",),

@@ -2,17 +2,17 @@
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
-from rdma_images.core.versions import sort_key
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
+from rdma_images.facts.faults import join_fixes
 from rdma_images.facts.running import RunRequirements
 from rdma_images.facts.variables import Variables
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
@@ -22,7 +22,6 @@ from rdma_images.validate.pytest_plugin import Requirement
 
 ENTRY_POINT_ORIGIN = "set by the entry point"
 SEALED_VALUES = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
-INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")
 RDMA_CORE_RELEASE = re.compile(
     r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$"
 )  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
@@ -146,30 +145,14 @@ def known_faults(inspection: Inspection, versions: Mapping[str, str], *component
     ]
     rows = [row for row in rows if not row.without or _lacks(inspection, row.without)]
     rows.sort(key=lambda row: not row.refuses)
-    by_source: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        subject = row.subject({name: versions[name] for name in (row.component, *row.beside)})
-        by_source.setdefault((subject, table_.cite(row)), []).append(row.why)
-    sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
-    return KnownFaults(
-        "; ".join(sentences), join_fixes(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows)
-    )
+    fix = join_fixes(row.fix for row in rows)
+    return KnownFaults("; ".join(table_.sentences(rows, versions)), fix, any(row.refuses for row in rows))
 
 
 def _lacks(inspection: Inspection, library: str) -> bool:
     """Return whether the loader was asked for this library, and found none."""
     answer = inspection.measured.tree.libraries.resolved.get(library) if inspection.measured.tree else None
     return answer is not None and not answer.file and not answer.error.startswith(UNMEASURED_MARK)
-
-
-def join_fixes(fixes: Iterable[str]) -> str:
-    """Return all fixes; of those that ask for a version of one component, the newest."""
-    all_fixes = list(fixes)
-    installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
-    latest = {
-        match["part"]: fix for fix, match in sorted(installs.items(), key=lambda item: sort_key(item[1]["version"]))
-    }
-    return "; ".join(fix for fix in all_fixes if fix not in installs or fix in latest.values())
 
 
 def environments(inspection: Inspection) -> dict[str, dict[str, str]]:

@@ -1,12 +1,14 @@
 """Rules for combinations of versions: a small function each, in a module for each subject."""
 
-from rdma_images.core.image import BrokenRule
+from rdma_images.components import pytorch
+from rdma_images.core.image import BrokenRule, Image, machine_name
 from rdma_images.facts import Facts
+from rdma_images.facts.faults import KnownFault, join_fixes
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules import axis_rules, cuda_rules, fabric_rules, nccl_rules, package_rules, python_rules
 from rdma_images.plan.rules.plan_rule import PlanRule
 
-__all__ = ["RULES", "broken_rules", "is_allowed", "unknown_facts"]
+__all__ = ["RULES", "broken_rules", "is_allowed", "known_faults", "unknown_facts"]
 
 RULES: tuple[PlanRule, ...] = tuple(
     value
@@ -26,6 +28,22 @@ def unknown_facts(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
     """Return the facts that rules lack to judge `candidate`, each with its source."""
     gaps = (rule.unknown(candidate, facts) for rule in RULES)
     return tuple(f"{gap.text} [{gap.source}]" for gap in gaps if gap)
+
+
+def known_faults(image: Image, facts: Facts) -> list[str]:
+    """Return what facts/faults.yaml knows of an image's versions, by component, with what to do on a second line."""
+    versions = {name: component.version for name, component in image.components.items()}
+    if pytorch.NAME in versions:
+        versions["torch"] = versions[pytorch.NAME]
+    conditions = (versions, machine_name(image.platform), image.environment, image.fabric)
+    rows = [row for row in facts.faults.faults if not row.without and row.holds_for(*conditions)]
+    by_subject: dict[str, list[KnownFault]] = {}
+    for row in rows:
+        by_subject.setdefault(row.subject(versions), []).append(row)
+    return [
+        f"{subject}: {'; '.join(row.why for row in faults)}\n  {join_fixes(row.fix for row in faults)}"
+        for subject, faults in by_subject.items()
+    ]
 
 
 def is_allowed(candidate: Candidate, facts: Facts) -> bool:

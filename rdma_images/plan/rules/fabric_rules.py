@@ -16,13 +16,7 @@ def image_has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
 @rule("nccl-on-erdma", "erdma-apt", "nccl")
 def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse an NCCL that crashes on eRDMA."""
-    broken_version = facts.erdma.broken_nccl.get(candidate["nccl"])
-    if broken_version is None:
-        return None
-    return Reason(
-        f"NCCL {candidate['nccl']} on eRDMA: {broken_version.why}; fixed in {broken_version.fixed}",
-        facts.erdma.cite(broken_version),
-    )
+    return known_fault("nccl", candidate, facts)
 
 
 @rule("erdma-nccl", "erdma-apt", "nccl")

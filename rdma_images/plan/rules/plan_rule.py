@@ -74,5 +74,5 @@ def known_fault(component: str, candidate: Candidate, facts: Facts, other_compon
     versions = {name: candidate[name] for name in (component, other_component)}
     rows = [row for row in facts.faults.faults if row.component == component and row.refuses]
     rows = [row for row in rows if other_component in row.beside or (other_component == "nccl" and not row.beside)]
-    sentences = ((row, row.explanation(versions, fabric=candidate.fabric)) for row in rows)
-    return next((Reason(text, facts.faults.cite(row)) for row, text in sentences if text), None)
+    row = next((row for row in rows if row.holds_for(versions, fabric=candidate.fabric)), None)
+    return Reason(f"{row.subject(versions)}: {row.why}", facts.faults.cite(row)) if row else None
