@@ -47,7 +47,7 @@ def require_sources(
             )
         if spec.image.onto:
             docker_command.ensure_image(engine, spec.image.onto.base.ref, progress)
-    platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
+    platforms.require((spec.image.platform for spec in specs), engine, options.builder)
     supplies = {
         spec.image.id: availability.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
     }

@@ -185,7 +185,8 @@ def run(
     config = container_run.image_config(running, ref)
     if config is None:
         raise RefusedError(
-            f"the engine has no image {ref}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
+            f"the engine has no image {ref}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine;"
+            f' `eval "$({COMMAND} engine.up --docker)"` gives the private one\'s docker'
         )
     if not (words or shell or config.get("Cmd") or config.get("Entrypoint")):
         raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")

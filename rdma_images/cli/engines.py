@@ -1,6 +1,7 @@
 """engine.*: the container engine."""
 
 from json import dumps
+from shlex import quote
 from typing import Annotated
 
 from invoke.context import Context
@@ -12,14 +13,23 @@ from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 
-@verb("engine.up")
-def up(_: Context) -> None:
-    """Find a Docker engine, or start the private one."""
+@verb("engine.up", "engine.up --docker")
+def up(
+    _: Context,
+    docker: Annotated[bool, "Print lines for `eval`: `docker` of this shell is then the private engine's."] = False,
+) -> None:
+    """Find a Docker engine, or start the private one.
+
+    The private one has no bridge: its containers need --network=host to reach anything.
+    """
     from rdma_images import engine
     from rdma_images.engine import status
     from rdma_images.layers import layer_store
 
-    engine.ensure(progress)
+    running = engine.ensure(progress)
+    if docker:
+        show("\n".join(f"export {name}={quote(value)}" for name, value in running.env.items()))
+        return
     show(status.table(status.status(layer_store.size_limit())))
 
 

@@ -5,19 +5,17 @@
 `debian` makes its root file system, and the bases that are bootstrapped on this machine.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine import daemon_api, discovery, private
+from rdma_images.engine import discovery, private
 from rdma_images.engine.docker_command import Engine
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "exists", "image_id", "running"]
+__all__ = ["Engine", "client", "down", "ensure", "exists", "running"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client without it asks each time
@@ -58,15 +56,6 @@ def exists() -> bool:
 def down(purge: bool = False, progress: Progress = silent) -> bool:
     """End the private engine, with `purge` its data, too; return whether it existed."""
     return private.down(purge, progress)
-
-
-def image_id(engine: Engine, ref: str) -> str:
-    """Return the id of the image `ref` by the engine's socket; "" where it does not say."""
-    kind, _, path = engine.host.partition("://")
-    try:
-        return str(daemon_api.get(Path(path), f"/images/{quote(ref, '/:@')}/json")["Id"]) if kind == "unix" else ""
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
 
 
 def client(engine: Engine) -> "DockerClient":

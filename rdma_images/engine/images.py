@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from rdma_images import engine as engines
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
 from rdma_images.core.progress import Progress
@@ -24,7 +23,7 @@ def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
         return {}
     # One after the other, an engine took 0.01 s for each.
     with ThreadPoolExecutor(min(len(names), MAX_QUESTIONS)) as pool:
-        digests = dict(zip(names, pool.map(partial(engines.image_id, engine), names), strict=True))
+        digests = dict(zip(names, pool.map(partial(docker_command.image_id, engine), names), strict=True))
     if all(digests.values()):
         return digests
     # Not every engine has a socket to ask. Where an image is missing the command fails, but still prints the others.

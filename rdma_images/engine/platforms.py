@@ -1,41 +1,41 @@
-"""Check, before any download, that an engine runs programs of an image's platform."""
+"""Which platforms' programs run here or in an engine: this machine's own, and those for which an emulator is there."""
 
+import platform
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.progress import Progress, silent
+from rdma_images.core.image import machine_name
 from rdma_images.engine import docker_command
-from rdma_images.engine.debian import emulation
 from rdma_images.engine.docker_command import Engine
 
+REGISTRY = Path("/proc/sys/fs/binfmt_misc")
+EMULATOR = "register an emulator on its machine (Debian: apt install qemu-user-static binfmt-support)"
 _LISTED = re.compile(r"^Platforms:\s*(.+)$", re.MULTILINE)
 
 
-def require(platforms: Iterable[str], engine: Engine, builder: str | None = None, progress: Progress = silent) -> None:
-    """Raise RefusedError for a platform whose programs the engine does not run.
+def is_foreign(image_platform: str) -> bool:
+    """Return whether a known platform's programs are for another processor than this one."""
+    return machine_name(image_platform) not in ("", platform.machine())
 
-    The private engine is given an emulator where it lacks one. Someone else's engine or builder is left as it is.
-    """
-    foreign = {name for name in platforms if builder or emulation.is_foreign(name)}
-    if engine.kind == "private" and not builder:
-        for name in sorted(foreign):
-            emulation.ensure(name, progress)
-        return
+
+def has_emulator(image_platform: str) -> bool:
+    """Return whether this machine's kernel gives a platform's programs to an emulator."""
+    formats = REGISTRY.glob(f"*{machine_name(image_platform)}*")
+    return any(path.read_text(encoding="utf-8").startswith("enabled") for path in formats)
+
+
+def require(platforms: Iterable[str], engine: Engine, builder: str | None = None) -> None:
+    """Raise RefusedError for a platform whose programs the engine, or the builder, does not run."""
+    foreign = {name for name in platforms if builder or is_foreign(name)}
     able = _able(engine, builder) if foreign else set()
     for name in sorted(foreign - able if able else ()):
         where = f"builder {builder}" if builder else f"engine {engine.name}"
         raise RefusedError(
             f"{where}: it does not run programs of {name}\n"
-            "register an emulator on its machine (Debian: apt install qemu-user-static binfmt-support), or name "
-            "a builder on a machine of that platform: --builder NAME"
+            f"{EMULATOR}, or name a builder on a machine of that platform: --builder NAME"
         )
-
-
-def emulate(name: str, engine: Engine, progress: Progress = silent) -> None:
-    """Give the private engine an emulator for a platform where it lacks one and can have it."""
-    if engine.kind == "private" and emulation.is_foreign(name) and emulation.obstacle(name) is None:
-        emulation.ensure(name, progress)
 
 
 def _able(engine: Engine, builder: str | None) -> set[str]:

@@ -13,7 +13,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import daemon_api, daemons, docker_command
-from rdma_images.engine.debian import bootstrap, debian_packages, emulation, host_apt
+from rdma_images.engine.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine.discovery import image_store
 from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, layout, write_configuration
@@ -83,7 +83,7 @@ def up(progress: Progress = silent) -> Engine:
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine: no process, mount, socket or emulator stays.
+    """End the private engine: no process, mount or socket stays.
 
     Args:
         purge: remove its packages, images and cache, too, and the bases and what else came from Debian's archive.
@@ -100,14 +100,13 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
         folder for folder in (folders.root, bootstrap.cache_folder(), debian_packages.cache_path()) if folder.exists()
     ]
     if not existing:
-        return emulation.unregister()  # it may have outlived a state folder that was removed by hand
+        return False
     with locking.hold("engine", "ending the private engine", progress):
         was_running = daemons.stop(folders)
-        emulated = emulation.unregister()
         for folder in existing if purge else ():
             progress(f"removing {folder}")
             shutil.rmtree(folder)
-    return was_running or emulated or purge
+    return was_running or purge
 
 
 def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:

@@ -12,7 +12,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_bytes
 from rdma_images.engine import daemon_api, daemons, discovery, private
-from rdma_images.engine.debian import emulation
 from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, cache_limit, layout
 
@@ -37,7 +36,6 @@ class Status:
     problem: str = ""  # why there is none
     versions: Mapping[str, str] = field(default_factory=dict)  # by program
     pids: Mapping[str, int] = field(default_factory=dict)  # of the private engine's daemons
-    emulated: tuple[str, ...] = ()  # platforms whose programs run here until the private engine is ended
     folder: str = ""  # of the private engine
     folder_used: int | None = None
     disk_free: int | None = None
@@ -71,7 +69,6 @@ def status(layers_limit: int) -> Status:
         "folder": str(folders.root),
         "folder_used": disk_space.used_bytes(folders.root),
         "disk_free": disk_space.free(folders.root),
-        "emulated": emulation.registered(),
         "locks": locking.holders(),
     }
     if private_engine is None:
@@ -103,8 +100,6 @@ def table(engine_status: Status) -> Table:
         rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in engine_status.versions.items()))
     if engine_status.pids:
         rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in engine_status.pids.items()))
-    if engine_status.emulated:
-        rows.add_row("emulates", f"{', '.join(engine_status.emulated)}, until `{COMMAND} engine.down`")
     if engine_status.folder_used is not None:
         free = f", {_gb(engine_status.disk_free)} free there" if engine_status.disk_free is not None else ""
         rows.add_row("disk", f"{_gb(engine_status.folder_used)} in {engine_status.folder}{free}")

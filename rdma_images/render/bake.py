@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Image
-from rdma_images.engine.debian import emulation
+from rdma_images.engine import platforms
 
 Compression = Literal["zstd", "gzip"]
 
@@ -77,7 +77,7 @@ def bootstrap_helper(context: str, base: str, tar: Path, platform: str = "") -> 
     One helper for each context, also where two are equal: buildx 0.13 does not support one target behind two contexts
     of a Dockerfile, and BuildKit does equal work once anyway.
     """
-    architecture = f"-{platform.rpartition('/')[2]}" if emulation.is_foreign(platform) else ""
+    architecture = f"-{platform.rpartition('/')[2]}" if platforms.is_foreign(platform) else ""
     name = bake_name(f"{context}-{base}{architecture}")
     return HelperTarget(name, tar.parent, platform, BOOTSTRAP.format(tar=tar.name))
 
@@ -202,7 +202,7 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
         "contexts": dict(helper.contexts),
         "output": ["type=cacheonly"],
     }
-    if emulation.is_foreign(helper.platform):
+    if platforms.is_foreign(helper.platform):
         target["platforms"] = [helper.platform]
     if helper.inline is not None:
         target["dockerfile-inline"] = _escape(helper.inline)

@@ -73,7 +73,8 @@ def _engine_errors(ref: str) -> Iterator[None]:
         yield
     except ImageNotFound:
         raise RefusedError(
-            f"the engine has no image {ref!r}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
+            f"the engine has no image {ref!r}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine;"
+            f' `eval "$({COMMAND} engine.up --docker)"` gives the private one\'s docker'
         ) from None
     except DockerException as error:
         raise RdmaImagesError(

@@ -18,7 +18,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
-from rdma_images.engine import Engine, images, platforms
+from rdma_images.engine import Engine, docker_command, images
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -128,7 +128,7 @@ def validate(
             return run.write_report(image_config, measured, compare)
     if build:  # the name may be another folder's image by now
         images.built_image(build, engine, f"{COMMAND} build {image.options}" if image else f"{COMMAND} build", progress)
-    digest = build.digest if build else engines.image_id(engine, ref) or _digest(engine, ref)
+    digest = build.digest if build else docker_command.image_id(engine, ref) or _digest(engine, ref)
     name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if not again and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
@@ -136,7 +136,7 @@ def validate(
     from rdma_images import datapath
 
     with suite.running_suite(tiers, junit_file) as compare:
-        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance, again)
+        image_config, measured = _measure_in_engine(ref, digest, engine, progress, question.instance, again)
         own = _own_checks(digest, engine, image, progress) if "static" in tiers else ()
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
         report_ = run.write_report(image_config, measured, compare, (*own, *emulated))
@@ -147,14 +147,12 @@ def validate(
 
 
 def _measure_in_engine(
-    ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str, again: bool
+    ref: str, digest: str, engine: Engine, progress: Progress, instance: str, again: bool
 ) -> tuple[ImageConfig, Measured]:
     """Return the configuration of an image of the engine, and what was measured in it."""
     from rdma_images.validate import probe_image
 
     progress(f"validating {ref}")
-    if image:  # someone else's is read where its programs do not run
-        platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)

@@ -16,7 +16,8 @@ from rdma_images.core import atomic, disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, suggestion
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine.debian import debian_packages, emulation, host_apt
+from rdma_images.engine import platforms
+from rdma_images.engine.debian import debian_packages, host_apt
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ def obstacle(name: str, platform: str) -> str | None:
         return f"no base {name!r} can be bootstrapped"
     if missing := debian_packages.missing_programs():
         return f"this host lacks {', '.join(missing)}"
-    if emulation.is_foreign(platform) and (reason := emulation.obstacle(platform)):
-        return reason
+    if platforms.is_foreign(platform) and not platforms.has_emulator(platform):
+        return f"this machine does not run programs of {platform}"
     try:
         host_apt.host_archives()
     except RdmaImagesError as error:
@@ -170,11 +171,8 @@ def base(name: str, progress: Progress = silent, platform: str = "") -> Path:
             ["mmdebstrap"], TOOL_SUITE, debian_packages.cache_path("packages", "mmdebstrap"), progress
         )
         disk_space.require(DISK_SPACE, f"bootstrapping {label}")
-        if emulation.is_foreign(platform):
-            emulation.ensure(platform, progress)
-            progress(f"bootstrapping {label} from Debian's archive, emulated: this takes minutes, once")
-        else:
-            progress(f"bootstrapping {label} from Debian's archive")
+        emulated = ", emulated: this takes minutes, once" if platforms.is_foreign(platform) else ""
+        progress(f"bootstrapping {label} from Debian's archive{emulated}")
         return _bootstrap(name, platform, apt, tool, progress)
 
 
@@ -202,7 +200,7 @@ def _record(label: str) -> Path:
 
 def key(name: str, platform: str) -> str:
     """Return a base's name in the state folder: "debian13", or "debian13-arm64"."""
-    return f"{name}-{_architecture(platform)}" if emulation.is_foreign(platform) else name
+    return f"{name}-{_architecture(platform)}" if platforms.is_foreign(platform) else name
 
 
 def _architecture(platform: str) -> str:
@@ -245,7 +243,7 @@ def _options(name: str, platform: str) -> tuple[str, ...]:
 
     It must not look for an emulator, whose package has another name.
     """
-    if not emulation.is_foreign(platform):
+    if not platforms.is_foreign(platform):
         return SUITES[name].options
     return (*SUITES[name].options, f"--architectures={_architecture(platform)}", "--skip=check/qemu")
 

@@ -1,21 +1,18 @@
 """What an engine says of the platforms that it can build for."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.engine import platforms
-from rdma_images.engine.debian import emulation
 from rdma_images.engine.docker_command import Engine
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """Return an amd64 engine whose builder `arm` alone has an emulator."""
-    monkeypatch.setattr("rdma_images.engine.debian.emulation.platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(emulation, "ensure", lambda *_: pytest.fail("an emulator for somebody else's engine"))
+    monkeypatch.setattr("rdma_images.engine.platforms.platform.machine", lambda: "x86_64")
     arm, other = "echo 'Platforms: linux/amd64*, linux/arm64'", "echo 'Platforms:  linux/amd64'"
     listed = f"case $3 in arm) {arm};; stopped) ;; *) {other};; esac"
     (tmp_path / "docker").write_text(f"#!/bin/sh\n{listed}\n")
@@ -37,22 +34,19 @@ def test_what_does_not_run_there_is_refused_before_anything_is_downloaded(engine
         platforms.require(["linux/amd64", "linux/arm64"], engine, builder)
 
 
-def test_the_private_engine_is_given_an_emulator_and_a_builder_is_not(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("state", "expected"), [("enabled\n", True), ("disabled\n", False), (None, False)])
+def test_an_emulator_that_the_kernel_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, expected: bool
 ) -> None:
-    requests: list[str] = []
-    monkeypatch.setattr(emulation, "ensure", lambda name, _: requests.append(name))
-    private = replace(engine, kind="private")
-    platforms.require(["linux/amd64", "linux/arm64"], private)
-    assert requests == ["linux/arm64"]
-    monkeypatch.setattr(emulation, "obstacle", lambda _: None)
-    for name in ("linux/amd64", "linux/arm64"):
-        platforms.emulate(name, private)
-        platforms.emulate(name, engine)
-    assert requests == ["linux/arm64"] * 2
-    monkeypatch.setattr(emulation, "obstacle", lambda _: "it cannot")
-    platforms.emulate("linux/arm64", private)
-    platforms.require(["linux/arm64"], private, "arm")
-    with pytest.raises(RefusedError, match="builder other: it does not run"):
-        platforms.require(["linux/arm64"], private, "other")
-    assert requests == ["linux/arm64"] * 2
+    monkeypatch.setattr(platforms, "REGISTRY", tmp_path)
+    if state:
+        (tmp_path / "qemu-aarch64").write_text(f"{state}interpreter /usr/bin/qemu-aarch64-static\n")
+    assert platforms.has_emulator("linux/arm64") is expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "foreign"), [("linux/arm64", True), ("linux/arm64/v8", True), ("linux/amd64", False), ("", False)]
+)
+@pytest.mark.usefixtures("engine")
+def test_whose_programs_are_for_another_processor(platform: str, foreign: bool) -> None:
+    assert platforms.is_foreign(platform) is foreign

@@ -12,7 +12,7 @@ from rdma_images.render import bake
 
 @pytest.fixture(autouse=True)
 def amd64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdma_images.engine.debian.emulation.platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("rdma_images.engine.platforms.platform.machine", lambda: "x86_64")
 
 
 @pytest.fixture
