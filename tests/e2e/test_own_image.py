@@ -13,7 +13,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine import private
+from rdma_images.engine import docker_command, private
 from rdma_images.validate import probe_image, torch_reuse
 from rdma_images.validate.image_config import read_image_config
 from tests.support import wheel
@@ -108,7 +108,7 @@ def test_after_a_changed_script_torch_is_not_imported_again(folder: Folder) -> N
     folder.typed(f"{BUILD.splitlines()[1]} --no-validate")
     engine = engines.ensure()
     with closing(engines.client(engine)) as client:
-        image_config = read_image_config(client, folder.ref(), engines.image_id(engine, folder.ref()))
+        image_config = read_image_config(client, folder.ref(), docker_command.image_id(engine, folder.ref()))
         quick = probe_image.measure(client, engine, image_config)
         whole = probe_image.measure(client, engine, image_config, again=True)
     assert (quick.torch_reuse, whole.torch_reuse) == (torch_reuse.REUSED, "everything was asked for again")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.images import image_digests
@@ -54,10 +53,10 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def test_an_engines_socket_says_what_an_image_is(engine: Engine) -> None:
-    assert engines.image_id(engine, REF) == DIGEST
-    assert engines.image_id(engine, "lab/other:1") == ""
-    assert engines.image_id(replace(engine, host="unix:///no/such/socket"), REF) == ""
-    assert engines.image_id(replace(engine, host="tcp://127.0.0.1:1"), REF) == ""
+    assert docker_command.image_id(engine, REF) == DIGEST
+    assert docker_command.image_id(engine, "lab/other:1") == ""
+    assert docker_command.image_id(replace(engine, host="unix:///no/such/socket"), REF) == ""
+    assert docker_command.image_id(replace(engine, host="tcp://127.0.0.1:1"), REF) == ""
 
 
 def test_docker_is_asked_where_the_socket_does_not_know_every_image(
