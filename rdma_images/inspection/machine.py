@@ -39,25 +39,26 @@ class Devices(MeasuredValue):
     tools: dict[str, ToolRun]
 
 
-class AllReduceRow(MeasuredValue):
-    """One size of an all-reduce: bytes, elements that were wrong, bus bandwidth in GB/s."""
+class RankAnswer(MeasuredValue):
+    """The answer of a process of an all-reduce: whether the sum is right, and the seconds of one round.
 
-    bytes: Count
-    wrong: Count
-    busbw: float
+    `error` is why there is none.
+    """
+
+    error: str = ""
+    is_right: bool = False
+    seconds: float = 0.0
 
 
 class AllReduceRun(MeasuredValue):
-    """An all-reduce, its variables, and its result.
+    """An all-reduce of so many `bytes`, and the answers of its processes.
 
-    `settings` are beyond the image's environment (None: taken away). Exit codes (None: stopped) and rows are by
-    process; of nccl-tests there is one, which reports for all ranks.
+    `settings` are beyond the image's environment (None: taken away).
     """
 
-    program: str
     settings: dict[str, str | None]
-    codes: list[int | None]
-    rows: list[list[AllReduceRow]]
+    bytes: Count
+    answers: list[RankAnswer]
     log: str
 
 

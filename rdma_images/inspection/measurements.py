@@ -317,9 +317,7 @@ class Measured(MeasuredValue):
     tree: Annotated[Tree | None, Probe("static")] = None
     torch: Annotated[ImportedTorch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None
-    gpus: Annotated[
-        MeasuredGpus | None, Probe("gpu", nothing="there is neither torch nor nccl-tests to use GPUs with")
-    ] = None
+    gpus: Annotated[MeasuredGpus | None, Probe("gpu", nothing="there is no NCCL to use GPUs with")] = None
     network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: EntryPointChanges | None = None
     layers: tuple[MeasuredLayer, ...] | None = None

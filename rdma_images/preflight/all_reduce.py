@@ -1,103 +1,22 @@
-"""Run an all-reduce over all GPUs of a job before its command: does NCCL start, over which network, and how fast?"""
+"""Judge the all-reduce over all GPUs of a job: did NCCL start, over which network, and how fast?"""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.nccl_logs.verdict import Verdict, judge_lines
 from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.preflight.all_reduce_ranks import MESSAGE_BYTES, Ranks
 from rdma_images.preflight.devices import Device, total_rate
 from rdma_images.preflight.job_nodes import JobNode
-from rdma_images.preflight.system import Finding, NcclLibrary
+from rdma_images.preflight.system import Finding
 
-LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
-GRACE_SECONDS = 5.0  # for the others, after one has failed
-MESSAGE_BYTES = 256 << 20
-RANK_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "all_reduce_rank.py")
 # Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
 # and more (facts/reference-busbw.yaml, p5.48xlarge and p6-b200.48xlarge); more nodes need larger messages for that.
 SLOW_SHARE = 0.25
 QUOTED_LINES = 40  # of NCCL's log, after its first warning
 NETWORKS = {"efa": ("efa",), "erdma": ("eRDMA",), "any": ("efa", "eRDMA", "InfiniBand")}  # by what is required
-
-
-class Ranks:
-    """This node's processes of the all-reduce, one for each GPU, see all_reduce_rank; the `with` block ends them."""
-
-    def __init__(self, node: JobNode, gpus: int, nccl: NcclLibrary, folder: str) -> None:
-        """Take the node's place, its number of GPUs, the job's NCCL, and a folder for what the processes write."""
-        self.folder, self.total = folder, node.nodes * gpus
-        self.processes = {node.number * gpus + gpu: self.start_process(node, gpus, gpu, nccl) for gpu in range(gpus)}
-
-    def __enter__(self) -> Ranks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-            process.stdin.close()
-
-    def start_process(self, node: JobNode, gpus: int, gpu: int, nccl: NcclLibrary) -> Any:
-        """Start the process of a GPU and return it."""
-        rank = node.number * gpus + gpu
-        variables = dict(os.environ, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE="%s/nccl.%d" % (self.folder, rank))
-        variables.pop("NCCL_DEBUG_SUBSYS", None)
-        words = [sys.executable, "-E", "-B", RANK_PROGRAM, nccl.path, rank, self.total, gpu, MESSAGE_BYTES]
-        answer, errors = ("%s/%s.%d" % (self.folder, kind, rank) for kind in ("answer", "errors"))
-        with open(answer, "wb") as out, open(errors, "wb") as err:
-            return subprocess.Popen(list(map(str, words)), env=variables, stdin=-1, stdout=out, stderr=err)
-
-    def make_id(self) -> str:
-        """Return the communicator's id, which rank 0 makes; "" where it fails."""
-        self.wait([0], 1, LIMIT_SECONDS)
-        line = (self.lines("answer", 0) or [""])[0]
-        return "" if line.startswith("{") else line
-
-    def run(self, unique_id: str, limit: float) -> dict[int, Any]:
-        """Start NCCL with this id. Return each rank's answer; that of one that has ended or is late is an `error`."""
-        for process in self.processes.values():
-            with contextlib.suppress(OSError):  # it has ended: its answer is missing
-                process.stdin.write(unique_id.encode() + b"\n")
-                process.stdin.flush()
-        is_ended = self.wait(list(self.processes), 2, limit)
-        answers: dict[int, Any] = {}
-        for rank in self.processes:
-            last = (self.lines("answer", rank) or [""])[-1]
-            errors = self.lines("errors", rank) or ["it ended without a word"]
-            missing = errors[-1] if rank in is_ended else "not done after %d s" % limit
-            answers[rank] = json.loads(last) if last.startswith("{") else {"error": missing}
-        return answers
-
-    def wait(self, ranks: list[int], lines: int, limit: float) -> set[int]:
-        """Wait until each rank has written so many lines, or has ended. Return those that have ended."""
-        deadline = time.monotonic() + limit
-        ended: set[int] = set()
-        waiting = set(ranks)
-        while waiting and time.monotonic() < deadline:
-            time.sleep(0.05)
-            ended |= {rank for rank in waiting if self.processes[rank].poll() is not None}
-            answers = {rank: self.lines("answer", rank) for rank in waiting}
-            # Only rank 0 writes the id before its answer.
-            waiting -= ended | {rank for rank in waiting if len(answers[rank]) >= (lines if rank == 0 else 1)}
-            if ended or any('{"error"' in line for answer in answers.values() for line in answer):
-                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-        return ended
-
-    def lines(self, kind: str, rank: int) -> list[str]:
-        """Return the whole lines of a file of a rank: "answer", "errors", or "nccl" for NCCL's log."""
-        try:
-            with open("%s/%s.%d" % (self.folder, kind, rank), encoding="utf-8", errors="replace") as file:
-                return [line.rstrip() for line in file if line.strip() and line.endswith("\n")]
-        except OSError:
-            return []
 
 
 def check_answers(

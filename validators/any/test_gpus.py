@@ -4,17 +4,17 @@ import pytest
 
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.machine import bandwidths, is_complete, judge_run, too_few_gpus, wrong_elements
+from validators.support.machine import is_right, judge_run, outcome, too_few_gpus
 
-ALL_REDUCE_SOURCE = "an all-reduce of whole numbers below 2**24 is exact in single precision"
+ALL_REDUCE_SOURCE = "rdma_images/preflight/all_reduce_rank.py: ones are summed up, which single precision does exactly"
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 
 
-@pytest.mark.validator("gpu.visible", source="torch.cuda, or cuDeviceGetCount() where there is no torch", tier="gpu")
+@pytest.mark.validator("gpu.visible", source="cuDeviceGetCount() and cuDeviceGetName() of CUDA's driver", tier="gpu")
 def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
-    """The machine's GPUs are seen."""
+    """CUDA sees the machine's GPUs, all of one kind."""
     if not gpus.count:
-        pytest.skip("no GPU is seen: there is none here, or the container was started without (--gpus all)")
+        pytest.skip("CUDA sees no GPU: there is none here, or the container was started without (--gpus all)")
     require(
         len(set(gpus.names)) == 1,
         expected="at least one GPU, all of one kind",
@@ -30,9 +30,9 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
         pytest.skip(reason)
     run = gpus.runs["default"]
     require(
-        is_complete(run) and not wrong_elements(run),
-        expected=f"0 wrong elements on all {gpus.count} GPUs",
-        actual=f"{wrong_elements(run)} wrong elements; {bandwidths(run)}; exit codes {run.codes}, by {run.program}",
+        is_right(run),
+        expected=f"the right sum on all {gpus.count} GPUs",
+        actual=outcome(run),
         fix="look at NCCL's log in the report's facts, and at `dmesg` and `nvidia-smi -q` for errors of the GPUs",
     )
 

@@ -5,7 +5,7 @@ import pytest
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.machine import VERDICTS, bandwidths, judge_run, too_few_gpus
+from validators.support.machine import VERDICTS, judge_run, outcome, too_few_gpus
 
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 REFUSAL_FIXES = {
@@ -42,8 +42,8 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     run = gpus.runs["refusal"]
     log_verdict = judge_run(run)
     require(
-        log_verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
+        log_verdict.network == "refused" and all(answer.error for answer in run.answers),
         expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
-        actual=f"exit codes {run.codes}; {bandwidths(run)}; {log_verdict.sentence}",
+        actual=f"{outcome(run)}; {log_verdict.sentence}",
         fix=REFUSAL_FIXES[fabric],
     )

@@ -21,19 +21,20 @@ def judge_run(run: AllReduceRun) -> verdict.Verdict:
     return verdict.judge_lines(run.log.splitlines(), load_wordings())
 
 
-def wrong_elements(run: AllReduceRun) -> int:
-    """Return the wrong elements of all sizes and processes."""
-    return sum(row.wrong for rows in run.rows for row in rows)
+def is_right(run: AllReduceRun) -> bool:
+    """Return whether every process has the right sum."""
+    return bool(run.answers) and all(answer.is_right for answer in run.answers)
 
 
-def is_complete(run: AllReduceRun) -> bool:
-    """Return whether every process ended well and reported every size."""
-    return bool(run.rows) and len(run.rows) == len(run.codes) and all(code == 0 for code in run.codes)
-
-
-def bandwidths(run: AllReduceRun) -> str:
-    """Return the bus bandwidth by size."""
-    return ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else "no data"
+def outcome(run: AllReduceRun) -> str:
+    """Return what came of an all-reduce: the processes that failed, or are wrong, or the bus bandwidth."""
+    if errors := [f"process {number}: {answer.error}" for number, answer in enumerate(run.answers) if answer.error]:
+        return "; ".join(errors)
+    if not is_right(run):
+        return f"the sum is wrong on {sum(not answer.is_right for answer in run.answers)} of {len(run.answers)} GPUs"
+    slowest = max(answer.seconds for answer in run.answers)
+    bandwidth = run.bytes / slowest * 2 * (len(run.answers) - 1) / len(run.answers) / 1e9
+    return f"the sum is right on all GPUs, {run.bytes >> 20} MiB at {bandwidth:.1f} GB/s"
 
 
 def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:

@@ -1,34 +1,43 @@
-"""The GPUs, and all-reduces over them: as NCCL chooses, as two nodes over the image's network, and without it."""
+"""The GPUs, and all-reduces over them: as NCCL chooses, as two nodes over the image's network, and without it.
+
+Each is the preflight's, see preflight/all_reduce_ranks.py: it needs NCCL and the driver, and no framework.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import importlib
 import os
-from typing import Any
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Mapping, Optional
 
+from rdma_images.preflight.all_reduce_ranks import MESSAGE_BYTES, Ranks
 from rdma_images.preflight.devices import read_devices
-from rdma_images.validate.probes import all_reduce, elf, libraries, loader
+from rdma_images.preflight.system import find_nccl
+from rdma_images.validate.probes import elf, libraries, loader
 
-SIZES = (1 << 22, 1 << 26, 1 << 30)  # bytes
+ALL_REDUCE_SECONDS = 120  # seconds for one all-reduce, start of the processes included
+MAX_LOG_CHARACTERS = 400000  # characters
 # What makes an image insist on its network, taken away: NCCL may choose, and so may libfabric.
 WITHOUT_REFUSAL = {"NCCL_NET": None, "FI_PROVIDER": None}
 # Without an EFA device the plugin and libfabric work all the same over TCP. libfabric's own trace shows the memory
 # that the plugin registers.
 OVER_TCP = {"FI_PROVIDER": "tcp", "FI_HOOK": "trace", "FI_LOG_LEVEL": "trace", "FI_LOG_SUBSYS": "domain"}
 
+Settings = Mapping[str, Optional[str]]
+
 
 def gpus() -> dict[str, Any] | None:
-    """Return the GPUs, the image's network, and the all-reduces.
-
-    None where nothing in the image can do an all-reduce.
-    """
-    program = all_reduce.program()
-    if not program:
+    """Return the GPUs, the image's network, and the all-reduces; None where there is no NCCL."""
+    nccl = find_nccl()
+    if not nccl:
         return None
-    names = _names_by_torch() if program == "torch" else _names_by_driver()
+    names = gpu_names()
     requested = network()
-    return {"count": len(names), "names": names, "network": requested, "runs": possible_runs(len(names), requested)}
+    runs = possible_runs(nccl.path, len(names), requested)
+    return {"count": len(names), "names": names, "network": requested, "runs": runs}
 
 
 def network() -> dict[str, Any]:
@@ -43,23 +52,68 @@ def network() -> dict[str, Any]:
     return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": has_device}
 
 
-def possible_runs(count: int, requested: dict[str, Any]) -> dict[str, Any]:
+def possible_runs(nccl_path: str, count: int, requested: dict[str, Any]) -> dict[str, Any]:
     """Return the all-reduces that can be done: {} without a GPU.
 
-    One GPU can stand for two nodes, with another NCCL_HOSTID for each. Where the image's network has no device,
-    NCCL refuses what the image insists on ("refusal"); the others lift that.
+    One GPU can stand for two nodes. Where the image's network has no device, NCCL refuses what the image insists on
+    ("refusal"); the others lift that.
     """
     refuses = requested["insists"] not in ("", "Socket") and not requested["device"]
-    device_setting = {"NCCL_TESTS_DEVICE": "0"} if count == 1 else {}
     runs = {}
     if count > 1:
-        runs["default"] = all_reduce.all_reduce(count, WITHOUT_REFUSAL if refuses else {}, SIZES)
+        runs["default"] = all_reduce(nccl_path, WITHOUT_REFUSAL if refuses else {}, [{}], count)
     if count and (requested["device"] or requested["plugin"]):
-        settings = {**device_setting, **({} if requested["device"] else OVER_TCP)}
-        runs["two-nodes"] = all_reduce.all_reduce(2, settings, SIZES[:2], nodes=2)
+        runs["two-nodes"] = all_reduce(nccl_path, {} if requested["device"] else OVER_TCP, two_nodes(count))
     if count and refuses:
-        runs["refusal"] = all_reduce.all_reduce(2, device_setting, SIZES[:1], nodes=2)
+        runs["refusal"] = all_reduce(nccl_path, {}, two_nodes(count))
     return runs
+
+
+def two_nodes(count: int) -> list[dict[str, str]]:
+    """Return the variables by which the first two of `count` GPUs, or the only one twice, are nodes of their own."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = visible if visible != [""] else [str(number) for number in range(count)]
+    return [
+        {"NCCL_HOSTID": "node%d" % number, "CUDA_VISIBLE_DEVICES": names[number % count].strip()} for number in range(2)
+    ]
+
+
+def all_reduce(nccl_path: str, settings: Settings, nodes: Sequence[Mapping[str, str]], gpus: int = 1) -> dict[str, Any]:
+    """Run an all-reduce over nodes with so many `gpus` each.
+
+    Args:
+        nccl_path: The NCCL to start.
+        settings: They go over the image's environment; None takes a variable away.
+        nodes: The variables of each node.
+        gpus: How many GPUs a node has.
+
+    Returns:
+        The variables, the bytes that were summed up, the answer of each process, and their logs.
+    """
+    merged = {**os.environ, **settings}
+    environment = {name: value for name, value in merged.items() if value is not None}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        parts = [
+            stack.enter_context(Ranks((len(nodes), number), gpus, nccl_path, folder, {**environment, **variables}))
+            for number, variables in enumerate(nodes)
+        ]
+        unique_id = parts[0].make_id()
+        with ThreadPoolExecutor(len(parts)) as pool:
+            answers = list(pool.map(lambda ranks: ranks.run(unique_id, ALL_REDUCE_SECONDS), parts))
+        lines = [
+            line
+            for ranks in parts
+            for rank in ranks.processes
+            for kind in ("nccl", "errors")
+            for line in ranks.lines(kind, rank)
+        ]
+    hosts = {"NCCL_HOSTID": ",".join(node["NCCL_HOSTID"] for node in nodes)} if len(nodes) > 1 else {}
+    return {
+        "settings": {**settings, **hosts},
+        "bytes": MESSAGE_BYTES,
+        "answers": [answer for part in answers for answer in part.values()],
+        "log": "\n".join(lines)[:MAX_LOG_CHARACTERS],
+    }
 
 
 def _needs_libfabric(path: str) -> bool:
@@ -69,13 +123,8 @@ def _needs_libfabric(path: str) -> bool:
         return False
 
 
-def _names_by_torch() -> list[str]:
-    torch = importlib.import_module("torch")
-    return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-
-
-def _names_by_driver() -> list[str]:
-    """Return the names that CUDA's driver gives; [] where there is none."""
+def gpu_names() -> list[str]:
+    """Return the names of the GPUs that CUDA's driver shows; [] where there is none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

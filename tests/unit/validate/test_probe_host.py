@@ -11,11 +11,13 @@ import pytest
 
 from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.inspection.machine import Devices, RdmaDevice
+from rdma_images.inspection.machine import AllReduceRun, Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
+from rdma_images.preflight import all_reduce_ranks
 from rdma_images.validate import expected_fabric, probe_host, run_probes
-from rdma_images.validate.probes import all_reduce, gpus
+from rdma_images.validate.probes import gpus
 from rdma_images.validate.validate_image import validate
+from tests.support import fake_nccl
 
 
 def program(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,38 +60,36 @@ def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> 
     assert measured.missing["tree"] == "tree was not measured for device"
 
 
-def test_the_log_of_an_all_reduce_goes_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_DEBUG_FILE", str(tmp_path / "elsewhere"))
-    worker = "import os; print('ROWS [[]]' if 'NCCL_DEBUG_FILE' not in os.environ else 'to a file')"
-    monkeypatch.setattr(all_reduce, "WORKER", worker)
-    monkeypatch.setattr(all_reduce, "program", lambda: "torch")
-    assert all_reduce.all_reduce(1, {}, (4,))["rows"] == [[[]]]
+@pytest.fixture
+def nccl(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the path of a library in place of NCCL, beside one in place of CUDA's driver."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nccl.folder()))
+    monkeypatch.setattr(all_reduce_ranks, "MESSAGE_BYTES", 1 << 16)
+    return str(fake_nccl.folder() / "libnccl.so.2")
 
 
-def test_each_process_is_a_node_of_its_own_and_a_setting_can_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_nodes_of_one_gpu_sum_up(nccl: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_NET", "Libfabric")
-    worker = "import json, os; print('ROWS ' + json.dumps([os.environ.get('NCCL_NET'), os.environ['NCCL_HOSTID']]))"
-    monkeypatch.setattr(all_reduce, "WORKER", worker)
-    monkeypatch.setattr(all_reduce, "program", lambda: "torch")
-    run = all_reduce.all_reduce(2, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, (4,), nodes=2)
-    assert run["rows"] == [[None, "node0"], [None, "node1"]]
-    assert run["settings"] == {"NCCL_NET": None, "FI_PROVIDER": "tcp", "NCCL_HOSTID": "node0,node1"}
-
-
-def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the real program does it: half a row before it measures, half after, and NCCL's lines wherever they go."""
-    perf = (
-        'log="${NCCL_DEBUG_FILE:-/dev/stdout}"; printf "     4194304       1048576     float     sum      -1"; '
-        "echo libfabric traces >&2; echo 'vm:1:1 [0] NCCL INFO Channel 00/0' >> \"$log\"; "
-        'echo "    35.63  117.72  117.72       2    36.01  116.00  116.00       1"'
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert [node["CUDA_VISIBLE_DEVICES"] for node in gpus.two_nodes(1)] == ["3", "3"]
+    run = AllReduceRun.model_validate(
+        gpus.all_reduce(nccl, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, gpus.two_nodes(1))
     )
-    program(tmp_path, "all_reduce_perf", perf, monkeypatch)
-    program(tmp_path, "mpirun", "exec all_reduce_perf", monkeypatch)
-    monkeypatch.setattr(all_reduce, "program", lambda: str(tmp_path / "all_reduce_perf"))
-    run = all_reduce.all_reduce(2, {}, (1 << 22,), nodes=2)
-    assert run["rows"] == [[{"bytes": 1 << 22, "wrong": 3, "busbw": 117.72}]]
-    assert "NCCL INFO Channel" in run["log"]
-    assert "libfabric traces" in run["log"]
+    assert run.settings == {"NCCL_NET": None, "FI_PROVIDER": "tcp", "NCCL_HOSTID": "node0,node1"}
+    assert [answer.is_right for answer in run.answers] == [True, True]
+    assert "NCCL INFO" in run.log
+
+
+def test_the_gpus_of_one_node_sum_up(nccl: str) -> None:
+    run = AllReduceRun.model_validate(gpus.all_reduce(nccl, {}, [{}], 2))
+    assert [answer.is_right for answer in run.answers] == [True, True]
+    assert run.settings == {}
+
+
+@pytest.mark.usefixtures("nccl")
+def test_an_nccl_that_cannot_be_loaded_is_an_error_of_each_process() -> None:
+    run = AllReduceRun.model_validate(gpus.all_reduce("/absent/libnccl.so.2", {}, [{}], 2))
+    assert all(answer.error for answer in run.answers)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch:
         (2, "IB", "", False, {"default": gpus.WITHOUT_REFUSAL, "refusal": {}}),
         (2, "IB", "", True, {"default": {}, "two-nodes": {}}),
         (2, "", "", False, {"default": {}}),
-        (1, "IB", "", False, {"refusal": {"NCCL_TESTS_DEVICE": "0"}}),
+        (1, "IB", "", False, {"refusal": {}}),
         (0, "Libfabric", "/p", False, {}),
     ],
 )
 def test_what_is_run_follows_from_the_image_and_the_machine(
     count: int, insists: str, plugin: str, device: bool, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_reduce, "all_reduce", lambda _world, settings, _sizes, **_: settings)
-    assert gpus.possible_runs(count, {"insists": insists, "plugin": plugin, "device": device}) == runs
+    monkeypatch.setattr(gpus, "all_reduce", lambda _path, settings, *_: settings)
+    assert gpus.possible_runs("/nccl", count, {"insists": insists, "plugin": plugin, "device": device}) == runs
 
 
 def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,10 @@ for gpu_run in MACHINE["gpus"]["runs"].values():
     gpu_run["log"] = (LOGS / gpu_run["log"]).read_text()
 
 
+RIGHT = {"is_right": True, "seconds": 0.1}
+WRONG, LATE = [RIGHT, {"seconds": 0.1}], [RIGHT, {"error": "not done after 120 s"}]
+
+
 def gpus(**changes: Any) -> MeasuredGpus:
     return MeasuredGpus.model_validate({**MACHINE["gpus"], **changes})
 
@@ -38,7 +42,7 @@ def elsewhere(**changes: Any) -> MeasuredGpus:
 def test_real_gpus() -> None:
     assert passed(any_gpus.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
     assert passed(any_gpus.test_peers, gpus())
-    assert passed(any_gpus.test_all_reduce, gpus()).startswith("0 wrong elements; 4 MiB at")
+    assert passed(any_gpus.test_all_reduce, gpus()) == "the sum is right on all GPUs, 1024 MiB at 329.0 GB/s"
     with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
         rdma_gpus.test_network(gpus(), "efa", Requirement())
 
@@ -47,25 +51,25 @@ def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
     check = passed(efa_gpus.test_plugin, gpus())
     assert check.startswith(
         "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
-        "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
+        "(73 MiB), 8 channels over libfabric between 2 nodes; the sum is right on all GPUs, 64 MiB at 2.5 GB/s"
     )
     assert check.endswith("in the place of EFA, for which the machine has no device")
 
 
 def test_the_real_image_refuses_where_there_is_no_efa() -> None:
     check = passed(rdma_gpus.test_refusal, gpus(), "efa")
-    assert check.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
+    assert check.startswith(
+        "process 0: it ended with 1; process 1: it ended with 1; NCCL did not start: NCCL_NET names"
+    )
 
 
 def test_gpus_at_fault() -> None:
-    run = MACHINE["gpus"]["runs"]["default"]
-    wrong = [[{**row, "wrong": 3} for row in rank] for rank in run["rows"]]
-    for broken in ({"rows": wrong}, {"rows": run["rows"][:1]}, {"codes": [0, None]}):
-        with pytest.raises(UnmetError):
-            any_gpus.test_all_reduce(changed("default", **broken), Requirement())
+    for broken, words in ((WRONG, "the sum is wrong on 1 of 2 GPUs"), (LATE, "process 1: not done after 120 s")):
+        with pytest.raises(UnmetError, match=words):
+            any_gpus.test_all_reduce(changed("default", answers=broken), Requirement())
     with pytest.raises(UnmetError):
         any_gpus.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
-    with pytest.raises(pytest.skip.Exception, match="no GPU is seen"):
+    with pytest.raises(pytest.skip.Exception, match="CUDA sees no GPU"):
         any_gpus.test_visible(gpus(count=0, names=[]), Requirement())
     with pytest.raises(UnmetError):
         any_gpus.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
@@ -76,8 +80,8 @@ def test_gpus_at_fault() -> None:
     [
         ({"log": (LOGS / "net-socket.log").read_text()}, "not loaded, not started, no provider.*channels over Socket"),
         ({"log": (LOGS / "p2p-default.log").read_text()}, "0 channels over libfabric between 1 nodes"),
-        ({"log": (LOGS / "gpu-refusal.log").read_text(), "codes": [1, 1], "rows": []}, "no provider"),
-        ({"codes": [0, 1]}, r"exit codes \[0, 1\]"),
+        ({"log": (LOGS / "gpu-refusal.log").read_text(), "answers": [{"error": "x"}] * 2}, "no provider"),
+        ({"answers": LATE}, "process 1: not done"),
     ],
     ids=["sockets", "one node", "no provider", "a crash"],
 )
@@ -86,21 +90,19 @@ def test_a_plugin_that_does_not_do_its_work_is_reported_by_its_step(changes: dic
         efa_gpus.test_plugin(changed("two-nodes", **changes), Requirement())
 
 
-def test_wrong_elements_over_the_plugin_are_reported() -> None:
-    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
-    with pytest.raises(UnmetError, match="; 7 wrong elements"):
-        efa_gpus.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())
+def test_a_wrong_sum_over_the_plugin_is_reported() -> None:
+    with pytest.raises(UnmetError, match="; the sum is wrong on 1 of 2 GPUs"):
+        efa_gpus.test_plugin(changed("two-nodes", answers=WRONG), Requirement())
 
 
 def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
     """The real run with NCCL_NET=Libfabric alone: it ended with 0, over libfabric's tcp provider."""
     log = (LOGS / "gpu-refusal-missing.log").read_text()
-    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
     with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as raised:
-        rdma_gpus.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
+        rdma_gpus.test_refusal(changed("refusal", answers=[RIGHT, RIGHT], log=log), "efa", Requirement())
     assert "set FI_PROVIDER=efa beside NCCL_NET" in str(raised.value)
     with pytest.raises(UnmetError):
-        rdma_gpus.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
+        rdma_gpus.test_refusal(changed("refusal", answers=[RIGHT, {"error": "it ended with 1"}]), "efa", Requirement())
 
 
 def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
