@@ -15,6 +15,7 @@ from rdma_images.core.source import Source, Supply
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import availability, download_store
+from rdma_images.inputs.fetch import fetch
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
@@ -88,6 +89,16 @@ class Contexts:
     def _add(self, helper: HelperTarget) -> str:
         self.helpers[helper.name] = helper
         return f"target:{helper.name}"
+
+
+def download(supplies: Mapping[str, Sequence[Supply]], project: Project, progress: Progress) -> Contexts:
+    """Download and verify the sources of all images, and return the contexts that have them."""
+    downloads = fetch([supply for supplied in supplies.values() for supply in supplied], project.mirrors, progress)
+
+    def bootstrapped(base: str, platform: str) -> Path:
+        return bootstrap.base(base, progress, platform)
+
+    return Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
 
 
 def image_targets(

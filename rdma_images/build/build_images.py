@@ -5,8 +5,7 @@ What only a build needs is imported where it begins: that takes as long as havin
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +19,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
-from rdma_images.engine import Engine
+from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import availability, target_options
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
@@ -55,7 +54,7 @@ def build(
         RefusedPlanError: One of the images cannot work; carries the reasons.
         UnreachableSourcesError: A source does not answer; carries the table of all.
         RefusedError: The images would overwrite one another's caches, or have an input that is not allowed.
-        RdmaImagesError: A download differs from its pin, the disk is too small, or BuildKit fails: no image was made.
+        RdmaImagesError: A download differs from its pin, or BuildKit fails: no image was made.
     """
     images = target_options.chosen_images(project, choice.targets, choice.all_rows, choice.changes, options.rehearse)
     specs = [build_spec(image, project, options.rehearse, options.compression, progress) for image in images]
@@ -72,15 +71,44 @@ def build_specs(
     _refuse_shared_cache(specs, options)
     builds = build_record.up_to_date(specs, engine, progress)
     if missing := [spec for spec in specs if spec.image.id not in builds]:
-        from rdma_images.build import build_inputs
-
-        supplies = build_inputs.require_sources(missing, project, engine, options, progress)
-        with locking.hold("build", f"building {', '.join(spec.image.id for spec in missing)}", progress) as lock:
+        supplies = require_sources(missing, project, engine, options, progress)
+        with locking.hold("build", f"building {', '.join(spec.image.id for spec in missing)}", progress):
             # Asked again: while this run waited for the lock, another may have built the same images.
             builds |= build_record.up_to_date(missing, engine, progress)
             if missing := [spec for spec in missing if spec.image.id not in builds]:
-                builds |= _build_missing(missing, supplies, project, engine, options, progress, lock)
+                builds |= _build_missing(missing, supplies, project, engine, options, progress)
     return tuple(builds[spec.image.id] for spec in specs)
+
+
+def require_sources(
+    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
+) -> dict[str, tuple[Supply, ...]]:
+    """Return where each source comes from, by image id, once all are known to answer.
+
+    Downloads nothing but the images that a fabric is added to.
+
+    Raises:
+        UnreachableSourcesError: A source does not answer.
+        RefusedError: The builder cannot build the platform, or an archive lacks a Debian package.
+    """
+    from rdma_images.engine import platforms
+    from rdma_images.inputs import debian_index
+
+    for spec in specs:
+        if spec.image.onto and options.builder:
+            raise RefusedError(
+                f"--builder {options.builder}: {spec.image.onto.base.ref} is in this machine's engine, where it was "
+                "measured\nleave --builder out"
+            )
+        if spec.image.onto:
+            docker_command.ensure_image(engine, spec.image.onto.base.ref, progress)
+    platforms.require((spec.image.platform for spec in specs), engine, options.builder)
+    supplies = {
+        spec.image.id: availability.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
+    }
+    availability.require([supply for image_supplies in supplies.values() for supply in image_supplies])
+    debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
+    return supplies
 
 
 def _build_missing(
@@ -90,14 +118,12 @@ def _build_missing(
     engine: Engine,
     options: Options,
     progress: Progress,
-    lock: locking.HeldLock,
 ) -> dict[str, Build]:
-    """Build `specs` of `supplies`, which are by image id as the builds; `lock` is let go while packages compile."""
-    from rdma_images.build import bake_targets, build_inputs, build_secrets, source_wheels, wheel_contexts
+    """Build `specs` of `supplies`, which are by image id as the builds."""
+    from rdma_images.build import bake_targets, build_secrets, source_wheels, wheel_contexts
 
     start, revision = time.monotonic(), labels.project_revision()
-    build_inputs.require_space(specs, engine, wheel_contexts.are_usable(engine, options))
-    contexts = build_inputs.download(supplies, project, progress)
+    contexts = bake_targets.download(supplies, project, progress)
     targets = bake_targets.image_targets(specs, supplies, contexts, project, revision, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with build_secrets.secret_files(specs, supplies, contexts.users, project.mirrors) as secrets:
@@ -107,12 +133,11 @@ def _build_missing(
         layers = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)
         file = bake.with_contexts(file, layers.contexts)
         rehearsed = {image_id: availability.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        with _unlocked_to_compile(specs, rehearsed, lock):
-            compile_stage = partial(baking.export_stage, file)
-            compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
+        compile_stage = partial(baking.export_stage, file)
+        compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         build_record.keep_other_folders_images(targets, engine, progress)
         baking.build_images(bake.with_contexts(file, compiled), targets)
-    wheel_contexts.remove_names(engine, layers)
+    docker_command.remove_images(engine, *layers.image_refs)  # the built images keep the layers
     run = build_record.BuildRun(
         revision, round(time.monotonic() - start, 1), build_record.programs(engine, options.builder)
     )
@@ -136,17 +161,3 @@ def _refuse_shared_cache(specs: Sequence[BuildSpec], options: Options) -> None:
             f"--cache-to {shared_cache}: {len(specs)} images would overwrite each other's cache\n"
             f"put {IMAGE} into the address, for each image's id"
         )
-
-
-@contextmanager
-def _unlocked_to_compile(
-    specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]], lock: locking.HeldLock
-) -> Iterator[None]:
-    """Release the build lock for the block where a package has to be compiled: other builds need not wait for that."""
-    from rdma_images.build import source_wheels, wheel_contexts
-
-    if source_wheels.are_complete(specs, rehearsed):
-        yield
-    else:
-        with wheel_contexts.keep_names(), lock.released():
-            yield

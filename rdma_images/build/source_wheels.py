@@ -1,6 +1,5 @@
 """Wheels compiled from source, kept in the state folder for all images."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ from packaging.utils import parse_wheel_filename
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import files, locking, paths
+from rdma_images.core import files, paths
 from rdma_images.core.disk_space import GB
 from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.progress import Progress, silent
@@ -27,7 +26,6 @@ from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, ar
 from rdma_images.render.bake import source_stage
 
 MAX_BYTES = 8 * GB  # of all wheels; the least recently used go first
-LOCK = "compile"  # for one package of an index at a time: their compilers share the machine's memory
 STAGES = ("cuda-toolkit", "source-builder")  # of a Dockerfile, on which every compiled wheel depends
 
 Compile = Callable[[str, str, Path], None]
@@ -71,16 +69,6 @@ def provide_contexts(
     return contexts
 
 
-def are_complete(specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether this machine has every wheel from source of these images."""
-    return all(len(compiled_packages(spec, rehearsed[spec.image.id])) == len(_from_source(spec)) for spec in specs)
-
-
-def compiled_packages(spec: BuildSpec, rehearsed: Sequence[str]) -> tuple[str, ...]:
-    """Return the image's source packages whose wheels this machine has."""
-    return tuple(wheel.name for wheel in _from_source(spec) if _has_wheel(root() / wheel_key(spec, wheel, rehearsed)))
-
-
 def _from_source(spec: BuildSpec) -> tuple[Wheel, ...]:
     return tuple(wheel for wheel in spec.lock.sources if wheel.is_source)
 
@@ -119,12 +107,8 @@ def _get_or_compile(
 ) -> Path:
     """Return the folder of a source's wheel: local, from the registry, or compiled."""
     folder = root() / wheel_key(spec, source, rehearsed)
-    with contextlib.ExitStack() as stack:
-        if not _has_wheel(folder):  # asked again with the locks: another build may have compiled it meanwhile
-            for lock in (_lock(folder.name), *(() if source.origin else (LOCK,))):
-                stack.enter_context(locking.hold(lock, f"compiling {source.title}", progress))
-        if not _has_wheel(folder):
-            return _compile(folder, spec, source, compile_stage, progress, repository)
+    if not _has_wheel(folder):
+        return _compile(folder, spec, source, compile_stage, progress, repository)
     os.utime(folder)
     progress(f"{source.title}: compiled before, taken from {folder}")
     return folder
@@ -138,10 +122,10 @@ def _compile(
     progress: Progress,
     repository: Repository | None,
 ) -> Path:
-    """Fetch or compile a wheel into a new folder, while its lock is held."""
+    """Fetch or compile a wheel into a new folder."""
     unfinished = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    _remove_leftovers()
+    for leftover in root().glob(".*"):  # of killed builds; no other runs, by the lock of builds
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
@@ -162,18 +146,6 @@ def _compile(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
-
-
-def _lock(key: str) -> str:
-    return f"{LOCK}-{key[:12]}"
-
-
-def _remove_leftovers() -> None:
-    """Remove what killed builds left, and nothing that another build is making."""
-    for leftover in root().glob(".*"):
-        lock = locking.hold(_lock(leftover.name[1:]), "removing an unfinished wheel", timeout=0)
-        with contextlib.suppress(RdmaImagesError), lock:
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -> bool:
@@ -215,16 +187,14 @@ def _stage(dockerfile: str, name: str) -> str:
 
 
 def _trim() -> None:
-    """Remove the least recently used wheels beyond MAX_BYTES, except unfinished ones."""
-    with locking.hold("source-wheels-trim", "removing compiled wheels that are not used"):
-        complete = (folder for folder in files.list_folder(root()) if not folder.name.startswith("."))
-        folders = sorted(complete, key=lambda folder: folder.stat().st_mtime)
-        sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
-        for folder in folders[:-1]:
-            if sum(sizes.values()) <= MAX_BYTES:
-                break
-            shutil.rmtree(folder, ignore_errors=True)
-            del sizes[folder]
+    """Remove the least recently used wheels beyond MAX_BYTES."""
+    folders = sorted(files.list_folder(root()), key=lambda folder: folder.stat().st_mtime)
+    sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+    for folder in folders[:-1]:
+        if sum(sizes.values()) <= MAX_BYTES:
+            break
+        shutil.rmtree(folder, ignore_errors=True)
+        del sizes[folder]
 
 
 def fetch_from_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:

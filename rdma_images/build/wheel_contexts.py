@@ -1,18 +1,15 @@
 """Bring wheel layers to the builder while BuildKit builds the rest."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import locking
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine import Engine, docker_command
+from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inputs.project import Project
 from rdma_images.layers import layer_store
@@ -24,8 +21,6 @@ from rdma_images.layers.registry_layers import RegistryLayers, complete_registry
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
-
-COMPILING_LOCK = "compiling-"  # the locks of processes that compile
 
 
 @dataclass(frozen=True)
@@ -39,32 +34,6 @@ class WheelContexts:
     blobs: dict[str, dict[str, int]] = field(default_factory=dict)
     registry: str = ""
     image_refs: tuple[str, ...] = ()
-
-
-def are_usable(engine: Engine, options: Options) -> bool:
-    """Return whether layers can be handed over, by a registry or to the engine."""
-    return options.layers is not None or _is_loadable(engine, options)
-
-
-@contextmanager
-def keep_names() -> Iterator[None]:
-    """Let no process remove the names of the wheels' layers in the engine while the body runs.
-
-    A build that compiles counts on them, and has let go of the lock of builds meanwhile.
-    """
-    with locking.hold(f"{COMPILING_LOCK}{os.getpid()}", "compiling beside the wheels' layers"):
-        yield
-
-
-def remove_names(engine: Engine, layers: WheelContexts) -> None:
-    """Remove the names of the wheels' layers, unless a process compiles: the built images keep the layers."""
-    if not are_names_kept():
-        docker_command.remove_images(engine, *layers.image_refs)
-
-
-def are_names_kept() -> bool:
-    """Return whether a process compiles."""
-    return any(name.startswith(COMPILING_LOCK) for name in locking.holders())
 
 
 def provide_contexts(
@@ -82,7 +51,8 @@ def provide_contexts(
 
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
-    layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
+    is_usable = options.layers is not None or _is_loadable(engine, options)
+    layer_sets = _layer_sets(specs, options.compression) if is_usable else {}
     distinct_layer_sets = list(
         dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values())
     )

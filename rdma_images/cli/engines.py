@@ -62,7 +62,6 @@ def prune(
     Also removes images whose name a newer image has taken. Images of targets that only other folders have stay.
     """
     from rdma_images import engine
-    from rdma_images.build import wheel_contexts
     from rdma_images.core.step_files import BUILD
     from rdma_images.engine import prune
 
@@ -75,8 +74,6 @@ def prune(
     with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
         builds = filter(None, map(BUILD.read_if_valid, image_ids))
         superfluous = prune.unused_images(running, image_ids, [build.digest for build in builds])
-        if wheel_contexts.are_names_kept():
-            superfluous = tuple(image for image in superfluous if image.image_id)
         foreign = () if all_targets else prune.in_other_targets(superfluous, loaded_project.matrix.targets)
         superfluous = tuple(image for image in superfluous if image not in foreign)
         in_use = prune.remove(running, superfluous, cache)

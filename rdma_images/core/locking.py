@@ -34,50 +34,26 @@ class Holder:
         return f"process {self.pid} ({self.purpose}) since {self.since}"
 
 
-class HeldLock:
-    """A lock that this process holds; see hold."""
-
-    def __init__(self, name: str, purpose: str, progress: Progress, timeout: float | None) -> None:
-        from filelock import FileLock
-
-        self._name, self._purpose, self._progress, self._timeout = name, purpose, progress, timeout
-        self._path = lock_path(name)
-        self._lock = FileLock(self._path)
-
-    def acquire(self) -> None:
-        """Wait for the lock, and write its holder into the file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        _acquire(self._lock, self._name, self._progress, self._timeout)
-        us = Holder(self._purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
-        with contextlib.suppress(OSError):  # of a full disk: the kernel keeps the lock, and the text is for people
-            self._path.write_text(json.dumps(asdict(us)), encoding="utf-8")
-
-    def release(self) -> None:
-        """Let go of the lock, where it is held."""
-        if self._lock.is_locked:
-            self._path.unlink(missing_ok=True)  # filelock takes no lock on a file that is gone
-            self._lock.release()
-
-    @contextmanager
-    def released(self) -> Iterator[None]:
-        """Release the lock during the block; after an error it is not taken again."""
-        self.release()
-        yield
-        self.acquire()
-
-
 @contextmanager
-def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | None = None) -> Iterator[HeldLock]:
+def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | None = None) -> Iterator[None]:
     """Hold the lock `name` of this state folder while the body runs.
 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
     file's text only says who holds it. Waits for ever, or for `timeout` seconds and then raises RdmaImagesError.
     """
-    lock = HeldLock(name, purpose, progress, timeout)
+    from filelock import FileLock
+
+    path = lock_path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    _acquire(lock, name, progress, timeout)
     try:
-        lock.acquire()
-        yield lock
+        us = Holder(purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        with contextlib.suppress(OSError):  # of a full disk: the kernel keeps the lock, and the text is for people
+            path.write_text(json.dumps(asdict(us)), encoding="utf-8")
+        yield
     finally:
+        path.unlink(missing_ok=True)  # filelock takes no lock on a file that is gone
         lock.release()
 
 

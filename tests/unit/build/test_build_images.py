@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_images, build_inputs, build_record, run_bake
+from rdma_images.build import build_images, build_record, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import locking, paths
 from rdma_images.core.errors import RefusedError
@@ -95,7 +95,7 @@ def test_a_source_that_does_not_answer_is_refused_before_the_lock_is_waited_for(
     def refuse(*_: object) -> None:
         raise RefusedError("1 of 2 sources are unreachable")
 
-    monkeypatch.setattr(build_inputs, "require_sources", refuse)
+    monkeypatch.setattr(build_images, "require_sources", refuse)
     monkeypatch.setattr(locking, "hold", lambda *_: pytest.fail("the lock was waited for"))
     with pytest.raises(RefusedError, match="unreachable"):
         build_images.build_specs([order("efa-1")], project.load(), answering_engine(), run_bake.Options())

@@ -1,7 +1,5 @@
 """A build's record, programs, and what it requires before it begins."""
 
-import pathlib
-import subprocess
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -9,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_inputs, build_record
-from rdma_images.core import disk_space
+from rdma_images.build import build_record
 from rdma_images.core.source import Supply
-from rdma_images.engine import Engine, docker_command
+from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from tests.support.existing_images import existing, planned_onto
 
@@ -30,18 +27,6 @@ Buildkit:         v0.12.5
 THIS = {"rdma-images": metadata.version("rdma-images")}
 
 FACTS = facts.load()
-
-
-def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(_: pathlib.Path) -> bool:
-        raise PermissionError(13, "Permission denied")
-
-    existing = Engine("default", "existing", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
-    answer = subprocess.CompletedProcess([], 0, stdout="/var/lib/docker/x", stderr="")
-    monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
-    monkeypatch.setattr(pathlib.Path, "is_dir", closed)
-    monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
-    build_inputs.require_space([], existing, handed_over=True)
 
 
 def test_the_engines_own_buildkit_is_dockers(answering_engine: Callable[..., Engine]) -> None:

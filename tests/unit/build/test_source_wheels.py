@@ -1,9 +1,7 @@
 """Wheels from source that are kept: compiled once for equal inputs, and again for others."""
 
 import os
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,19 +42,6 @@ class Compiler:
         self.stages.append(stage)
         if self.file:
             (folder / self.file).write_bytes(b"x" * 1000)
-
-
-class SlowCompiler(Compiler):
-    """Waits, once it has started, until it may finish."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.has_started, self.may_finish = threading.Event(), threading.Event()
-
-    def __call__(self, image_id: str, stage: str, folder: Path) -> None:
-        self.has_started.set()
-        assert self.may_finish.wait(60)
-        super().__call__(image_id, stage, folder)
 
 
 def spec(image: Image | None = None) -> BuildSpec:
@@ -105,51 +90,6 @@ def test_what_a_killed_build_left_is_not_taken() -> None:
     assert compiler.stages
     assert (folder / WHEEL).stat().st_size == 1000
     assert not unfinished.exists()
-
-
-def test_a_build_waits_for_another_that_compiles_the_same_and_takes_its_wheel() -> None:
-    order = spec()
-    lines: list[str] = []
-    slow = SlowCompiler()
-
-    def hear(line: str) -> None:
-        lines.append(line)
-        slow.may_finish.set()
-
-    with ThreadPoolExecutor() as pool:
-        first = pool.submit(provided, slow, order)
-        assert slow.has_started.wait(60)
-        assert not source_wheels.are_complete([order], {order.image.id: ()})
-        idle = Compiler()
-        second = source_wheels.provide_contexts([order], {order.image.id: ()}, idle, hear)[order.image.id]
-        assert first.result() == second
-    assert idle.stages == []
-    assert "compiling some-extension 1.0" in lines[0]
-    assert source_wheels.are_complete([order], {order.image.id: ()})
-
-
-def with_origin(order: BuildSpec, origin: str) -> BuildSpec:
-    """Return the spec with its package taken from a folder or a git address."""
-    changed = {"origin": origin, "file": ""}
-    wheels = [wheel.model_copy(update=changed) if wheel.is_source else wheel for wheel in order.lock.wheels]
-    return replace(order, lock=order.lock.model_copy(update={"wheels": tuple(wheels)}))
-
-
-def test_a_project_of_the_user_does_not_wait_for_a_package_that_compiles() -> None:
-    order = spec()
-    project_spec = with_origin(replace(order, packages={"some-extension": "sha256:1"}), "./some-extension")
-    lines: list[str] = []
-    slow = SlowCompiler()
-
-    with ThreadPoolExecutor() as pool:
-        first = pool.submit(provided, slow, order)
-        assert slow.has_started.wait(60)
-        quick = Compiler()
-        source_wheels.provide_contexts([project_spec], {project_spec.image.id: ()}, quick, lines.append)
-        slow.may_finish.set()
-        assert (Path(first.result()["source-some-extension"]) / WHEEL).exists()
-    assert quick.stages
-    assert lines == ["compiling some-extension 1.0"]
 
 
 def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """One at a time, and nobody stopped by the dead."""
 
-import contextlib
 import errno
 import subprocess
 import sys
@@ -65,26 +64,6 @@ def test_a_killed_holder_stops_nobody(holding_process: subprocess.Popen[str], st
     assert locking.holder("build") is None
     with locking.hold("build", "ours", timeout=0):
         assert list(locking.holders()) == ["build"]
-
-
-def test_a_lock_is_free_while_it_is_released() -> None:
-    with locking.hold("build", "ours") as lock:
-        with lock.released():
-            with locking.hold("build", "another", timeout=0):
-                assert locking.holders()["build"].purpose == "another"
-            assert locking.holders() == {}
-        assert locking.holders()["build"].purpose == "ours"
-    assert locking.holders() == {}
-
-
-def test_an_error_does_not_wait_for_a_released_lock() -> None:
-    lock, competitor = (locking.HeldLock("build", name, print, None) for name in ("ours", "another"))
-    lock.acquire()
-    with contextlib.suppress(ZeroDivisionError), lock.released():
-        competitor.acquire()
-        raise ZeroDivisionError
-    assert locking.holders()["build"].purpose == "another"
-    competitor.release()
 
 
 def test_a_lock_on_a_full_disk_is_held_without_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
