@@ -20,7 +20,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
-from rdma_images.plan import axes, likeness, local_packages, onto_records
+from rdma_images.plan import axes, likeness, local_packages
 from rdma_images.plan.additions import TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
@@ -36,6 +36,7 @@ NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The axes that an existing image decides, and those that are chosen for the fabric that is added to it.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
 ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, GDRCOPY.name, "fallback")
+REFERENCE = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
 OPTIONAL_STAGES = ("ssh",)  # that any target may have by `with`, and that have no version
 
 # For editors, which read the models as a JSON schema.
@@ -246,11 +247,22 @@ def _part_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
             yield ("with", number), f"no part {name!r}: {suggestion(name, (*axes.OPTIONAL, *OPTIONAL_STAGES))}"
 
 
+def reference_problem(ref: str) -> str | None:
+    """Return why `ref` cannot name an image that a fabric is added to; None where it can."""
+    if REFERENCE.fullmatch(ref):
+        return None
+    name = ref.partition("@")[0] or "NAME"
+    return (
+        f"{ref}: names no digest, and a tag can be moved\n"
+        f"write NAME@sha256:…; `docker image inspect --format '{{{{.Id}}}} {{{{.RepoDigests}}}}' {name}` shows it"
+    )
+
+
 def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield the fields of a target that the image decides to which its fabric is added."""
     if not target.onto:
         return
-    if problem := onto_records.reference_problem(target.onto):
+    if problem := reference_problem(target.onto):
         yield ("onto",), problem.replace("\n", ": ")
     for steps, axis, _ in written_values(target):
         if axis in axes.BY_NAME and axis not in ONTO_AXES:

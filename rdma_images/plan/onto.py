@@ -4,6 +4,7 @@ import posixpath
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.components.efa_installer import LIBFABRIC, RDMA_CORE, InstallerDetails
@@ -11,22 +12,54 @@ from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
+from rdma_images.core.paths import COMMAND, state_folder
+from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.efa_installer import NAME as INSTALLER
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, OPTIONAL_STAGES, Target
-from rdma_images.plan.rules import nccl_rules
+from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, OPTIONAL_STAGES, Target, reference_problem
+from rdma_images.plan.rules import wheel_rules
 
 DECIDED_BY = "--onto"  # what decides the versions that were measured
 SOURCE = "measured in the image"
 # Rules about wheels that would be installed: the image's own NCCL is in it already.
-UNRELATED = frozenset({nccl_rules.nccl_has_wheel_for_cuda.id})
+UNRELATED = frozenset({wheel_rules.nccl_has_wheel_for_cuda.id})
 # Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 PLUGIN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
 OFED = "mlnx"  # in the versions of NVIDIA's own builds of rdma-core
+RECORD = step_file("image.json", "plan", ExistingImage)  # what was measured in such an image, by its digest
 GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+
+
+def find_record(ref: str) -> ExistingImage | None:
+    """Return the measurements of the image `ref`; None without any by this version."""
+    record = RECORD.load(_path(ref)) if _path(ref).exists() else None
+    return record if record and record.ref == ref else None
+
+
+def read_record(ref: str, target: str) -> ExistingImage:
+    """Return the measurements of the image `ref`. Raises RefusedError for none here."""
+    if record := find_record(ref):
+        return record
+    fix = f"run `{COMMAND} plan --target {target}` first"
+    raise RefusedError(f"{target}: {ref} was not measured on this machine\n{fix}")
+
+
+def write_record(image: ExistingImage) -> None:
+    """Keep what was measured in an image."""
+    RECORD.save(_path(image.ref), image)
+
+
+def _path(ref: str) -> Path:
+    return state_folder() / "onto" / f"{ref.rpartition(':')[2]}.json"
+
+
+def check_reference(ref: str) -> None:
+    """Raise RefusedError for a reference that can lead to another image tomorrow."""
+    if problem := reference_problem(ref):
+        raise RefusedError(f"--onto {problem}")
 
 
 def target_onto(target: Target, ref: str) -> Target:

@@ -19,7 +19,6 @@ from rdma_images.plan import (
     axes,
     local_packages,
     onto,
-    onto_records,
     requirements_file,
     rules,
     runtime,
@@ -55,7 +54,7 @@ def plan(
     for name in targets or _with_axes(matrix, changes):
         target, base = matrix.target(name), None
         if target.onto:
-            base = onto_records.read_record(target.onto, name)
+            base = onto.read_record(target.onto, name)
             if broken := onto.broken_rules(base, target, facts):
                 refusals[name, base.ref] = Refusal(name, {"onto": base.ref}, broken)
                 continue

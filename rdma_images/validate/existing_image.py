@@ -15,7 +15,7 @@ from rdma_images.engine.docker_command import ensure_image
 from rdma_images.inputs.project import Project
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
 from rdma_images.inspection.measurements import Tree
-from rdma_images.plan import onto, onto_records
+from rdma_images.plan import onto
 from rdma_images.validate import suite
 from rdma_images.validate.validate_image import validate
 
@@ -46,7 +46,7 @@ def measured_project(
     if ref:
         if len(targets or ()) != 1:
             raise RefusedError(f"--onto {ref}: names what one target is added to\ngive one --target")
-        onto_records.check(ref)
+        onto.check_reference(ref)
         project = _with_onto(project, (targets or ())[0], ref)
     for name in targets or project.matrix.targets:
         if base_ref := project.matrix.target(name).onto:
@@ -59,7 +59,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
 
     Raises RdmaImagesError where it cannot be pulled or measured.
     """
-    if (recorded := onto_records.find(ref)) and recorded.suite == suite.digest():
+    if (recorded := onto.find_record(ref)) and recorded.suite == suite.digest():
         return recorded
     engine = engines.ensure(progress)
     name = ensure_image(engine, ref, progress)
@@ -84,7 +84,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
         failed=failed,
         rehearsal=report.rehearsal,
     )
-    onto_records.write(image)
+    onto.write_record(image)
     return image
 
 

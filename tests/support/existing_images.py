@@ -9,7 +9,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.image import ExistingImage, Image
-from rdma_images.plan import onto_records, planner
+from rdma_images.plan import onto, planner
 from rdma_images.plan.matrix import Matrix
 
 DIGEST = "sha256:" + "1f" * 32
@@ -71,7 +71,7 @@ def ngc() -> ExistingImage:
 def planned_onto(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, **changes: str) -> Image:
     """Return the image that adds EFA to `base`, whose measurement it writes."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
-    onto_records.write(base)
+    onto.write_record(base)
     matrix = yaml_file.loads(MATRIX, Matrix, "matrix.yaml")
     (image,) = planner.plan(matrix, facts.load(), changes=changes).images
     return image

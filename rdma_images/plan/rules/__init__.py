@@ -5,14 +5,12 @@ from rdma_images.core.image import BrokenRule, Image, machine_name
 from rdma_images.facts import Facts
 from rdma_images.facts.faults import KnownFault, join_fixes
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules import axis_rules, cuda_rules, fabric_rules, nccl_rules, package_rules, python_rules
-from rdma_images.plan.rules.plan_rule import PlanRule
-
-__all__ = ["RULES", "broken_rules", "is_allowed", "known_faults", "unknown_facts"]
+from rdma_images.plan.rules import axis_rules, fabric_rules, package_rules, wheel_rules
+from rdma_images.plan.rules.plan_rule import PlanRule, Reason, Unknown
 
 RULES: tuple[PlanRule, ...] = tuple(
     value
-    for module in (axis_rules, fabric_rules, nccl_rules, cuda_rules, python_rules, package_rules)
+    for module in (axis_rules, fabric_rules, wheel_rules, package_rules)
     for value in vars(module).values()
     if isinstance(value, PlanRule)
 )
@@ -20,14 +18,20 @@ RULES: tuple[PlanRule, ...] = tuple(
 
 def broken_rules(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return the rules that a combination breaks, none if it can work."""
-    results = (rule.broken_rule(candidate, facts) for rule in RULES)
-    return tuple(broken for broken in results if broken)
+    results = ((rule, rule.result(candidate, facts)) for rule in RULES)
+    return tuple(
+        BrokenRule(
+            rule.id, {name: candidate[name] for name in rule.relates}, reason.text, reason.source, reason.missing
+        )
+        for rule, reason in results
+        if isinstance(reason, Reason)
+    )
 
 
 def unknown_facts(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
     """Return the facts that rules lack to judge `candidate`, each with its source."""
-    gaps = (rule.unknown(candidate, facts) for rule in RULES)
-    return tuple(f"{gap.text} [{gap.source}]" for gap in gaps if gap)
+    results = (rule.result(candidate, facts) for rule in RULES)
+    return tuple(f"{gap.text} [{gap.source}]" for gap in results if isinstance(gap, Unknown))
 
 
 def known_faults(image: Image, facts: Facts) -> list[str]:
@@ -49,4 +53,4 @@ def known_faults(image: Image, facts: Facts) -> list[str]:
 def is_allowed(candidate: Candidate, facts: Facts) -> bool:
     """Return whether `candidate` breaks no rule; stops at the first that it breaks."""
     # Backwards: the first rules, those of shape, are the ones broken least.
-    return not any(rule.reason(candidate, facts) for rule in reversed(RULES))
+    return not any(isinstance(rule.result(candidate, facts), Reason) for rule in reversed(RULES))

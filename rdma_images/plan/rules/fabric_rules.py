@@ -3,7 +3,7 @@
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.plan_rule import Reason, Unknown, known_fault, rule
+from rdma_images.plan.rules.plan_rule import Reason, Unknown, rule
 
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
@@ -106,7 +106,7 @@ def installer_stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reaso
 @rule("installer-fault", "efa-installer", "nccl")
 def installer_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse an installer whose libfabric is known to fail beside this NCCL."""
-    return known_fault("efa-installer", candidate, facts)
+    return _known_fault("efa-installer", candidate, facts)
 
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
@@ -167,10 +167,21 @@ def plugin_supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
 @rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
 def plugin_works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse a plugin that is known to fail beside this EFA installer."""
-    return known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
+    return _known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
 
 
 @rule("plugin-fault", "aws-ofi-nccl", "nccl")
 def plugin_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse a plugin that is known to fail beside this NCCL."""
-    return known_fault("aws-ofi-nccl", candidate, facts)
+    return _known_fault("aws-ofi-nccl", candidate, facts)
+
+
+def _known_fault(component: str, candidate: Candidate, facts: Facts, other_component: str = "nccl") -> Reason | None:
+    """Return the known fault of a component's version beside that of `other_component`."""
+    versions_beside = {name: candidate[name] for name in (component, other_component)}
+    for row in facts.faults.faults:
+        is_beside = other_component in row.beside or (other_component == "nccl" and not row.beside)
+        is_known = row.component == component and row.refuses and is_beside
+        if is_known and row.holds_for(versions_beside, fabric=candidate.fabric):
+            return Reason(f"{row.subject(versions_beside)}: {row.why}", facts.faults.cite(row))
+    return None

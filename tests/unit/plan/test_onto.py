@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Onto, Plan
-from rdma_images.plan import matrix, onto, onto_records, planner
+from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
 from tests.support.existing_images import REF, existing, ngc
 
@@ -35,7 +35,7 @@ def read(fabric: str = "efa", ref: str = REF, default: str = EFA) -> Matrix:
 
 
 def plan(base: ExistingImage, fabric: str = "efa", **changes: str) -> Plan:
-    onto_records.write(base)
+    onto.write_record(base)
     default = EFA if fabric == "efa" else "{}"
     by_axis = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return planner.plan(read(fabric, base.ref, default), FACTS, ["mine"], changes=by_axis)
@@ -124,7 +124,7 @@ def test_what_stays_is_named() -> None:
 
 
 def test_a_user_and_packages_of_the_target_are_added() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    debian-packages: [tmux]\n    env: {A: b}\n"
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
     assert image.debian_packages == ("tmux",)
@@ -133,7 +133,7 @@ def test_a_user_and_packages_of_the_target_are_added() -> None:
 
 
 def test_the_plan_says_as_whom_and_with_what_containers_start() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     text = (
         TEXT.format(fabric="efa", ref=REF, default=EFA)
         + "    user: {name: user, uid: 1000}\n    entrypoint: [tini, --]\n"
@@ -146,7 +146,7 @@ def test_the_plan_says_as_whom_and_with_what_containers_start() -> None:
 
 
 def test_what_onto_does_not_install_is_refused_or_said() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     ours = matrix.load().target("efa-pytorch")
     with pytest.raises(RefusedError, match=r"the target has source-packages, and --onto installs no Python packages"):
         onto.target_onto(ours.model_copy(update={"source_packages": ("flash-attn",)}), REF)
@@ -204,7 +204,7 @@ def test_erdma_is_added_where_alibaba_has_the_suite() -> None:
 
 
 def test_the_image_decides_its_own_versions() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     with pytest.raises(RefusedError, match=r"--set nccl=2\.31\.2: the image decides it, and has 2\.30\.7"):
         planner.plan(read(), FACTS, ["mine"], changes={"nccl": "2.31.2"})
 
@@ -216,7 +216,7 @@ def test_an_image_that_was_not_measured() -> None:
 
 def test_a_tag_can_be_moved() -> None:
     with pytest.raises(RefusedError, match="names no digest"):
-        onto_records.check("pytorch/pytorch:2.9.1")
+        onto.check_reference("pytorch/pytorch:2.9.1")
     with pytest.raises(RefusedError, match=r"matrix\.yaml:6: .*names no digest"):
         read(ref="pytorch/pytorch:2.9.1")
 
@@ -236,7 +236,7 @@ def test_fields_that_the_image_decides(text: str, words: str) -> None:
 
 
 def test_parts_that_an_image_of_onto_takes() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    with: [gdrcopy, ssh]\n"
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
     assert "gdrcopy" in image.components
@@ -254,7 +254,7 @@ def test_axes_that_the_image_decides() -> None:
 
 
 def test_any_target_can_be_added_to_an_image() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     ours = matrix.load()
     target = onto.target_onto(ours.target("efa-pytorch"), REF)
     (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images

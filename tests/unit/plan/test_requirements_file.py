@@ -61,7 +61,7 @@ def test_what_pip_takes_is_taken(folder: Path) -> None:
     [
         ("numpy\ntorch==2.4.0\n", "requirements.txt:2: torch==2.4.0, and the image has torch 2.15.0"),
         ("nvidia_nccl_cu13<2.20", "and the image has nvidia-nccl-cu13 2.30.7"),
-        ("-e .", "requirements.txt:1: an editable install"),
+        ("-e .", "requirements.txt:1: -e: an editable install"),
         ("--extra-index-url https://x.example/simple", "packages come from one index"),
         ("./wheels/x.whl", "requirements.txt:1: './wheels/x.whl': no such file or folder"),
         ("x @ https://x.example/x.whl", "is outside of the folder of matrix.yaml"),

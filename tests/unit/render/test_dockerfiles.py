@@ -16,7 +16,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
-from rdma_images.plan import matrix, onto_records, planner
+from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
 from tests.support import locks, own_target
@@ -219,7 +219,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def rendered_onto(
     base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more: str = "", fabric: str = "efa"
 ) -> str:
-    onto_records.write(base)
+    onto.write_record(base)
     (image,) = planner.plan(
         yaml_file.loads(ONTO_MATRIX.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), FACTS
     ).images
@@ -306,7 +306,7 @@ def test_erdma_onto_an_image() -> None:
 
 @pytest.mark.usefixtures("state_folder")
 def test_labels_name_the_image_below() -> None:
-    onto_records.write(existing())
+    onto.write_record(existing())
     text = ONTO_MATRIX.format("efa", REF, "{efa-installer: 1.50.0}")
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
     image_labels = labels.labels(image, "mine", labels.Revision("c", 0, None), ())

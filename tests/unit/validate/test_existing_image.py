@@ -11,7 +11,6 @@ from rdma_images.core.image import ExistingImage
 from rdma_images.inputs import project
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.plan import onto
-from rdma_images.plan import onto_records as records
 from rdma_images.validate import existing_image, suite
 from tests.support.case_parts import recorded
 from tests.support.existing_images import REF, existing
@@ -57,7 +56,7 @@ def test_no_other_variable_is_recorded() -> None:
 
 def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "ensure", lambda _: pytest.fail("no engine is needed"))
-    records.write(existing(suite=suite.digest()))
+    onto.write_record(existing(suite=suite.digest()))
     loaded = existing_image.measured_project(project.load(), ["efa-pytorch"], REF)
     target = loaded.matrix.target("efa-pytorch")
     assert (target.onto, set(target.default)) == (REF, {"efa-installer"})

@@ -1,10 +1,43 @@
-"""CUDA: torch's wheels bring it, the base's has the same major, and it knows the GPUs."""
+"""Torch, NCCL, CUDA and Python: what the wheels and the base bring, and for which GPUs they compile."""
 
 from rdma_images.components import efa_installer, gpus
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules.plan_rule import Reason, rule
+
+
+@rule("nccl-pin", "nccl", "pytorch")
+def nccl_not_older_than_torch_pin(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require the NCCL that torch pins, or a newer one."""
+    release = facts.torch.releases[candidate["pytorch"]]
+    if versions.at_least(candidate["nccl"], release.nccl):
+        return None
+    text = (
+        f"torch {candidate['pytorch']} pins NCCL {release.nccl} and calls what that one has: an older one may lack it"
+    )
+    return Reason(text, facts.torch.cite(release, "nccl"))
+
+
+@rule("nccl-cuda", "nccl", "cuda")
+def nccl_has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require that NCCL has a wheel for the CUDA major."""
+    release, major = facts.nccl.releases[candidate["nccl"]], versions.major(candidate["cuda"])
+    if major in release.cuda:
+        return None
+    majors = " and ".join(map(str, release.cuda))
+    text = f"NCCL {candidate['nccl']} has a wheel for CUDA {majors}, none for CUDA {major}"
+    return Reason(text, facts.nccl.cite(release, "cuda"))
+
+
+@rule("nccl-on-arm64", "pytorch", "platform")
+def torch_wheel_brings_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require that torch's wheel for the platform is built for CUDA and NCCL."""
+    release = facts.torch.releases[candidate["pytorch"]]
+    if candidate["platform"] in release.nccl_on:
+        return None
+    text = f"torch {candidate['pytorch']} for {candidate['platform']} asks for no NCCL: that wheel is for the CPU only"
+    return Reason(text, facts.torch.cite(release, "nccl-on"))
 
 
 @rule("cuda-of-torch", "cuda", "pytorch")
@@ -87,3 +120,25 @@ def fabric_has_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
     architectures = ", ".join(map(gpus.architecture_name, capabilities))
     text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {architectures}"
     return Reason(text, "facts/instances.yaml and facts/gpus.yaml")
+
+
+@rule("python-of-base", "python", "base")
+def python_is_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require the base's own Python: no other one is installed."""
+    base = facts.bases.bases[candidate["base"]]
+    if candidate["python"] == base.python:
+        return None
+    return Reason(f"{candidate['base']} has python {base.python}, and no other is installed", facts.bases.cite(base))
+
+
+@rule("wheel-python", "pytorch", "python")
+def torch_has_wheel_for_python(candidate: Candidate, facts: Facts) -> Reason | None:
+    """Require that torch has a wheel for the Python."""
+    release = facts.torch.releases[candidate["pytorch"]]
+    if candidate["python"] in release.python:
+        return None
+    text = (
+        f"torch {candidate['pytorch']} has wheels for python {release.python[0]} to {release.python[-1]}, "
+        f"none for {candidate['python']}"
+    )
+    return Reason(text, facts.torch.cite(release, "python"))
