@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -23,6 +23,10 @@ TRIES = 4
 PAUSE = 0.5  # seconds before the second try, doubled before each next
 CHUNK = 1 << 16  # bytes; a lost connection loses less than one chunk. 16 kB took 1.5 times the processor time
 REPORT_EVERY = 5.0  # seconds between two progress lines for one file
+
+
+class ChecksumError(RdmaImagesError):
+    """The downloaded file is not the pinned one."""
 
 
 class _IncompleteError(Exception):
@@ -46,7 +50,10 @@ def download(address: str, file: Path, settings: DownloadSettings) -> None:
     next run to resume.
     """
     if source := web.local_path(address):
-        _copy(source, file, settings)
+        try:
+            shutil.copyfile(source, file)
+        except OSError as error:
+            raise _download_error(str(source), settings, error.strerror or str(error), 1) from None
         return
     retries = 0
 
@@ -78,20 +85,29 @@ def download(address: str, file: Path, settings: DownloadSettings) -> None:
             wait(pause)
 
 
+def download_verified(address: str, file: Path, settings: DownloadSettings, verify: Callable[[Path], None]) -> None:
+    """Download `address` to `file`, alone in its folder, and verify it.
+
+    What an earlier run left is resumed, and downloaded anew where the whole then does not verify. Raises as `download`,
+    and what `verify` raises; after a ChecksumError nothing is kept.
+    """
+    resumed = file.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    download(address, file, settings)
+    try:
+        verify(file)
+    except ChecksumError:
+        shutil.rmtree(file.parent)
+        if not resumed:
+            raise
+        download_verified(address, file, settings, verify)
+
+
 def _download_error(address: str, settings: DownloadSettings, reason: str, tries: int) -> RdmaImagesError:
     attempts = f" ({tries} tries)" if tries > 1 else ""
     return RdmaImagesError(
         f"{settings.name}: {address}: {reason}{attempts}\ntry later, or name another address in mirrors.yaml"
     )
-
-
-def _copy(source: Path, file: Path, settings: DownloadSettings) -> None:
-    try:
-        shutil.copyfile(source, file)
-    except OSError as error:
-        raise RdmaImagesError(
-            f"{settings.name}: {source}: {error.strerror}\nname another address in mirrors.yaml"
-        ) from None
 
 
 def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy: http.RetryPolicy) -> None:

@@ -14,21 +14,16 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.inputs import download_store, mirrors, openpgp
-from rdma_images.inputs.download import DownloadSettings, download
+from rdma_images.inputs.download import ChecksumError, DownloadSettings, download, download_verified
 from rdma_images.inputs.mirrors import Mirrors
 
 PARALLEL = 4
 
 
-class ChecksumError(RdmaImagesError):
-    """The downloaded file is not the pinned one."""
-
-
 def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progress = silent) -> dict[str, Path]:
     """Download and verify every source that is a file.
 
-    Raises RdmaImagesError for a failed download, ChecksumError and openpgp.SignatureError for a file that is not the
-    pinned one, which is not kept.
+    Raises RdmaImagesError for a failed download, ChecksumError for a file that is not the pinned one, which is not kept.
 
     Returns:
         By source id, a folder that has this file alone.
@@ -78,22 +73,11 @@ def _fetch_supply(supply: Supply, settings: DownloadSettings) -> Path:
 
 
 def _download_source(source: Source, address: str, settings: DownloadSettings) -> Path:
-    """Download, verify and keep a source.
-
-    Resume an earlier run's partial file, and start anew where that does not verify.
-    """
+    """Download, verify and keep a source; an earlier run's partial file is resumed."""
     folder = _partial_folder(source)
     file = folder / download_store.file_name(source.upstream)
-    resumed = file.exists()
-    settings.progress(f"{source.id}: {'resuming' if resumed else 'downloading'} {address}")
-    download(address, file, settings)
-    try:
-        _verify(source, address, file, settings)
-    except (ChecksumError, openpgp.SignatureError):
-        shutil.rmtree(folder)
-        if resumed:
-            return _download_source(source, address, settings)
-        raise
+    settings.progress(f"{source.id}: {'resuming' if file.exists() else 'downloading'} {address}")
+    download_verified(address, file, settings, lambda part: _verify(source, address, part, settings))
     path = download_store.save(source, file, file.name)
     shutil.rmtree(folder)
     return path

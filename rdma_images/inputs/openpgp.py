@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pysequoia import Cert, Sig, verify
 
-from rdma_images.core.errors import RdmaImagesError, first_line
+from rdma_images.core.errors import first_line
+from rdma_images.inputs.download import ChecksumError
 
 
-class SignatureError(RdmaImagesError):
+class SignatureError(ChecksumError):
     """A signature that is not valid, or a key that is not the pinned one."""
 
 

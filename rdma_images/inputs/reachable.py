@@ -11,10 +11,7 @@ from rdma_images.registry import client
 from rdma_images.registry import connection as registry_http
 from rdma_images.registry.reference import DOCKER_HUB, HUB_HOST, parse_reference
 
-PREFLIGHT_TIMEOUT_SECONDS = (
-    2.5,
-    3.0,
-)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
+TIMEOUT_SECONDS = (2.5, 3.0)  # to connect, to the first byte: all sources answer within a few seconds
 RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
 
 Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
@@ -25,16 +22,21 @@ def probe_download(address: str, mirrors: Mirrors) -> Reachability:
     if path := web.local_path(address):
         with files.as_file_error(path):
             return (True, format_bytes(path.stat().st_size)) if path.is_file() else (False, "no such file")
-    try:
-        with web.request("HEAD", address, mirrors, PREFLIGHT_TIMEOUT_SECONDS, retry_policy=RETRY_POLICY) as response:
-            return True, ", ".join([str(response.status_code), *_size(response)])
-    except web.StatusError as error:
-        if error.status not in (403, 405, 501):
-            return False, str(error)
-    except requests.RequestException as error:
-        return False, web.describe_error(error, mirrors)
-    # Some stores sign addresses for GET alone.
-    return _first_byte(address, mirrors)
+    answer = False, ""
+    # Some stores sign addresses for GET alone, and answer HEAD as if the file were forbidden.
+    for method, headers in (("HEAD", {}), ("GET", {"Range": "bytes=0-0"})):
+        try:
+            with web.request(method, address, mirrors, TIMEOUT_SECONDS, headers, RETRY_POLICY) as response:
+                length = response.headers.get("Content-Length", "") if method == "HEAD" else ""
+                size = [format_bytes(int(length))] if length.isdigit() and int(length) else []
+                return True, ", ".join([str(response.status_code), *size])
+        except web.StatusError as error:
+            answer = False, str(error)
+            if error.status not in (403, 405, 501):
+                break
+        except requests.RequestException as error:
+            return False, web.describe_error(error, mirrors)
+    return answer
 
 
 def probe_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
@@ -68,24 +70,7 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
         HUB_HOST if parsed.host == DOCKER_HUB else parsed.host,
         lambda: mirrors.login(parsed.host),
         ca=mirrors.ca_bundle,
-        timeout=PREFLIGHT_TIMEOUT_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         retry_policy=RETRY_POLICY,
     )
     return client.Repository(connection, parsed.repository).head(parsed.selector)
-
-
-def _first_byte(address: str, mirrors: Mirrors) -> Reachability:
-    try:
-        with web.request(
-            "GET", address, mirrors, PREFLIGHT_TIMEOUT_SECONDS, {"Range": "bytes=0-0"}, RETRY_POLICY
-        ) as response:
-            return True, str(response.status_code)
-    except web.StatusError as error:
-        return False, str(error)
-    except requests.RequestException as error:
-        return False, web.describe_error(error, mirrors)
-
-
-def _size(response: requests.Response) -> list[str]:
-    length = response.headers.get("Content-Length", "")
-    return [format_bytes(int(length))] if length.isdigit() and int(length) else []

@@ -4,7 +4,7 @@ The default row comes first, then the newest torch on its base, then on other ba
 """
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,15 +34,6 @@ class Solution:
     reason: str
 
 
-@dataclass(frozen=True)
-class _Packages:
-    """What the package index is asked for, beside torch."""
-
-    requirements: tuple[str, ...]
-    constraints: tuple[str, ...]
-    sources: tuple[str, ...]
-
-
 def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> Solution:
     """Return the row of a target with which the package index has wheels that go together.
 
@@ -54,7 +45,7 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
     default = candidate(name, target, facts)
     if TORCH not in default:
         raise RefusedError(f"{name} has no torch\nplan it without --solve")
-    packages = _packages(matrix, name)
+    packages = _packages(target, partial(matrix.where, "targets", name))
     reason = ""
     for base, torches in _rows(default, target, facts):
         progress(f"asking for wheels with {f'torch {torches[0]}' if len(torches) == 1 else 'any torch'} on {base}")
@@ -71,17 +62,20 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
     raise RefusedError(f"{name}: no torch and no base has wheels of all its packages: {reason}\nchange its packages")
 
 
-def _packages(matrix: Matrix, name: str) -> _Packages:
-    target = matrix.target(name)
-    where = partial(matrix.where, "targets", name)
+def _packages(target: Target, where: Callable[..., str]) -> LockRequest:
+    """Return what the package index is asked for beside torch; python and platform follow from the base."""
     listed = requirements_file.read_requirements(target.requirements, target.constraints, {}, where)
     local = (
         local_packages.pin(text, paths.PROJECT, where("python-packages", number))
         for number, text in enumerate(target.python_packages)
     )
-    requirements = tuple(sorted({*local, *listed.packages}))
-    constraints = tuple(sorted({*listed.constraints}))
-    return _Packages(requirements, constraints, target.source_packages)
+    return LockRequest(
+        requirements=tuple(sorted({*local, *listed.packages})),
+        constraints=tuple(sorted({*listed.constraints})),
+        sources=target.source_packages,
+        python="",
+        platform="linux/amd64",
+    )
 
 
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -111,22 +105,18 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 
 
 def _newest_solvable(
-    packages: _Packages, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
+    packages: LockRequest, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
 ) -> str:
     """Return the newest torch with wheels of all. Raises NoSolutionError for none."""
-    oldest, *_, newest = sorted([*torches, *torches], key=Version)
-    unavailable = [version for version in facts.torch.releases if version not in torches]
-    excluded = "".join(
-        f",!={version}" for version in unavailable if Version(oldest) < Version(version) < Version(newest)
-    )
+    oldest, newest = min(torches, key=Version), max(torches, key=Version)
+    between = (v for v in facts.torch.releases if Version(oldest) < Version(v) < Version(newest) and v not in torches)
+    torch = ",".join((f"torch>={oldest}", f"<={newest}", *(f"!={version}" for version in between)))
     explicit = planned.axes.get("nccl") if planned.axes.get("nccl") != TORCH else None
-    request = LockRequest(
-        requirements=(f"torch>={oldest},<={newest}{excluded}", *packages.requirements),
-        overrides=tuple(f"nvidia-nccl-cu{major}=={explicit}" for major in (12, 13)) if explicit else (),
-        constraints=packages.constraints,
-        sources=packages.sources,
-        python=planned["python"],
-        platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
-    )
-    versions = resolve.versions(request, *sources.index_for(mirrors))
+    changes = {
+        "requirements": (torch, *packages.requirements),
+        "overrides": tuple(f"nvidia-nccl-cu{major}=={explicit}" for major in (12, 13)) if explicit else (),
+        "python": planned["python"],
+        "platform": planned["platform"],
+    }
+    versions = resolve.versions(packages.model_copy(update=changes), *sources.index_for(mirrors))
     return Version(versions["torch"]).public

@@ -14,8 +14,7 @@ from rdma_images.core import http, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import decode_json
 from rdma_images.inputs import download_store, web
-from rdma_images.inputs.download import DOWNLOAD_TIMEOUT_SECONDS, DownloadSettings, download
-from rdma_images.inputs.fetch import ChecksumError
+from rdma_images.inputs.download import DOWNLOAD_TIMEOUT_SECONDS, ChecksumError, DownloadSettings, download_verified
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel, wheel_file_name
 
@@ -41,21 +40,8 @@ def fetch_wheel(wheel: Wheel, index: str, job: DownloadSettings) -> Path:
         if file.exists() and _is_locked_file(wheel, file):
             return file
         part = _folder(wheel) / "partial" / wheel.file
-        resumed = part.exists()
         address = wheel_address(wheel, index, job.mirrors)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        download(address, part, replace(job, name=wheel.file))
-        if not _is_locked_file(wheel, part) and resumed:
-            part.unlink()
-            download(address, part, replace(job, name=wheel.file))
-        if not _is_locked_file(wheel, part):
-            actual = f"{part.stat().st_size} bytes, sha256:{download_store.digest(part, 'sha256')}"
-            remove_wheel(wheel)
-            raise ChecksumError(
-                f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
-                f"found {actual}; nothing was kept\n"
-                "do not use the file: the index or mirror has another one"
-            )
+        download_verified(address, part, replace(job, name=wheel.file), lambda file: _verify(wheel, address, file))
         part.replace(file)
     return file
 
@@ -147,6 +133,15 @@ class _Links(HTMLParser):
 
 def _is_locked_file(wheel: Wheel, file: Path) -> bool:
     return file.stat().st_size == wheel.size and download_store.digest(file, "sha256") == wheel.sha256
+
+
+def _verify(wheel: Wheel, address: str, file: Path) -> None:
+    if not _is_locked_file(wheel, file):
+        raise ChecksumError(
+            f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, found "
+            f"{file.stat().st_size} bytes, sha256:{download_store.digest(file, 'sha256')}; nothing was kept\n"
+            "do not use the file: the index or mirror has another one"
+        )
 
 
 def _folder(wheel: Wheel) -> Path:

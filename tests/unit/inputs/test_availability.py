@@ -26,7 +26,7 @@ CLOSED = "http://127.0.0.1:9"  # discard: nothing listens there
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     # Patient, for a busy machine; a test of the patience itself shortens it.
-    monkeypatch.setattr(reachable, "PREFLIGHT_TIMEOUT_SECONDS", (30, 30))
+    monkeypatch.setattr(reachable, "TIMEOUT_SECONDS", (30, 30))
     monkeypatch.setattr(availability, "DEADLINE", 30.0)
 
 
@@ -71,7 +71,7 @@ def test_what_is_not_there_says_why(site: Site, answer: Answer, detail: str) -> 
 
 
 def test_a_host_that_says_nothing_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "PREFLIGHT_TIMEOUT_SECONDS", (0.5, 0.5))
+    monkeypatch.setattr(reachable, "TIMEOUT_SECONDS", (0.5, 0.5))
     site.answers["/tool"] = Answer(silent_for=30)
     assert only(download(f"{site.address}/tool")).detail == "no answer in time"
 

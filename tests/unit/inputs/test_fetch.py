@@ -66,7 +66,7 @@ def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path)
 def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, state: Path, algorithm: str) -> None:
     site.answers["/tool"] = Answer(BODY)
     expected, actual = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
-    with pytest.raises(fetch.ChecksumError) as error:
+    with pytest.raises(download.ChecksumError) as error:
         fetched(make_source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
     assert f"expected {algorithm}:{expected}, found {algorithm}:{actual}" in str(error.value)
     assert downloaded_files(state) == []
@@ -151,7 +151,7 @@ def test_a_stored_file_that_rotted_is_fetched_again(site: Site) -> None:
 def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     fetched(make_source(f"{site.address}/tool"))
-    with pytest.raises(fetch.ChecksumError):
+    with pytest.raises(download.ChecksumError):
         fetched(make_source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
 
 

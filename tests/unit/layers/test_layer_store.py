@@ -11,8 +11,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import download, wheel_files
-from rdma_images.inputs.download import DownloadSettings
-from rdma_images.inputs.fetch import ChecksumError
+from rdma_images.inputs.download import ChecksumError, DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.layers import layer_pool, layer_store, make_wheel_layer
 from rdma_images.layers.blob import Blob
