@@ -23,7 +23,7 @@ PARALLEL = 4
 def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progress = silent) -> dict[str, Path]:
     """Download and verify every source that is a file.
 
-    Raises RdmaImagesError for a failed download, ChecksumError for a file that is not the pinned one, which is not kept.
+    Raises RdmaImagesError for a failed download, ChecksumError for a file that is not the pinned one.
 
     Returns:
         By source id, a folder that has this file alone.

@@ -12,23 +12,17 @@ import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any
 
 import requests
+from packaging.pylock import Package, PackageSdist, PackageWheel, Pylock
 from packaging.requirements import Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import (
-    BuildTag,
-    InvalidSdistFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
 
@@ -38,7 +32,7 @@ from rdma_images.core.image import MACHINES
 from rdma_images.core.paths import COMMAND
 from rdma_images.inputs import git_repositories, package_index, web, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan import local_packages
 from rdma_images.plan.local_packages import LocalPackage
 
@@ -51,9 +45,8 @@ LISTS = re.compile(r"[^/]+/(?:[^/]+/)?[^/]+\.egg-info/requires\.txt")  # of setu
 METADATA = re.compile(r"[^/]+/PKG-INFO")
 # How uv reports an index that does not answer, or not to this user; without these words it has no such wheels.
 UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
-
-
-Package = dict[str, Any]  # or a file of one, as a pylock.toml has it
+PackageFile = PackageWheel | PackageSdist
+Selector = Callable[[Iterable[tuple[PackageWheel, AbstractSet[Tag]]]], Iterator[PackageWheel]]
 
 
 class NoSolutionError(RdmaImagesError):
@@ -73,23 +66,22 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
     local = _local_packages(request)
-    pylock = _pylock(request, local, index, mirrors)
-    local_wheels = [_lock_local(package, local) for package in pylock if _is_local(package)]
-    packages = [package for package in pylock if not _is_local(package)]
-    chosen_wheels = _files(packages, request)
+    packages = _packages(request, local, index, mirrors)
+    chosen_files = _files(packages, request)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        sizes = pool.map(lambda wheel: wheel_size(wheel, mirrors), chosen_wheels)
+        sizes = pool.map(lambda chosen: file_size(chosen[1], mirrors), chosen_files)
         wheels = [
             Wheel(
-                name=package["name"],
-                version=package["version"],
-                file=pylock_file_name(wheel),
-                sha256=wheel["hashes"]["sha256"],
+                name=package.name,
+                version=str(package.version),
+                file=file.filename,
+                sha256=file.hashes["sha256"],
                 size=size,
             )
-            for package, wheel, size in zip(packages, chosen_wheels, sizes, strict=True)
+            for (package, file), size in zip(chosen_files, sizes, strict=True)
         ]
-    return Lock(request=request, wheels=tuple(sorted([*wheels, *local_wheels], key=lambda wheel: wheel.name)))
+    wheels += [_lock_local(package, local) for package in packages if _is_local(package)]
+    return Lock(request=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
 
 def versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, str]:
@@ -99,23 +91,41 @@ def versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, st
         NoSolutionError: The packages do not go together, or one of them has no wheel.
         RdmaImagesError: As `resolve`.
     """
-    packages = _pylock(request, _local_packages(request), index, mirrors)
+    packages = _packages(request, _local_packages(request), index, mirrors)
     try:
-        _files([package for package in packages if not _is_local(package)], request)
+        _files(packages, request)
     except RdmaImagesError as error:
         raise NoSolutionError(request, first_line(error)) from None
-    return {package["name"]: package.get("version", "") for package in packages}
+    return {package.name: str(package.version or "") for package in packages}
 
 
-def _files(packages: Sequence[Package], request: LockRequest) -> list[Package]:
-    """Return the file of each package that an installer would take."""
-    ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
-    return [
-        package["sdist"]
-        if canonicalize_name(package["name"]) in request.sources and not package.get("wheels")
-        else best_wheel(package, ranks)
-        for package in packages
-    ]
+def _files(packages: Sequence[Package], request: LockRequest) -> list[tuple[Package, PackageFile]]:
+    """Return each package of an index with the file that an installer would take."""
+    selector = create_compatible_tags_selector(accepted_tags(request))
+    chosen_files: list[tuple[Package, PackageFile]] = []
+    for package in packages:
+        if package.sdist and package.name in request.sources and not package.wheels:
+            chosen_files.append((package, package.sdist))
+        elif not _is_local(package):
+            chosen_files.append((package, best_wheel(package, selector)))
+    return chosen_files
+
+
+def _is_local(package: Package) -> bool:
+    """Return whether a package comes from no index."""
+    return bool(package.archive or package.directory or package.vcs)
+
+
+def best_wheel(package: Package, selector: Selector) -> PackageWheel:
+    """Return the wheel that an installer takes: best tag, then highest build number."""
+    parsed = [(wheel, parse_wheel_filename(wheel.filename)) for wheel in package.wheels or ()]
+    parsed.sort(key=lambda entry: entry[1][2], reverse=True)  # by build number, which the selector keeps among equals
+    if best := next(selector((wheel, tags) for wheel, (*_, tags) in parsed), None):
+        return best
+    raise RdmaImagesError(
+        f"{package.name} {package.version or ''} has no wheel for this python and platform\n"
+        "name another version, or the package under source-packages in matrix.yaml"
+    )
 
 
 def accepted_tags(request: LockRequest) -> list[Tag]:
@@ -135,11 +145,21 @@ def accepted_tags(request: LockRequest) -> list[Tag]:
     return [*cpython_tags(python, None, platforms), *compatible_tags(python, short, platforms)]
 
 
-def pylock_file_name(wheel: Package) -> str:
-    """Return the file name of a wheel's entry in a pylock."""
-    if name := wheel.get("name"):
-        return str(name)
-    return wheel_file_name(wheel.get("url") or wheel["path"])
+def file_size(file: PackageFile, mirrors: Mirrors) -> int:
+    """Return a file's size in bytes, from the index or by a HEAD request."""
+    if file.size is not None:
+        return file.size
+    address = file.url or file.path or ""
+    if path := web.local_path(address):
+        return path.stat().st_size
+    try:
+        with web.request("HEAD", address, mirrors, INDEX_TIMEOUT_SECONDS, retry_policy=RETRY_POLICY) as response:
+            return int(response.headers["Content-Length"])
+    except (web.StatusError, requests.RequestException) as error:
+        reason = web.describe_error(error, mirrors)
+    except (KeyError, ValueError):
+        reason = "no Content-Length"
+    raise RdmaImagesError(f"the package index has no size of {file.filename}: {reason}\ntry again")
 
 
 def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
@@ -150,26 +170,20 @@ def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
     return {name: package for name, package in parsed.items() if package}
 
 
-def _is_local(package: Package) -> bool:
-    """Return whether a package of a pylock.toml comes from no index."""
-    return any(package.get(kind) for kind in ("archive", "directory", "vcs"))
-
-
 def _lock_local(package: Package, local: Mapping[str, LocalPackage]) -> Wheel:
     """Return a package that no index has as it is in a lock."""
-    name = package["name"]
+    name, version = package.name, str(package.version or "")
     if name not in local:
         raise RdmaImagesError(
             f"{name} comes from an address that another package names\n"
             "name it among the target's own packages too, as ./PATH or name @ git+https://HOST/REPOSITORY@COMMIT"
         )
-    origin = local[name].origin
-    if local[name].kind != "wheel":
-        return Wheel(name=name, version=package.get("version", ""), origin=origin)
-    file = local[name].path
-    size = file.stat().st_size
+    source = local[name]
+    if source.kind != "wheel":
+        return Wheel(name=name, version=version, origin=source.origin)
+    size = source.path.stat().st_size
     return Wheel(
-        name=name, version=package["version"], file=file.name, sha256=local[name].digest, size=size, origin=origin
+        name=name, version=version, file=source.path.name, sha256=source.digest, size=size, origin=source.origin
     )
 
 
@@ -184,7 +198,9 @@ def _on_this_machine(line: str, local: Mapping[str, LocalPackage], mirrors: Mirr
     return str(requirement)
 
 
-def _pylock(request: LockRequest, local: Mapping[str, LocalPackage], index: str, mirrors: Mirrors) -> list[Package]:
+def _packages(
+    request: LockRequest, local: Mapping[str, LocalPackage], index: str, mirrors: Mirrors
+) -> Sequence[Package]:
     """Return the packages of uv's pylock.toml for `request`, each with its fitting wheels.
 
     A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
@@ -192,7 +208,7 @@ def _pylock(request: LockRequest, local: Mapping[str, LocalPackage], index: str,
     metadata: dict[tuple[str, str], tuple[str, ...]] = {}
     while True:
         try:
-            return _compile(request, local, index, mirrors, metadata)
+            return _compile(request, local, index, mirrors, metadata).packages
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
@@ -205,7 +221,7 @@ def _compile(
     index: str,
     mirrors: Mirrors,
     metadata: Mapping[tuple[str, str], Sequence[str]],
-) -> list[Package]:
+) -> Pylock:
     """Run `uv pip compile` once, with what releases require that it cannot ask, by name and version.
 
     Raises:
@@ -230,10 +246,13 @@ def _compile(
         (folder / "requirements.in").write_text("\n".join(lines) + "\n")
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
         (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
-        (folder / "uv.toml").write_text(_uv_settings(metadata))
+        known = (
+            f'[[dependency-metadata]]\nname = "{name}"\nversion = "{version}"\nrequires-dist = {json.dumps(requires)}\n'
+            for (name, version), requires in metadata.items()
+        )
+        (folder / "uv.toml").write_text("".join(known))
         _run_uv(command, folder, environ, request)
-        packages: list[Package] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
-        return packages
+        return Pylock.from_dict(tomllib.loads((folder / "pylock.toml").read_text()))
 
 
 def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
@@ -265,15 +284,6 @@ class _UnaskableError(Exception):
         super().__init__(name, version)
 
 
-def _uv_settings(metadata: Mapping[tuple[str, str], Sequence[str]]) -> str:
-    """Return a uv.toml that says what releases require."""
-    return "".join(
-        f'[[dependency-metadata]]\nname = "{name}"\nversion = "{version}"\n'
-        f"requires-dist = {json.dumps(list(requires))}\n"
-        for (name, version), requires in metadata.items()
-    )
-
-
 def _refuse_undeclared_import(words: str) -> None:
     """Raise for a package whose setup.py imports what it does not declare, as torch."""
     failed = re.search(r"Failed to build `(\S+) @ file://", words)
@@ -289,44 +299,10 @@ def _refuse_undeclared_import(words: str) -> None:
         )
 
 
-def best_wheel(package: Package, ranks: dict[Tag, int]) -> Package:
-    """Return the wheel that an installer takes: best tag, then highest build number."""
-
-    def preference(wheel: Package) -> tuple[int, tuple[int, BuildTag]]:
-        """Return a wheel's rank, the higher the better."""
-        _, _, build, tags = parse_wheel_filename(pylock_file_name(wheel))
-        rank = min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
-        return -rank, (1 if build else 0, build)
-
-    best: Package | None = max(package.get("wheels", ()), key=preference, default=None)
-    if best is None or -preference(best)[0] == len(ranks):
-        raise RdmaImagesError(
-            f"{package['name']} {package.get('version', '')} has no wheel for this python and platform\n"
-            "name another version, or the package under source-packages in matrix.yaml"
-        )
-    return best
-
-
-def wheel_size(wheel: Package, mirrors: Mirrors) -> int:
-    """Return a wheel's size in bytes, from the index or by a HEAD request."""
-    if "size" in wheel:
-        return int(wheel["size"])
-    address = wheel.get("url") or wheel["path"]
-    if file := web.local_path(address):
-        return file.stat().st_size
-    try:
-        with web.request("HEAD", address, mirrors, INDEX_TIMEOUT_SECONDS, retry_policy=RETRY_POLICY) as response:
-            return int(response.headers["Content-Length"])
-    except (web.StatusError, requests.RequestException) as error:
-        reason = web.describe_error(error, mirrors)
-    except (KeyError, ValueError):
-        reason = "no Content-Length"
-    raise RdmaImagesError(f"the package index has no size of {pylock_file_name(wheel)}: {reason}\ntry again")
-
-
 def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple[str, ...]:
     """Return the requirements stated in a release's source. Raises RdmaImagesError."""
-    address = next(iter(_source_addresses(name, version, wheel_files.file_addresses(name, index, mirrors))), None)
+    files = wheel_files.index_files(name, index, mirrors)
+    address = next((file["url"] for file in files if _is_source(file["filename"], name, version)), None)
     if address is None:
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
     try:
@@ -340,13 +316,11 @@ def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -
         ) from None
 
 
-def _source_addresses(name: str, version: str, addresses: Iterable[str]) -> Iterable[str]:
-    for address in addresses:
-        file = address.partition("#")[0].rpartition("/")[2]
-        with suppress(InvalidSdistFilename):
-            is_release = parse_sdist_filename(file) == (canonicalize_name(name), Version(version))
-            if is_release and file.endswith(".tar.gz"):
-                yield address
+def _is_source(file: str, name: str, version: str) -> bool:
+    try:
+        return file.endswith(".tar.gz") and parse_sdist_filename(file) == (canonicalize_name(name), Version(version))
+    except InvalidSdistFilename:
+        return False
 
 
 def read_requirements(archive: io.BytesIO) -> tuple[str, ...]:

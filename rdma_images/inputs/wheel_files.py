@@ -39,10 +39,12 @@ def fetch_wheel(wheel: Wheel, index: str, job: DownloadSettings) -> Path:
     with locking.hold(f"wheel-{wheel.sha256[:16]}", f"downloading {wheel.file}", job.progress):
         if file.exists() and _is_locked_file(wheel, file):
             return file
-        part = _folder(wheel) / "partial" / wheel.file
+        part = download_store.root() / "partial" / wheel.sha256 / wheel.file
         address = wheel_address(wheel, index, job.mirrors)
         download_verified(address, part, replace(job, name=wheel.file), lambda file: _verify(wheel, address, file))
+        file.parent.mkdir(parents=True, exist_ok=True)
         part.replace(file)
+        shutil.rmtree(part.parent)
     return file
 
 
@@ -53,18 +55,13 @@ def remove_wheel(wheel: Wheel) -> None:
 
 def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
     """Return the address of a wheel's file. Raises RdmaImagesError where there is none."""
-    for address in file_addresses(wheel.name, index, mirrors):
-        if wheel_file_name(address) == wheel.file:
-            return address.partition("#")[0]
+    for file in index_files(wheel.name, index, mirrors):
+        if wheel_file_name(file["url"]) == wheel.file:
+            return str(file["url"]).partition("#")[0]
     raise RdmaImagesError(
         f"{wheel.file}: the package index has no such file on {_page(wheel.name, index)}\n"
         "lock again, or name an index that has it as package-index in mirrors.yaml"
     )
-
-
-def file_addresses(name: str, index: str, mirrors: Mirrors) -> list[str]:
-    """Return the addresses of all files of a package. Raises RdmaImagesError on failure."""
-    return [file["url"] for file in index_files(name, index, mirrors)]
 
 
 def index_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
@@ -138,8 +135,8 @@ def _is_locked_file(wheel: Wheel, file: Path) -> bool:
 def _verify(wheel: Wheel, address: str, file: Path) -> None:
     if not _is_locked_file(wheel, file):
         raise ChecksumError(
-            f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, found "
-            f"{file.stat().st_size} bytes, sha256:{download_store.digest(file, 'sha256')}; nothing was kept\n"
+            f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
+            f"found {file.stat().st_size} bytes, sha256:{download_store.digest(file, 'sha256')}; nothing was kept\n"
             "do not use the file: the index or mirror has another one"
         )
 

@@ -9,6 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from packaging.pylock import Package, PackageWheel
+from packaging.tags import create_compatible_tags_selector
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
@@ -65,7 +69,7 @@ def publish(site: Site, name: str, *wheels: tuple[str, bytes]) -> None:
 
 def mirrors(site: Site, logins: Mapping[str, Login] | None = None) -> Mirrors:
     bundle = Path(__file__).parent / "none.pem"
-    addresses = {"INDEX": (f"{site.address}/simple", "mirrors.yaml")}
+    addresses = {"index": (f"{site.address}/simple", "mirrors.yaml")}
     return Mirrors(bundle, addresses, logins or {})
 
 
@@ -115,16 +119,21 @@ def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
     assert {request.login for request in index.requests} == {"me:p@ss/word"}
 
 
+def listed(*names: str, url: str = "https://index.example") -> tuple[PackageWheel, ...]:
+    return tuple(PackageWheel(name=name, url=f"{url}/{name}", hashes={"sha256": "0" * 64}) for name in names)
+
+
 def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "RETRY_POLICY", dataclasses.replace(resolve.RETRY_POLICY, first_wait=0.0))
-    index.answers["/files/x-1.0-py3-none-any.whl"] = [Answer(status=502), Answer(b"1234567")]
-    assert resolve.wheel_size({"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}, mirrors(index)) == 7
-
-
-def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
-    listed = {"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}
+    index.answers["/x-1.0-py3-none-any.whl"] = [Answer(status=502), Answer(b"1234567")]
+    (wheel,) = listed("x-1.0-py3-none-any.whl", url=index.address)
+    assert resolve.file_size(wheel, mirrors(index)) == 7
+    del index.answers["/x-1.0-py3-none-any.whl"]
     with pytest.raises(RdmaImagesError, match="answered 404"):
-        resolve.wheel_size(listed, mirrors(index))
+        resolve.file_size(wheel, mirrors(index))
+
+
+SELECTOR = create_compatible_tags_selector(resolve.accepted_tags(REQUEST))
 
 
 @pytest.mark.parametrize(
@@ -140,19 +149,19 @@ def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
     ],
 )
 def test_the_best_wheel_is_taken(files: list[str], best: int) -> None:
-    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
-    wheels = [{"name": f"{file}.whl"} for file in files]
-    assert resolve.best_wheel({"name": "a", "wheels": wheels}, ranks) is wheels[best]
-    assert resolve.best_wheel({"name": "a", "wheels": wheels[::-1]}, ranks) is wheels[best]
+    wheels = listed(*(f"{file}.whl" for file in files))
+    for given in (wheels, wheels[::-1]):
+        package = Package(name=canonicalize_name("a"), wheels=given)
+        assert resolve.best_wheel(package, SELECTOR) is wheels[best]
 
 
 @pytest.mark.parametrize(
     "files", [[], ["a-1-cp313-cp313-win_amd64.whl"], ["a-1-cp313-cp313-manylinux2014_aarch64.whl"]]
 )
 def test_a_package_without_a_wheel_for_us(files: list[str]) -> None:
-    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
+    package = Package(name=canonicalize_name("a"), version=Version("1"), wheels=listed(*files))
     with pytest.raises(RdmaImagesError, match=r"a 1 has no wheel for this python and platform\nname another"):
-        resolve.best_wheel({"name": "a", "version": "1", "wheels": [{"name": file} for file in files]}, ranks)
+        resolve.best_wheel(package, SELECTOR)
 
 
 class TestLocalPackages:
