@@ -16,7 +16,7 @@ def image_has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
 @rule("nccl-on-erdma", "erdma-apt", "nccl")
 def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse an NCCL that crashes on eRDMA."""
-    return known_fault("nccl", candidate, facts)
+    return _known_fault("nccl", candidate, facts)
 
 
 @rule("erdma-nccl", "erdma-apt", "nccl")
