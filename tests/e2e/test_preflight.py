@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import slurm_parts, unpacked
+from rdma_images import engine as engines
+from tests.e2e import slurm_parts, unpacked, validated
 from tests.e2e.test_jobs_mpi import PACKAGES as MPI
 from tests.support import fake_nccl
 from tests.support.preflight_parts import preflight
@@ -89,11 +90,13 @@ def test_the_ranks_of_mpirun(network: str, code: int) -> None:
     assert (done.returncode == 0) == (code == 0)
 
 
-@pytest.mark.skipif(not shutil.which("torchrun"), reason="torch is not installed here")
 def test_the_ranks_of_torchrun() -> None:
-    """It takes the -- from before the command."""
-    words = ["torchrun", "--nproc-per-node=2", "--no-python", *program("--require efa").split(), "1"]
-    environment = {**os.environ, **variables("Libfabric")}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=100)
+    """It takes the -- from before the command. The torchrun is that of the image, and so is the preflight."""
+    command = f"rdma-preflight --require efa -- python {fake_nccl.folder()}/command.py 1"
+    options = [f"--volume={fake_nccl.folder()}:{fake_nccl.folder()}:ro", "--network=none", "--hostname=localhost"]
+    options += [f"--env={name}={value}" for name, value in variables("Libfabric").items()]
+    words = ["docker", "run", "--rm", *options, validated.good_image()]
+    words += ["torchrun", "--nproc-per-node=2", "--no-python", *command.split()]
+    done = subprocess.run(words, env=engines.ensure().environ(), capture_output=True, text=True, timeout=300)
     assert results(done.stdout) == [("efa", "0")], done.stdout + done.stderr
     assert done.stdout.count("the command is done") == 2

@@ -80,6 +80,27 @@ def test_signals_are_passed_on() -> None:
     assert process.returncode == 5
 
 
+EARLY_SIGNAL = """
+import os, signal, subprocess, sys
+from rdma_images.preflight import command
+
+start = subprocess.Popen
+
+def start_and_signal(*arguments, **options):
+    child = start(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return child
+
+subprocess.Popen = start_and_signal
+sys.exit(command.run_command(["sleep", "60"], dict(os.environ), lambda: False))
+"""
+
+
+def test_a_signal_in_the_moment_after_the_commands_start_is_passed_on() -> None:
+    """The preflight ends as its command does, 128 + 15, and not by the signal itself."""
+    assert subprocess.run([sys.executable, "-c", EARLY_SIGNAL], timeout=30).returncode == 128 + signal.SIGTERM
+
+
 def test_the_command_does_not_outlive_a_killed_preflight() -> None:
     words = [str(preflight()), "--", "sh", "-c", "echo $$; exec sleep 60"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
