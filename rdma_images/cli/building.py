@@ -12,7 +12,6 @@ from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.verb import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, verb, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
@@ -169,7 +168,7 @@ def run(
     """
     from rdma_images import engine, facts
     from rdma_images.build import built_image
-    from rdma_images.engine import container_run, images
+    from rdma_images.engine import container_run, docker_command, images
 
     words = after_dashes(sys.argv)
     if shell and words:
@@ -184,10 +183,7 @@ def run(
     ref = images.built_image(built.build, running, built.build_command, progress) if built else image
     config = container_run.image_config(running, ref)
     if config is None:
-        raise RefusedError(
-            f"the engine has no image {ref}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine;"
-            f' `eval "$({COMMAND} engine.up --docker)"` gives the private one\'s docker'
-        )
+        raise docker_command.missing_image(running, ref)
     if not (words or shell or config.get("Cmd") or config.get("Entrypoint")):
         raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
     options = container_run.ContainerOptions(mount, env, gpus, device, shell=shell)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO, Any, Literal
 from urllib.parse import quote
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress
 from rdma_images.engine import daemon_api
 
@@ -149,6 +150,15 @@ def start(
         stdout=stdout,
         stderr=stderr,
         cwd=cwd,
+    )
+
+
+def missing_image(engine: Engine | None, ref: str) -> RefusedError:
+    """Return the error of an image that the engine does not have: where it was looked for, and how it comes there."""
+    where = f"the engine {engine.name} ({engine.host})" if engine else "the engine"
+    private = f'eval "$({COMMAND} engine.up --docker)" && ' if engine and engine.kind == "private" else ""
+    return RefusedError(
+        f"{where} has no image {ref}\nbuild it with `{COMMAND} build`, or get it with `{private}docker pull {ref}`"
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from docker import DockerClient
 from docker.errors import DockerException, ImageNotFound, NotFound
 
-from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.paths import COMMAND
+from rdma_images import engine as engines
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.engine.docker_command import missing_image
 from rdma_images.inspection.inspection import HistoryStep, ImageConfig
 from rdma_images.validate.probes import leftovers
 
@@ -72,10 +73,7 @@ def _engine_errors(ref: str) -> Iterator[None]:
     try:
         yield
     except ImageNotFound:
-        raise RefusedError(
-            f"the engine has no image {ref!r}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine;"
-            f' `eval "$({COMMAND} engine.up --docker)"` gives the private one\'s docker'
-        ) from None
+        raise missing_image(engines.running(), ref) from None
     except DockerException as error:
         raise RdmaImagesError(
             f"the engine did not say what {ref!r} is: {error}\nsee with `docker info` that it answers"

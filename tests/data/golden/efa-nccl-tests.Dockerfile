@@ -369,6 +369,8 @@ SH
 
 FROM with-wheels AS with-nccl-tests
 COPY --from=build-nccl-tests /opt/nccl-tests /opt/nccl-tests
+# Root may start mpirun without an option, as in the commands of other images' jobs.
+ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # What a process in the image starts with. Nothing here leads a loader: libraries are found through ld.so.conf.d and the
 # wheels' own run paths, because a set LD_LIBRARY_PATH is how a wrong NCCL gets loaded.

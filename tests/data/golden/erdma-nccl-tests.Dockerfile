@@ -360,6 +360,8 @@ SH
 
 FROM with-wheels AS with-nccl-tests
 COPY --from=build-nccl-tests /opt/nccl-tests /opt/nccl-tests
+# Root may start mpirun without an option, as in the commands of other images' jobs.
+ENV OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 RUN --mount=type=cache,id=apt-archives-ubuntu22.04,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=apt-lists-ubuntu22.04,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt-config,target=/run/secrets/apt-config,mode=0444 \

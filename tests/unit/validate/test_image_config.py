@@ -12,7 +12,7 @@ from rdma_images.validate.image_config import UNPACK_SECONDS, read_image_config
 def test_an_image_that_the_engine_has_not_is_a_wrong_use() -> None:
     client = mock.Mock()
     client.api.inspect_image.side_effect = ImageNotFound("404 Client Error")
-    with pytest.raises(RefusedError, match="the engine has no image 'nonsense'"):
+    with pytest.raises(RefusedError, match=r"has no image nonsense\n.*docker pull nonsense"):
         read_image_config(client, "nonsense")
 
 
