@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdma_images import components
-from rdma_images.build import added_files, build_record, package_contexts, preflight_folder, stand_ins
+from rdma_images.build import build_record, preflight_folder, project_files, stand_ins
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
@@ -119,8 +119,8 @@ def image_targets(
                 dockerfile=spec.dockerfile,
                 ref=build_record.ref(spec.image, stood_in),
                 contexts=contexts.for_image(spec.image, supplies[spec.image.id])
-                | added_files.contexts(spec.dockerfile.read_text(encoding="utf-8"))
-                | package_contexts.contexts(spec.image, spec.lock, project.mirrors, progress),
+                | project_files.folder_context(spec.dockerfile.read_text(encoding="utf-8"))
+                | project_files.package_contexts(spec.image, spec.lock, project.mirrors, progress),
                 labels=preflight_folder.label()
                 | labels.labels(
                     spec.image,

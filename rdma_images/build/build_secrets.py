@@ -1,17 +1,12 @@
 """Mirrors, logins and the CA bundle as BuildKit secrets, which no image keeps."""
 
-import fcntl
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.core import locking
-from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.source import Supply
 from rdma_images.inputs import sources
@@ -20,7 +15,6 @@ from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.render import bake
 
 SECRETS_FOLDER = "/run/secrets"  # where BuildKit mounts a secret that names no other place
-MAX_SECRET_BYTES = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more
 BASE = "base"  # the secrets of this role have no ending
 
 
@@ -40,24 +34,26 @@ def secret_files(
         mirrors: Logins and certificates.
 
     Raises:
-        RefusedError: As `provide_secrets`.
+        RefusedError: As `write_secrets`.
     """
-    with ExitStack() as stack:
+    root = state_folder() / "secrets"
+    shutil.rmtree(root, ignore_errors=True)  # of a killed build; no other runs, by the lock of builds
+    root.mkdir(mode=0o700, parents=True)
+    try:
         by_image = {
-            spec.image.id: stack.enter_context(provide_secrets(supplies[spec.image.id], mirrors, spec.image.secrets))
+            spec.image.id: write_secrets(root / spec.image.id, supplies[spec.image.id], mirrors, spec.image.secrets)
             for spec in specs
         }
         by_helper = {helper: by_image[image_id] for helper, image_id in helper_users.items()}
         yield {bake.image_name(image_id): files for image_id, files in by_image.items()} | by_helper
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
-@contextmanager
-def provide_secrets(
-    supplies: Iterable[Supply],
-    mirrors: Mirrors,
-    references: Mapping[str, str] | None = None,
-) -> Iterator[dict[str, Path]]:
-    """Yield the files of a build's secrets by id, readable by this user, for the block.
+def write_secrets(
+    folder: Path, supplies: Iterable[Supply], mirrors: Mirrors, references: Mapping[str, str] | None = None
+) -> dict[str, Path]:
+    """Write the secrets of an image to a new folder; return their files by id, readable by this user.
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
     `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.
@@ -69,55 +65,16 @@ def provide_secrets(
         references: The target's own secrets by id, "env:NAME" or "file:PATH".
 
     Raises:
-        RefusedError: One of `references` does not exist, or BuildKit does not take a secret of that size.
+        RefusedError: One of `references` does not exist.
     """
-    with _secrets_folder() as folder:
-        _check_size(mirrors.ca_bundle)
-        files = {"ca-bundle": mirrors.ca_bundle}
-        texts_by_id = {
-            name: resolve_secret(reference, named_in=f"matrix.yaml, secret {name}")
-            for name, reference in (references or {}).items()
-        }
-        for name, text in texts_by_id.items():
-            if len(text.encode()) > MAX_SECRET_BYTES:
-                raise RefusedError(
-                    f"matrix.yaml, secret {name}: more than {MAX_SECRET_BYTES} bytes, which BuildKit does not take\n"
-                    "keep only what the stage needs"
-                )
-        for secret, text in {**secret_texts(list(supplies), mirrors), **texts_by_id}.items():
-            files[secret] = folder / secret
-            files[secret].touch(mode=0o600)
-            files[secret].write_text(text, encoding="utf-8")
-        yield files
-
-
-@contextmanager
-def _secrets_folder() -> Iterator[Path]:
-    """Provide a private folder for the block, and remove those of killed builds.
-
-    Each is locked by its build (flock), so the kernel says which builds are no more.
-    """
-    root = state_folder() / "secrets"
-    with ExitStack() as stack:
-        with locking.hold("secrets", "making a folder for secrets"):
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for leftover in root.iterdir():
-                with suppress(BlockingIOError), _locked(leftover):
-                    shutil.rmtree(leftover)
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=root)))
-            stack.enter_context(_locked(folder))
-        yield folder
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for the block. Raises BlockingIOError where another process has it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+    texts = secret_texts(list(supplies), mirrors)
+    for name, reference in (references or {}).items():
+        texts[name] = resolve_secret(reference, named_in=f"matrix.yaml, secret {name}")
+    folder.mkdir(mode=0o700)
+    for name, text in texts.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(text, encoding="utf-8")
+    return {"ca-bundle": mirrors.ca_bundle, **{name: folder / name for name in texts}}
 
 
 def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
@@ -145,14 +102,6 @@ def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]
         by_id[f"apt-config{ending}"] = _apt_config(replaces_sources)
         by_id[f"apt-auth{ending}"] = _apt_auth([*archives_below, *archives_of_role], logins)
     return by_id
-
-
-def _check_size(bundle: Path) -> None:
-    if (size := bundle.stat().st_size) > MAX_SECRET_BYTES:
-        raise RefusedError(
-            f"the CA bundle {bundle} has {size} bytes, and BuildKit takes secrets of at most {MAX_SECRET_BYTES}\n"
-            "set ca-bundle in mirrors.yaml to a bundle with fewer authorities"
-        )
 
 
 def _sources_list(supply: Supply) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.build import added_files, package_contexts, preflight_folder, stand_ins
+from rdma_images.build import preflight_folder, project_files, stand_ins
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
@@ -87,11 +87,11 @@ def build_spec(
         "stand-ins": stand_ins.combined_digest(replaceable_folders(pinned)) if rehearse else None,
     }
     preflight_folder.pack(image)
-    if packed_files := added_files.pack(image):
+    if packed_files := project_files.pack(image):
         input_values["files"] = packed_files
-    if folder := added_files.context_digest(dockerfile):
+    if folder := project_files.context_digest(dockerfile):
         input_values["folder"] = folder
-    if packages := package_contexts.digests(image, wheels):
+    if packages := project_files.package_digests(image, wheels):
         input_values["packages"] = packages
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)

@@ -1,15 +1,11 @@
 """Options of a build, and `docker buildx bake` with them."""
 
-import os
-import pty
 import re
-import subprocess
 import sys
 import tempfile
-import termios
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +33,7 @@ FIRST_WITH_ALLOW = (0, 17)
 
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
 # How a step reports its failure: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …". In plain progress the
-# step's number comes first, on a terminal it does not.
+# step's number comes first.
 _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)$")
 # ENOSPC, errno(3), as reported by a step or by BuildKit.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
@@ -55,8 +51,6 @@ _STEP = re.compile(r"#(\d+) (\[.+\] .+)")
 _END = re.compile(r"#(\d+) (?:DONE|CACHED|ERROR)\b")
 _MOUNT = re.compile(r"--mount=\S+ ")
 MAX_STEP = 100  # characters of a step in a line of progress
-_ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
-MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
 
 @dataclass(frozen=True)
@@ -71,21 +65,6 @@ class Options:
     layers: "Repository | None" = None  # which has the wheels' layers, or gets them
 
 
-def options(
-    rehearse: bool,
-    builder: str,
-    compression: str,
-    cache_from: Sequence[str] | None,
-    cache_to: Sequence[str] | None,
-    layers: "Repository | None" = None,
-) -> Options:
-    """Return the checked options. Raises RefusedError for an unknown compression."""
-    parsed_compression = bake.parse_compression(compression)
-    return Options(
-        rehearse, builder or None, parsed_compression, tuple(cache_from or ()), tuple(cache_to or ()), layers
-    )
-
-
 @dataclass(frozen=True)
 class BakeCommand:
     """Run `docker buildx bake` in an engine. Raises RdmaImagesError where it fails."""
@@ -96,17 +75,15 @@ class BakeCommand:
     progress: Progress = silent
 
     def build_images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> None:
-        """Build images; BuildKit draws its progress on a terminal, and elsewhere a line now and then tells of it."""
+        """Build images; a line now and then tells what BuildKit does."""
         outputs = {bake.image_name(target.image.id): self._output(target) for target in targets}
         ids = [target.image.id for target in targets]
-        with self._command(file, outputs) as (command, environment):
-            run = _draw if sys.stderr.isatty() else self._watch
-            command += ["--progress", "auto" if run is _draw else "plain"]
-            command += _cache_from(ids, self.options)
-            for image_id in ids:  # an image's cache has the steps of its helper targets, too
-                caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
-                command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-            self._run(run, command, environment, ids)
+        caches = [  # an image's cache has the steps of its helper targets, too
+            f"--set={bake.image_name(image_id)}.cache-to={cache.replace(IMAGE, image_id)}"
+            for image_id in ids
+            for cache in self.options.cache_to
+        ]
+        self._build(file, outputs, ids, caches)
 
     def build_system_layers(self, file: Mapping[str, Any], ids: Sequence[str]) -> None:
         """Build the system layers of the images `ids`.
@@ -118,46 +95,35 @@ class BakeCommand:
         if self.engine.store == "containerd" and not self.options.builder:
             # What it compresses now, its cache has for the image.
             early = f"type=image,store=false,{bake.COMPRESSIONS[self.options.compression]}"
-        self._build_in_plain_lines(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
+        self._build(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
 
     def export_stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
         """Build one stage of an image, and write its files to `folder`."""
         outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
-        self._build_in_plain_lines(bake.stage_file(file, image_id, stage), outputs, [image_id])
+        self._build(bake.stage_file(file, image_id, stage), outputs, [image_id])
 
-    def _build_in_plain_lines(self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str]) -> None:
-        """Build what `outputs` names."""
+    def _build(
+        self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str], options: Sequence[str] = ()
+    ) -> None:
+        """Build what `outputs` names, again after passing failures. Raises RdmaImagesError where it fails."""
         with self._command(file, outputs) as (command, environment):
-            command += ["--progress", "plain", *_cache_from(ids, self.options)]
-            self._run(self._watch, command, environment, ids)
+            command += ["--progress", "plain", *_cache_from(ids, self.options), *options]
+            for _ in range(ATTEMPTS):
+                code, lines = self._watch(command, environment)
+                if not code or not any(map(PASSING.search, lines)):
+                    break
+        if code:
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+            raise build_error(ids, lines)
 
     def _output(self, target: bake.ImageTarget) -> str:
         """Return how an image goes into the engine."""
         store, builder, compression = self.engine.store, self.options.builder, self.options.compression
         return bake.bake_output(target.ref, store, builder, compression, keeps_layers=target.image.onto is not None)
 
-    def _run(
-        self,
-        run: Callable[[Engine, Sequence[str], Mapping[str, str]], tuple[int, list[str]]],
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        ids: Sequence[str],
-    ) -> None:
-        """Run a command, again after passing failures. Raises RdmaImagesError where it fails."""
-        for _ in range(ATTEMPTS):
-            code, lines = run(self.engine, command, environment)
-            if not code or not any(map(PASSING.search, lines)):
-                break
-        if code:
-            if run is not _draw:
-                sys.stderr.write("".join(f"{line}\n" for line in lines))
-            raise build_error(ids, lines)
-
-    def _watch(self, engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
+    def _watch(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
         """Run a command in plain progress, and tell what it does now and then; return its exit code and its lines."""
-        process = docker_command.start(
-            engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
-        )
+        process = docker_command.start(self.engine, *command, cwd=paths.PROJECT, variables=environment)
         lines: list[str] = []
         with (
             process as running,
@@ -199,28 +165,6 @@ class BakeCommand:
         connection = self.options.layers.connection
         with docker_environment(connection.host, connection.login(), self.engine.environ()) as environment:
             yield environment
-
-
-def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Run a command that draws on this terminal; return exit code and last lines.
-
-    It draws on a terminal between, whose bytes are passed on: a failed step's own lines are the last.
-    """
-    controller, terminal = pty.openpty()
-    with os.fdopen(controller, "rb", buffering=0) as output:
-        termios.tcsetwinsize(controller, termios.tcgetwinsize(sys.stderr))
-        process = docker_command.start(
-            engine, *command, stdout=terminal, stderr=terminal, cwd=paths.PROJECT, variables=environment
-        )
-        os.close(terminal)
-        tail = b""
-        with process as running, suppress(OSError):  # EIO: the command has closed its end
-            while chunk := output.read(MAX_TAIL_BYTES):
-                sys.stderr.buffer.write(chunk)
-                sys.stderr.flush()
-                termios.tcsetwinsize(controller, termios.tcgetwinsize(sys.stderr))
-                tail = (tail + chunk)[-MAX_TAIL_BYTES:]
-    return running.returncode, _ESCAPE.sub("", tail.decode(errors="replace")).splitlines()
 
 
 def log_file() -> Path:

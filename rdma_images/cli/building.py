@@ -44,11 +44,14 @@ def build(
     """
     from rdma_images.build import build_images, run_bake
     from rdma_images.publish.destination import layers_repository
+    from rdma_images.render import bake
     from rdma_images.report import build_summary, report_table
 
     loaded_project = with_measured_base(project.load(), target, onto)
     layers = layers_repository(cache_layers) if cache_layers else None
-    options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
+    options = run_bake.Options(
+        rehearse, builder or None, bake.parse_compression(compression), tuple(cache_from), tuple(cache_to), layers
+    )
     choice = build_images.Choice(target, all, set)
     outcome = build_images.build(loaded_project, choice, options, not no_validate, progress)
     for image_report in outcome.reports:
@@ -167,8 +170,9 @@ def run(
     standard input. Its exit code is the task's, signals reach it, and its container is removed afterwards.
     """
     from rdma_images import engine, facts
-    from rdma_images.build import built_image
+    from rdma_images.build import build_record
     from rdma_images.engine import container_run, docker_command, images
+    from rdma_images.plan import runtime
 
     words = after_dashes(sys.argv)
     if shell and words:
@@ -178,7 +182,7 @@ def run(
         refuse_beside("--image", {"--target": target, "--set": set, "--onto": onto})
     else:
         loaded_project = with_measured_base(project.load(), [target] if target else (), onto)
-        built = built_image.built_image(loaded_project, target, set)
+        built = build_record.built_image(loaded_project, target, set)
     running = engine.ensure(progress)
     ref = images.built_image(built.build, running, built.build_command, progress) if built else image
     config = container_run.image_config(running, ref)
@@ -187,7 +191,7 @@ def run(
     if not (words or shell or config.get("Cmd") or config.get("Entrypoint")):
         raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
     options = container_run.ContainerOptions(mount, env, gpus, device, shell=shell)
-    settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())
+    settings = runtime.settings_by_label(config.get("Labels") or {}, facts.load())
     host = container_run.measure_host(running, settings)
     if missing := container_run.describe_omitted(settings, host, options):
         progress(f"runs without {missing}")

@@ -87,12 +87,12 @@ def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: b
 
 def _problems(images: Iterable[Image]) -> list[str]:
     """Return what keeps images from being built: missing templates and files, locks that do not fit."""
-    from rdma_images.build import added_files
+    from rdma_images.build import project_files
     from rdma_images.plan import template_check
 
     problems = []
     for image in images:
-        problems += [template_check.template_problem(image), added_files.problem(image)]
+        problems += [template_check.template_problem(image), project_files.problem(image)]
         if image.python_packages:
             from rdma_images.inputs import lock  # here, because images without packages need none of it
 

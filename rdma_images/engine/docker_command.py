@@ -133,8 +133,8 @@ def images_with_labels(engine: Engine, *labels: str) -> list[str]:
 def start(
     engine: Engine,
     *arguments: str,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: Stream = None,
+    stderr: Stream = subprocess.PIPE,
     cwd: Path | None = None,
     variables: Mapping[str, str] = NO_VARIABLES,
 ) -> subprocess.Popen[bytes]:

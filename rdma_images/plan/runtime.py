@@ -1,8 +1,9 @@
 """The settings with which an image runs: its variables, and needs of host and job."""
 
 from collections.abc import Iterator, Mapping
+from typing import cast, get_args
 
-from rdma_images.core.image import Component, Fabric, Image, Limit, RunSetting
+from rdma_images.core.image import LABEL_PREFIX, Component, Fabric, Image, Limit, RunSetting
 from rdma_images.facts import Facts
 
 NETWORK = "NCCL_NET"
@@ -53,3 +54,15 @@ def run_without_fabric(image: Image, facts: Facts) -> str | None:
     no_insistence = facts.running.insist["nothing"]
     instead = {NETWORK: no_insistence.network, PROVIDER: no_insistence.provider}
     return " ".join(f"--env={name}={instead[name]}" for name in image.environment if name in instead) or None
+
+
+def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[RunSetting]:
+    """Return what an image asks for by its label of the fabric.
+
+    Without one, what images of every fabric ask for.
+    """
+    if label := labels.get(f"{LABEL_PREFIX}.fabric"):
+        return list(settings(cast(Fabric, label), facts))
+    first, *others = (list(settings(fabric, facts)) for fabric in get_args(Fabric))
+    options = [{setting.docker for setting in option} for option in others]
+    return [setting for setting in first if all(setting.docker in option for option in options)]

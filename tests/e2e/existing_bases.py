@@ -4,9 +4,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rdma_images import facts
-from rdma_images.build.build_secrets import provide_secrets
+from rdma_images.build.build_secrets import write_secrets
 from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import availability, mirrors, sources
 from tests.e2e import validated
@@ -83,7 +84,8 @@ def base(name: str, steps: str, folder: Path) -> Iterator[str]:
     tag = f"{validated.REPOSITORY}/{name}:1"
     image = images.planned_image(axes={**images.planned().axes, "base": SYSTEM})
     supplies = availability.find_supplies(sources.sources(image, facts.load()), mirrors.load())
-    with provide_secrets(supplies, mirrors.load()) as files:
+    with TemporaryDirectory() as private:
+        files = write_secrets(Path(private) / "secrets", supplies, mirrors.load())
         secret_options = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
         build = ["buildx", "build", "--quiet", *validated.into_engine(tag), "--provenance=false", "--network=host"]
         _docker(*build, *secret_options, str(folder), "--file", "-", stdin=f"FROM {START}\n{steps}")

@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images import facts
-from rdma_images.build import added_files
+from rdma_images.build import project_files
 from rdma_images.core import paths, templates, yaml_file
 from rdma_images.engine import Engine
 from rdma_images.engine.debian import bootstrap
@@ -88,7 +88,7 @@ def test_the_stage_makes_files_user_and_command(
     (tmp_path / "src" / "module.py").write_text("x = 1\n")
     (tmp_path / "train.sh").write_text(SCRIPT)
     (tmp_path / "train.sh").chmod(0o755)
-    added_files.pack(image)
+    project_files.pack(image)
     with validated.derived(dockerfile, "additions", paths.image_folder(image.id)) as ref:
         run = ["docker", "run", "--rm", "--network=none", ref]
         lines = subprocess.run(
@@ -97,7 +97,7 @@ def test_the_stage_makes_files_user_and_command(
         inspected = ["docker", "image", "inspect", ref, "--format", "{{json .RootFS.Layers}}"]
         first = json.loads(subprocess.run(inspected, env=engine.environ(), capture_output=True, check=True).stdout)
         (tmp_path / "train.sh").write_text(SCRIPT + "\n")
-        added_files.pack(image)
+        project_files.pack(image)
         with validated.derived(dockerfile, "additions", paths.image_folder(image.id)):
             second = json.loads(subprocess.run(inspected, env=engine.environ(), capture_output=True, check=True).stdout)
     assert lines == [

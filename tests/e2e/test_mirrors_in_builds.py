@@ -134,26 +134,24 @@ def build(
     salt = hashlib.sha256(os.urandom(8)).hexdigest()
     inline = f"FROM scratch\nADD {tar.name} /\nENV SALT={salt}\n"
     base = {"context": str(tar.parent), "dockerfile-inline": inline, "output": ["type=cacheonly"]}
-    with build_secrets.provide_secrets(supplies, replaced) as files:
-        targets = {
-            stage: {
-                "context": str(folder),
-                "target": stage,
-                "contexts": {"base": "target:base", "builder": "target:builder"},
-                "secret": [f"type=file,id={name},src={path}" for name, path in files.items()],
-                "output": [f"type=oci,dest={folder / stage}.tar"],
-            }
-            for stage in stages
+    files = build_secrets.write_secrets(folder / "secrets", supplies, replaced)
+    targets = {
+        stage: {
+            "context": str(folder),
+            "target": stage,
+            "contexts": {"base": "target:base", "builder": "target:builder"},
+            "secret": [f"type=file,id={name},src={path}" for name, path in files.items()],
+            "output": [f"type=oci,dest={folder / stage}.tar"],
         }
-        definition = {"target": {**targets, "base": base, "builder": base}}
-        (folder / "bake.json").write_text(json.dumps(definition))
-        (folder / "network.yaml").write_text(json.dumps(bake.network_file(definition)))
-        command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
-        command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), *stages]
-        environ = container_engine.environ() | BUILDX
-        done = subprocess.run(
-            command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
-        )
+        for stage in stages
+    }
+    definition = {"target": {**targets, "base": base, "builder": base}}
+    (folder / "bake.json").write_text(json.dumps(definition))
+    (folder / "network.yaml").write_text(json.dumps(bake.network_file(definition)))
+    command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
+    command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), *stages]
+    environ = container_engine.environ() | BUILDX
+    done = subprocess.run(command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert PASSWORD not in done.stderr
 

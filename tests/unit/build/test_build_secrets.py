@@ -4,18 +4,23 @@ import shutil
 import ssl
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from configparser import ConfigParser
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from rdma_images import facts
 from rdma_images.build import build_secrets
-from rdma_images.core.errors import RefusedError
+from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core.source import Source, Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry.credentials import Login
+from rdma_images.render import bake
+from tests.support import locks
+from tests.unit.plan.test_source_builds import planned
 
 BUNDLE = Path(ssl.get_default_verify_paths().openssl_cafile)
 
@@ -48,58 +53,33 @@ def mirrors() -> Mirrors:
     return Mirrors(BUNDLE, {"INDEX": ("https://index.example/simple", "")}, logins)
 
 
-def test_the_ids_are_the_ones_that_the_dockerfiles_mount(mirrors: Mirrors) -> None:
-    with build_secrets.provide_secrets(SUPPLIES, mirrors) as files:
-        roles = [f"{name}{role}" for name in ("apt-auth", "apt-config", "apt-sources") for role in ("", "-builder")]
-        assert sorted(files) == sorted([*roles, "ca-bundle", "netrc", "pip-config", "uv-config"])
+@contextmanager
+def provided(mirrors: Mirrors) -> Iterator[dict[str, Path]]:
+    """Yield the secrets of one image's build, by id."""
+    order = BuildSpec(planned(), locks.wheels(planned()), facts.load(), "sha256:0")
+    supplies = {order.image.id: SUPPLIES}
+    with build_secrets.secret_files([order], supplies, {"helper": order.image.id}, mirrors) as files:
+        assert files["helper"] == files[bake.image_name(order.image.id)]
+        yield files["helper"]
 
 
-def test_only_this_user_can_read_them_and_only_while_the_build_runs(mirrors: Mirrors) -> None:
-    with build_secrets.provide_secrets(SUPPLIES, mirrors) as files:
-        secret_files = [path for path in files.values() if path != BUNDLE]
-        assert {oct(path.stat().st_mode & 0o777) for path in secret_files} == {"0o600"}
-        assert {oct(path.parent.stat().st_mode & 0o777) for path in secret_files} == {"0o700"}
-        assert files["ca-bundle"] == BUNDLE
-    assert not any(path.exists() or path.parent.exists() for path in secret_files)
-
-
-def test_they_are_gone_after_a_build_that_failed(mirrors: Mirrors) -> None:
-    paths: list[Path] = []
-
-    def build() -> None:
-        with build_secrets.provide_secrets(SUPPLIES, mirrors) as files:
-            paths.append(files["netrc"])
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build()
-    assert not paths[0].parent.exists()
-
-
-def test_a_build_that_was_killed_leaves_them_to_the_next(
+def test_only_this_user_can_read_them_and_only_while_the_build_runs(
     mirrors: Mirrors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    killed = tmp_path / "secrets" / "killed"
-    killed.mkdir(parents=True)
-    (killed / "netrc").write_text("machine x", encoding="utf-8")
-    with (
-        build_secrets.provide_secrets(SUPPLIES, mirrors) as first,
-        build_secrets.provide_secrets(SUPPLIES, mirrors) as second,
-    ):
+    killed = tmp_path / "secrets" / "killed" / "netrc"
+    killed.parent.mkdir(parents=True)
+    killed.write_text("machine x", encoding="utf-8")
+    with suppress(KeyboardInterrupt), provided(mirrors) as files:
         assert not killed.exists()
-        assert first["netrc"].is_file()
-        assert second["netrc"].is_file()
-    assert not any((tmp_path / "secrets").iterdir())
-
-
-def test_a_bundle_that_buildkit_would_not_take_is_refused(mirrors: Mirrors, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_bytes(bytes(build_secrets.MAX_SECRET_BYTES + 1))
-    with (
-        pytest.raises(RefusedError, match=r"ca\.pem has 512001 bytes"),
-        build_secrets.provide_secrets(SUPPLIES, replace(mirrors, ca_bundle=tmp_path / "ca.pem")),
-    ):
-        pass
+        roles = [f"{name}{role}" for name in ("apt-auth", "apt-config", "apt-sources") for role in ("", "-builder")]
+        assert sorted(files) == sorted([*roles, "ca-bundle", "netrc", "pip-config", "uv-config"])
+        assert files["ca-bundle"] == BUNDLE
+        secret_files = [path for path in files.values() if path != BUNDLE]
+        assert {oct(path.stat().st_mode & 0o777) for path in secret_files} == {"0o600"}
+        assert {oct(path.parent.stat().st_mode & 0o777) for path in secret_files} == {"0o700"}
+        raise KeyboardInterrupt
+    assert not (tmp_path / "secrets").exists()
 
 
 def test_the_package_index_reaches_uv_and_pip(mirrors: Mirrors) -> None:

@@ -1,10 +1,6 @@
 """The bake command, and what a failed build says at its end."""
 
 import dataclasses
-import os
-import pty
-import sys
-import termios
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -52,17 +48,6 @@ CLOSED = """\
 ERROR: failed to solve: rpc error: code = Unavailable desc = connection error: desc = "only one connection allowed"
 """
 
-# The same where it draws on a terminal.
-DRAWN = """\
-\x1b[31m => ERROR [2/2] RUN echo hello; apt-get install -y nonesuch-package  0.5s
-\x1b[0m\x1b[?25h------
- > [2/2] RUN echo hello; apt-get install -y nonesuch-package:
-0.212 hello
-0.368 E: Unable to locate package nonesuch-package
-------
-ERROR: failed to solve: process "/bin/sh -c apt-get install" did not complete successfully: exit code: 100
-"""
-
 
 @pytest.fixture(autouse=True)
 def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,25 +74,6 @@ def test_a_failed_build_ends_with_its_cause(output: str, cause: str, fix: str) -
     first, second = str(run_bake.build_error(["efa-1"], output.splitlines())).split("\n")
     assert first == f"BuildKit could not build efa-1{cause}"
     assert second.startswith(fix)
-
-
-def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "drawn").write_text(DRAWN)
-    program = tmp_path / "docker"
-    program.write_text(f"#!/bin/sh\ntest -t 2 && stty size <&2 && cat {tmp_path}/drawn >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
-    reading, writing = pty.openpty()
-    termios.tcsetwinsize(writing, (33, 111))
-    with os.fdopen(writing, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with pytest.raises(RdmaImagesError, match="could not build : E: Unable to locate package nonesuch-package\n"):
-            run_bake.BakeCommand(engine, run_bake.Options()).build_images({"target": {}}, ())
-        output = os.read(reading, 4096).decode()
-    os.close(reading)
-    assert output.startswith("33 111")
-    assert "\x1b[31m => ERROR [2/2]" in output
 
 
 PLAIN = """#1 [internal] load build definition from Dockerfile

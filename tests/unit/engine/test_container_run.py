@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import built_image
+from rdma_images.build import build_record
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, RunSetting
@@ -17,6 +17,7 @@ from rdma_images.engine import container_run
 from rdma_images.engine.container_run import ContainerOptions, DockerHost
 from rdma_images.engine.docker_command import Engine
 from rdma_images.inputs import project, target_options
+from rdma_images.plan import runtime
 from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"
@@ -170,7 +171,7 @@ def none_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("none_built")
 def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
     with pytest.raises(RefusedError) as refused:
-        built_image.built_image(project.load(), "efa-pytorch", ["pytorch=2.14.1"])
+        build_record.built_image(project.load(), "efa-pytorch", ["pytorch=2.14.1"])
     problem, fix = str(refused.value).splitlines()
     assert problem.endswith("was not built here")
     assert fix == "run `invoke build --target efa-pytorch --set pytorch=2.14.1` first"
@@ -181,22 +182,22 @@ def test_the_image_of_the_row_that_is_named_is_taken() -> None:
     checkout = project.load()
     (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
     write_build(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
-    assert built_image.built_image(checkout, "efa-pytorch", None).build.ref == "rdma-images/efa-pytorch:1-rehearsal"
+    assert build_record.built_image(checkout, "efa-pytorch", None).build.ref == "rdma-images/efa-pytorch:1-rehearsal"
     with pytest.raises(
         RefusedError, match=r"(?s)or choose a built one:\n  --image rdma-images/efa-pytorch:1-rehearsal"
     ):
-        built_image.built_image(checkout, "efa-pytorch", ["pytorch=2.14.1"])
+        build_record.built_image(checkout, "efa-pytorch", ["pytorch=2.14.1"])
 
 
 @pytest.mark.usefixtures("none_built")
 def test_several_targets_are_listed_the_built_ones_alone() -> None:
     checkout = project.load()
     with pytest.raises(RefusedError, match="which target") as refused:
-        built_image.built_image(checkout, "", None)
+        build_record.built_image(checkout, "", None)
     assert all(f"--target {target}" in str(refused.value) for target in checkout.matrix.targets)
     write_build("erdma-pytorch-1", "rdma-images/erdma-pytorch:1")
     with pytest.raises(RefusedError, match="which target") as refused:
-        built_image.built_image(checkout, "", None)
+        build_record.built_image(checkout, "", None)
     assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]
 
 
@@ -205,11 +206,11 @@ def option_names(settings: Sequence[RunSetting]) -> set[str]:
 
 
 def test_an_image_says_by_its_label_what_it_needs() -> None:
-    efa = built_image.settings_by_label({"io.rdma-images.fabric": "efa"}, FACTS)
+    efa = runtime.settings_by_label({"io.rdma-images.fabric": "efa"}, FACTS)
     assert efa == list(SETTINGS)
-    assert "--network=host" in option_names(built_image.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
-    assert option_names(built_image.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
+    assert "--network=host" in option_names(runtime.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
+    assert option_names(runtime.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
 
 
 def test_an_image_without_the_label_gets_what_both_fabrics_ask_for() -> None:
-    assert option_names(built_image.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}
+    assert option_names(runtime.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}

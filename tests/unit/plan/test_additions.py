@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import added_files, build_secrets
+from rdma_images.build import build_secrets, project_files
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, Plan
@@ -66,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def members(image: Image) -> dict[str, tarfile.TarInfo]:
-    with tarfile.open(paths.image_folder(image.id) / added_files.NAME) as archive:
+    with tarfile.open(paths.image_folder(image.id) / project_files.NAME) as archive:
         return {member.name: member for member in archive}
 
 
@@ -97,7 +97,7 @@ def test_files_are_packed_with_owner_mode_and_no_time(folder: Path) -> None:
     image = image_with(
         "files: [train.py, {path: src, to: /opt/src, owner: 7:8}, {path: train.py, to: /bin/, mode: '0755'}]"
     )
-    digest = added_files.pack(image)
+    digest = project_files.pack(image)
     packed = members(image)
     assert sorted(packed) == [
         "bin/train.py",
@@ -114,25 +114,25 @@ def test_files_are_packed_with_owner_mode_and_no_time(folder: Path) -> None:
     assert packed["opt/src/link"].linkname == "main.py"
     assert {member.mtime for member in packed.values()} == {0}
     (folder / "train.py").touch()
-    assert added_files.pack(image) == digest
+    assert project_files.pack(image) == digest
     (folder / "src" / "notes.txt").write_text("more")
-    assert added_files.pack(image) == digest
+    assert project_files.pack(image) == digest
     (folder / "src" / "main.py").write_text("changed")
-    assert added_files.pack(image) != digest
+    assert project_files.pack(image) != digest
 
 
 @pytest.mark.usefixtures("folder")
 def test_the_user_owns_what_names_no_owner() -> None:
     image = image_with("files: [train.py]\nuser: {name: me, uid: 1234}")
-    added_files.pack(image)
+    project_files.pack(image)
     assert members(image)["workspace/train.py"].uid == 1234
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_file_that_is_missing_is_named() -> None:
     with pytest.raises(RefusedError, match=r"absent\.py: no such file or folder\ncorrect `files`"):
-        added_files.pack(image_with("files: [absent.py]"))
-    assert "absent.py: no such file or folder" in (added_files.problem(image_with("files: [absent.py]")) or "")
+        project_files.pack(image_with("files: [absent.py]"))
+    assert "absent.py: no such file or folder" in (project_files.problem(image_with("files: [absent.py]")) or "")
 
 
 def test_a_requirements_file_that_is_missing_is_named_with_its_line() -> None:
@@ -147,7 +147,7 @@ def test_a_path_over_a_link_is_refused(folder: Path) -> None:
     (folder / "etc").symlink_to("/etc")
     for path in ("link/sub", "etc/hostname"):
         with pytest.raises(RefusedError, match=rf"{path} of `files` leads over a symbolic link"):
-            added_files.pack(image_with(f"files: [{path}]"))
+            project_files.pack(image_with(f"files: [{path}]"))
 
 
 def test_a_folder_that_is_left_out_as_a_whole_is_refused(folder: Path) -> None:
@@ -155,25 +155,25 @@ def test_a_folder_that_is_left_out_as_a_whole_is_refused(folder: Path) -> None:
     (folder / "data" / "a").write_text("a")
     (folder / ".dockerignore").write_text("data\n")
     with pytest.raises(RefusedError, match=r"data of `files`: \.dockerignore leaves all of it out"):
-        added_files.pack(image_with("files: [data]"))
+        project_files.pack(image_with("files: [data]"))
 
 
 @pytest.mark.usefixtures("folder")
 def test_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(added_files, "MAX_BYTES", 5)
+    monkeypatch.setattr(project_files, "MAX_BYTES", 5)
     with pytest.raises(RefusedError, match=r"leave data out with \.dockerignore, and mount it"):
-        added_files.pack(image_with("files: [train.py, src]"))
+        project_files.pack(image_with("files: [train.py, src]"))
 
 
 def test_the_folder_is_a_context_of_stages_that_take_files_of_it(folder: Path) -> None:
-    assert added_files.context_digest("FROM x\nCOPY --from=projector / /\n") is None
+    assert project_files.context_digest("FROM x\nCOPY --from=projector / /\n") is None
     for line in ("COPY --from=project src /src", "RUN --mount=type=bind,from=project,target=/x true"):
-        before = added_files.context_digest(line)
-        assert added_files.contexts(line) == {"project": str(folder)}
+        before = project_files.context_digest(line)
+        assert project_files.folder_context(line) == {"project": str(folder)}
         (folder / "src" / "notes.txt").write_text(line)
-        assert added_files.context_digest(line) == before
+        assert project_files.context_digest(line) == before
         (folder / "src" / "main.py").write_text(line)
-        assert added_files.context_digest(line) != before
+        assert project_files.context_digest(line) != before
 
 
 @pytest.mark.parametrize(
@@ -245,12 +245,12 @@ def test_the_variables_of_the_image_itself_are_no_fault() -> None:
 
 
 @pytest.fixture
-def secret_texts() -> Callable[[Image], dict[str, str]]:
+def secret_texts(tmp_path: Path) -> Callable[[Image], dict[str, str]]:
     """Return a function that reads the secrets of a build of an image."""
 
     def read(image: Image) -> dict[str, str]:
-        with build_secrets.provide_secrets((), mirrors.load(), image.secrets) as files:
-            return {name: path.read_text() for name, path in files.items() if name != "ca-bundle"}
+        files = build_secrets.write_secrets(tmp_path / "secrets", (), mirrors.load(), image.secrets)
+        return {name: path.read_text() for name, path in files.items() if name != "ca-bundle"}
 
     return read
 

@@ -1,9 +1,10 @@
-"""The user's own files in an image: as one tar, and as a build context of own stages.
+"""The user's own files in an image: as one tar, as a build context of own stages, and as packages of no index.
 
 The same files make the same tar, whatever their times and wherever they are.
 """
 
 import hashlib
+import os
 import re
 import shutil
 import stat
@@ -11,15 +12,26 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import AddedFile, Image
+from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
+from rdma_images.inputs import git_repositories
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.wheels import Lock
+from rdma_images.plan.local_packages import LocalPackage, parse
+from rdma_images.render.bake import package_context
 
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
 ALWAYS_IGNORED = [".git", "build"]  # of a whole folder: its history, and what this tool writes
 MAX_BYTES = 1 << 30  # bytes of all files; data belongs on a volume
+# Of a package's folder, too: what tools write beside its own files changes without a change of the code.
+PACKAGE_IGNORED = ("**/.git", "**/__pycache__", "**/*.pyc", "**/*.egg-info", "**/.venv", "**/build")
 CONTEXT = "project"  # the name by which a stage of the user's own takes files of the folder
 USES_CONTEXT = re.compile(rf"\bfrom={CONTEXT}\b")
 
@@ -96,21 +108,58 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def copy_folder(folder: str, target: Path, ignored: Sequence[str]) -> None:
-    """Copy the files that `folder_digest` is about to a new folder."""
-    with files.as_file_error():
-        for path, name in _members(AddedFile(folder, "/", (0, 0)), ignored):
-            copy = target / name.lstrip("/")
-            if path.is_dir() and not path.is_symlink():
-                copy.mkdir(parents=True, exist_ok=True)
-            else:
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, copy, follow_symlinks=False)
-
-
-def contexts(dockerfile: str) -> dict[str, str]:
+def folder_context(dockerfile: str) -> dict[str, str]:
     """Return the folder as a build context by name, where a Dockerfile takes files of it."""
     return {CONTEXT: str(paths.PROJECT)} if USES_CONTEXT.search(dockerfile) else {}
+
+
+def package_digests(image: Image, lock: Lock) -> dict[str, str]:
+    """Return the digest of each package of no index, by name. Raises as `folder_digest`."""
+    return {
+        name: folder_digest(_folder(package), PACKAGE_IGNORED) if package.kind == "folder" else package.digest
+        for name, package in _local_packages(image, lock).items()
+    }
+
+
+def package_contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = silent) -> dict[str, str]:
+    """Return a folder of files for each of these packages, by context name; fetch commits."""
+    staged = {}
+    for name, package in _local_packages(image, lock).items():
+        target = paths.image_folder(image.id) / "packages" / name
+        shutil.rmtree(target, ignore_errors=True)
+        if package.kind == "commit":
+            target = git_repositories.fetch(package, mirrors, progress)
+        elif package.kind == "folder":
+            _copy_folder(_folder(package), target)
+        else:
+            with files.as_file_error():
+                target.mkdir(parents=True)
+                shutil.copy(package.path, target)  # with a new time: BuildKit tells files by name, size and time
+        staged[package_context(name)] = str(target)
+    return staged
+
+
+def _local_packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
+    """Return the image's installed packages that no index has, by name."""
+    local = {wheel.name for wheel in lock.wheels if wheel.origin}
+    requirements = {canonicalize_name(line.name): line for line in map(Requirement, image.python_packages)}
+    parsed = {str(name): parse(line.url) for name, line in requirements.items() if name in local}
+    return {name: package for name, package in parsed.items() if package}
+
+
+def _folder(package: LocalPackage) -> str:
+    return os.path.normpath(package.address)
+
+
+def _copy_folder(folder: str, target: Path) -> None:
+    """Copy the files of a package, without what tools write beside them, to a new folder."""
+    for path, name in _members(AddedFile(folder, "/", (0, 0)), PACKAGE_IGNORED):
+        copy = target / name.lstrip("/")
+        if path.is_dir() and not path.is_symlink():
+            copy.mkdir(parents=True, exist_ok=True)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy, follow_symlinks=False)
 
 
 def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:

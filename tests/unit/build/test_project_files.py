@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.build import package_contexts, source_wheels
+from rdma_images.build import project_files, source_wheels
 from rdma_images.core import paths
 from rdma_images.core.image import Image
 from rdma_images.inputs.mirrors import Mirrors
@@ -47,21 +47,21 @@ def lock(image: Image) -> Lock:
 
 
 def test_code_decides_the_digest_and_what_tools_write_does_not(image: Image, folder: Path) -> None:
-    before = package_contexts.digests(image, lock(image))
+    before = project_files.package_digests(image, lock(image))
     assert list(before) == ["my-ops", "my-project"]
     (folder / "project" / "notes.txt").write_text("mine\n")
     (folder / "project" / "src" / "__pycache__").mkdir()
     (folder / "project" / "src" / "__pycache__" / "code.pyc").touch()
-    assert package_contexts.digests(image, lock(image)) == before
+    assert project_files.package_digests(image, lock(image)) == before
     (folder / "project" / "src" / "code.py").write_text("x = 2\n")
-    after = package_contexts.digests(image, lock(image))
+    after = project_files.package_digests(image, lock(image))
     assert (after["my-ops"] == before["my-ops"], after["my-project"] == before["my-project"]) == (True, False)
 
 
 def test_contexts_have_the_files_and_no_others(image: Image, folder: Path) -> None:
     (folder / "project" / "notes.txt").write_text("mine\n")
     for _ in range(2):  # a second build finds the folders of the first
-        contexts = package_contexts.contexts(image, lock(image), MIRRORS)
+        contexts = project_files.package_contexts(image, lock(image), MIRRORS)
     assert list(contexts) == ["package-my-ops", "package-my-project"]
     listed = [sorted(path.name for path in Path(context).rglob("*")) for context in contexts.values()]
     assert listed == [[WHEEL], ["code.py", "pyproject.toml", "src"]]
