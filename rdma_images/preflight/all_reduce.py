@@ -13,7 +13,7 @@ from rdma_images.preflight.job_nodes import JobNode
 from rdma_images.preflight.system import Finding
 
 # Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
-# and more (facts/reference-busbw.yaml, p5.48xlarge and p6-b200.48xlarge); more nodes need larger messages for that.
+# and more (awslabs/awsome-distributed-ai, p5.48xlarge and p6-b200.48xlarge); more nodes need larger messages for that.
 SLOW_SHARE = 0.25
 QUOTED_LINES = 40  # of NCCL's log, after its first warning
 NETWORKS = {"efa": ("efa",), "erdma": ("eRDMA",), "any": ("efa", "eRDMA", "InfiniBand")}  # by what is required

@@ -15,7 +15,6 @@ from rdma_images.preflight.system import Finding, first_line, open_errno, run_pr
 
 Gid = Tuple[int, ipaddress.IPv6Address, str]  # index, address, type
 
-
 FOLDER = "/sys/class/infiniband"
 MTUS = (256, 512, 1024, 2048, 4096)  # of RDMA: a device has the largest that fits into its interface's
 REFUSALS = {

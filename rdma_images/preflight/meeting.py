@@ -21,7 +21,6 @@ from rdma_images.preflight.system import EFA_DRIVER, Finding, first_line, has_li
 
 Message = Dict[str, Any]
 
-
 # Seconds for all nodes to come, as long as torchrun waits for its nodes: one may pull its image first.
 MEETING_SECONDS = 600.0
 ANSWER_SECONDS = 300.0  # for nodes that have come: the longest all-reduce and what is between

@@ -58,7 +58,7 @@ class Preflight:
     def __init__(self, options: argparse.Namespace, node: JobNode) -> None:
         """Take the command line and this node's place in the job."""
         self.options, self.node, self.root = options, node, options.root
-        self.nccl = None if self.root else system.find_nccl()
+        self.nccl = system.find_nccl()
         self.devices = devices.read_devices(self.root)
         self.carriers = devices.fabric_devices(self.devices, options.require)
         self.usable = [device for device in self.carriers if device.is_usable]
@@ -72,7 +72,7 @@ class Preflight:
         """Yield the findings about this node alone."""
         options, root, nodes = self.options, self.root, self.node.nodes
         yield from interfaces.check_interfaces(self.interfaces, self.used_interfaces, self.ifname, nodes)
-        if not self.devices and not gpus.gpu_files(root):
+        if not (options.require or self.devices or gpus.gpu_files(root)):
             yield "warning", "hardware", "neither a GPU nor an RDMA device is here: only the interfaces were checked"
             return
         yield from devices.check_devices(self.devices, options.require, options.adapters, nodes)
@@ -129,7 +129,7 @@ class Preflight:
 
     def has_all_reduce_error(self, nodes_meeting: Meeting | None) -> bool:
         """Run the all-reduce where there is something to run it on, and print its findings."""
-        if self.options.no_all_reduce or self.root or self.gpus * self.node.nodes < 2:
+        if self.options.no_all_reduce or self.gpus * self.node.nodes < 2:
             return False
         if self.nccl is None:
             print_line("note", "all-reduce", "not run: no libnccl.so.2 is found")

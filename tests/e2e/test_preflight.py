@@ -18,7 +18,7 @@ from rdma_images import engine as engines
 from tests.e2e import slurm_parts, unpacked, validated
 from tests.e2e.test_jobs_mpi import PACKAGES as MPI
 from tests.support import fake_nccl
-from tests.support.preflight_parts import preflight
+from tests.support.preflight_parts import adapters, preflight
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")]
 
@@ -31,7 +31,7 @@ def folder() -> Iterator[Path]:
 
 
 def program(options: str) -> str:
-    return f"{preflight()} {options} -- {sys.executable} {fake_nccl.folder()}/command.py"
+    return f"{preflight()} --root={adapters()} {options} -- {sys.executable} {fake_nccl.folder()}/command.py"
 
 
 def variables(network: str) -> dict[str, str]:

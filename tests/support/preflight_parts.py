@@ -39,6 +39,16 @@ def write_device(
 
 
 @cache
+def adapters() -> Path:
+    """Return a root with an EFA and an eRDMA device, which other users may read."""
+    root = Path(mkdtemp(prefix="adapters-"))
+    root.chmod(0o755)
+    write_device(root, "rdmap0", "efa")
+    write_device(root, "erdma_0", "erdma", (LOCAL, MAPPED))
+    return root
+
+
+@cache
 def preflight() -> Path:
     """Return the program in a folder as images have it, which other users may read."""
     folder = Path(mkdtemp(prefix="preflight-"))
@@ -50,7 +60,16 @@ def preflight() -> Path:
 def run_check(root: Path, *arguments: str, user: int | None = None, **variables: str) -> list[str]:
     """Return what the checks of one node print: "severity subject: sentence", without the last line."""
     done = subprocess.run(
-        ["sh", "-c", 'ulimit -l 64; exec "$@"', "sh", str(preflight()), f"--root={root}", *arguments],
+        [
+            "sh",
+            "-c",
+            'ulimit -l 64; exec "$@"',
+            "sh",
+            str(preflight()),
+            f"--root={root}",
+            "--no-all-reduce",
+            *arguments,
+        ],
         # Others than root may not enter the folder of this Python.
         env={"PATH": "/usr/bin:/bin" if user else os.environ["PATH"], **variables},
         capture_output=True,

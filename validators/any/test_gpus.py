@@ -4,10 +4,9 @@ import pytest
 
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.machine import is_right, judge_run, outcome, too_few_gpus
+from validators.support.machine import LOG_SOURCE, is_right, judge_run, outcome, too_few_gpus
 
 ALL_REDUCE_SOURCE = "rdma_images/preflight/all_reduce_rank.py: ones are summed up, which single precision does exactly"
-LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 
 
 @pytest.mark.validator("gpu.visible", source="cuDeviceGetCount() and cuDeviceGetName() of CUDA's driver", tier="gpu")

@@ -6,9 +6,7 @@ from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate import plugin_log
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.machine import VERDICTS, is_right, judge_run, outcome, too_few_gpus
-
-LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
+from validators.support.machine import LOG_SOURCE, VERDICTS, is_right, judge_run, outcome, too_few_gpus
 
 
 @pytest.mark.validator("gpu.plugin", source=LOG_SOURCE, tier="gpu")

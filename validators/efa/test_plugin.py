@@ -18,14 +18,13 @@ from validators.support.in_use import (
     resolved_plugin,
     tried_plugin_names,
 )
-from validators.support.variables import component_versions, known_faults
+from validators.support.variables import FAULT_SOURCE, component_versions, known_faults
 
 SEARCH_SOURCE = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 EFA_FOLDER = "/opt/amazon/efa/"
 PLATFORM_SOURCE = (
     "aws/aws-ofi-nccl src/platform-aws.c(pp), 1.6.0 to 1.21.1: its first message is in a plugin built with it alone"
 )
-FAULT_SOURCE = "facts/faults.yaml, each with its source"
 FIRST_WITH_PLATFORMS = "1.6.0"
 NET = "ncclNetPlugin_v"
 

@@ -5,9 +5,8 @@ import pytest
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.machine import VERDICTS, judge_run, outcome, too_few_gpus
+from validators.support.machine import LOG_SOURCE, VERDICTS, judge_run, outcome, too_few_gpus
 
-LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
 REFUSAL_FIXES = {
     "efa": "set FI_PROVIDER=efa beside NCCL_NET: without it the plugin takes libfabric's tcp provider",
     "erdma": "set NCCL_NET=IB: without it NCCL uses TCP sockets",

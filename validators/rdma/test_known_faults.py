@@ -9,13 +9,12 @@ from rdma_images.inspection.inspection import Inspection, InstalledNccl, cuda_in
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.probes.tree import EXTENSION
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.support.variables import component_versions, known_faults
+from validators.support.variables import FAULT_SOURCE, component_versions, known_faults
 
 PACKAGE_SOURCE = "facts/packages.yaml, each row with its source"
-FAULT_SOURCE = "facts/faults.yaml, each with its source"
 
 
-@pytest.mark.validator("nccl.broken", source="facts/faults.yaml, each with its source", severity="warning")
+@pytest.mark.validator("nccl.broken", source=FAULT_SOURCE, severity="warning")
 def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
     known_faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
@@ -25,7 +24,7 @@ def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement)
 
 @pytest.mark.validator(
     "torch.broken",
-    source="facts/faults.yaml, each with its source",
+    source=FAULT_SOURCE,
     severity="warning",
     when=lambda inspection: "torch" in component_versions(inspection),
 )

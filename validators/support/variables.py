@@ -20,6 +20,7 @@ from rdma_images.inspection.measurements import Libraries
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.pytest_plugin import Requirement
 
+FAULT_SOURCE = "facts/faults.yaml, each with its source"
 ENTRY_POINT_ORIGIN = "set by the entry point"
 SEALED_VALUES = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
 RDMA_CORE_RELEASE = re.compile(

@@ -14,7 +14,7 @@ import pytest
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.preflight import command
 from tests.support import fake_nccl
-from tests.support.preflight_parts import preflight
+from tests.support.preflight_parts import adapters, preflight
 
 NEEDS_CC = pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")
 
@@ -35,6 +35,7 @@ def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (("--", "/etc/passwd"), 126),
         ((), 0),
         (("--require", "ethernet"), 2),
+        (("--require", "efa", "--root", "/none", "true"), 96),
     ],
 )
 def test_the_exit_code_is_the_commands(words: tuple[str, ...], code: int) -> None:
@@ -136,7 +137,8 @@ def test_channels_that_do_not_use_the_required_fabric_end_the_command(
     tmp_path: Path, network: str, required: str, code: int, said: str
 ) -> None:
     seconds = "60" if code else "0"
-    words = [*(["--require", required] if required else []), "--log", str(tmp_path), "--print-log", "--"]
+    requirement = ["--require", required, f"--root={adapters()}"] if required else []
+    words = [*requirement, "--log", str(tmp_path), "--print-log", "--"]
     variables = {"LD_LIBRARY_PATH": str(fake_nccl.folder()), **({"FAKE_NETWORK": network} if network else {})}
     done = run(*words, sys.executable, str(fake_nccl.folder() / "command.py"), seconds, **variables)
     assert done.returncode == code, done.stdout
