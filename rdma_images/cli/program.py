@@ -36,7 +36,7 @@ HEADINGS: Mapping[str, Sequence[str]] = {
     "Jobs": ("job", "job.run", "verdict", "job.check", "job.", "cluster"),
     "Engine": ("engine.",),
 }
-_parse_tasks, _parse_cleanup = Program.parse_tasks, Program.parse_cleanup
+_parse_core, _parse_tasks, _parse_cleanup = Program.parse_core, Program.parse_tasks, Program.parse_cleanup
 
 
 def namespace() -> Collection:
@@ -44,7 +44,12 @@ def namespace() -> Collection:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # writes "?" for a character that its encoding lacks
     vars(program)["Parser"] = TaskParser
-    ours = {"parse_tasks": _parse_typed_tasks, "parse_cleanup": _answer, "list_flat": _list_tasks}
+    ours = {
+        "parse_core": _parse_own_options,
+        "parse_tasks": _parse_typed_tasks,
+        "parse_cleanup": _answer,
+        "list_flat": _list_tasks,
+    }
     for name, function in ours.items():
         setattr(Program, name, function)
     tasks = Collection(
@@ -88,6 +93,12 @@ def main() -> None:
         fix = "set HOME to a folder: invoke reads its settings there"
         print(f"{error.filename}: {error.strerror}\n{fix}", file=sys.stderr)
         sys.exit(exit_codes.USAGE)
+
+
+def _parse_own_options(self: Program, argv: list[str] | None) -> None:
+    """Parse invoke's own options, and print what --version and --print-completion-script ask for."""
+    with ended_in_order(), output.written_out(sys.stdout or io.StringIO()):
+        _parse_core(self, argv)
 
 
 def _parse_typed_tasks(self: Program) -> None:

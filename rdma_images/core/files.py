@@ -8,7 +8,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 from rdma_images.core import exit_codes, paths
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 
 MAX_TEXT_BYTES = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
 
@@ -28,10 +28,8 @@ FIXES = {
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class FileError(RdmaImagesError):
+class FileError(RefusedError):
     """A file or a folder of the user's that cannot be used."""
-
-    exit_code = exit_codes.USAGE
 
 
 class FullDiskError(FileError):

@@ -1,14 +1,15 @@
 """Strict YAML: scalars stay text, duplicates are refused, errors name file and line."""
 
+import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from yaml.composer import Composer
 
 from rdma_images.core import files, plain
@@ -28,41 +29,15 @@ Words = Annotated[
 ]
 
 
+YamlPath = tuple[str | int, ...]
+
+
 class UnreadableError(Exception):
     """A text that is YAML and still cannot be taken. `line` is where, from 1."""
 
     def __init__(self, line: int, sentence: str) -> None:
         self.line = line
         super().__init__(sentence)
-
-
-class Loader(Composer, yaml.CBaseLoader):
-    """PyYAML's composer on libyaml's parser, limited in depth and number of values."""
-
-    def __init__(self, text: str, deepest: int = MAX_DEPTH) -> None:
-        yaml.CBaseLoader.__init__(self, text)
-        Composer.__init__(self)
-        self._level = self._count = 0
-        self._deepest = deepest
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node. Raises UnreadableError beyond the limits."""
-        self._level, self._count = self._level + 1, self._count + 1
-        if self._level > self._deepest or self._count > MAX_VALUES:
-            event = self.peek_event()
-            line = event.start_mark.line + 1 if event and event.start_mark else 1
-            raise UnreadableError(line, too_deep(self._deepest) if self._level > self._deepest else TOO_MANY)
-        node = super().compose_node(parent, index)
-        self._level -= 1
-        return node
-
-
-def too_deep(levels: int) -> str:
-    """Return the sentence for a file that is nested deeper than `levels`."""
-    return f"nested deeper than {levels} levels: does an alias hold itself?"
-
-
-TOO_MANY = f"more than {MAX_VALUES:,} values, each alias counted as what it stands for: write fewer"
 
 
 class Strict(BaseModel):
@@ -76,142 +51,41 @@ class Strict(BaseModel):
         defer_build=True,  # until the first file of its kind is read: most tasks read few
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: Any) -> Any:
+        """Raise the error that names the keys there are, which pydantic's own does not."""
+        taken, written = _keys(cls)
+        if isinstance(data, dict) and (unknown := [key for key in data if key not in taken]):
+            raise PydanticCustomError("unknown_key", "unknown", {"key": unknown[0], "known": written})
+        return data
+
+
+@functools.cache
+def _keys(model: type[Strict]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the keys that a model takes, from files and from code; and those that files have."""
+    written = tuple(str(field.validation_alias or name) for name, field in model.model_fields.items())
+    return frozenset((*written, *model.model_fields)), written
+
 
 class Document(Strict):
     """A whole file: knows the line of each value, and checks values against each other."""
 
     _name: str = PrivateAttr(default="")
-    _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
+    _lines: dict[YamlPath, tuple[str, int]] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def expanded(cls, data: Any) -> "tuple[Any, list[tuple[YamlPath, str]]]":
+    def expanded(cls, data: Any) -> tuple[Any, list[tuple[YamlPath, str]]]:
         """Return the data of the file with what it refers to in its place, and what cannot be: (path, sentence)."""
         return data, []
 
-    def problems(self) -> "Iterator[tuple[YamlPath, str]]":
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield (path, sentence) for each contradiction between values; none by default."""
         yield from ()
 
     def where(self, *steps: str | int) -> str:
         """Return "file:line" of what is written at `steps`, or of the nearest thing around it."""
-        name, line = self._location(steps)
-        return f"{name}:{line}"
-
-    def line(self, *steps: str | int) -> int:
-        """Return the line, from 1, of the value at `steps`, or of the nearest one around it."""
-        return self._location(steps)[1]
-
-    def _location(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
-        return _nearest(self._lines, steps, (self._name, 1))
-
-
-Model = TypeVar("Model", bound=BaseModel)
-Location = TypeVar("Location")
-YamlPath = tuple[str | int, ...]
-
-
-def load(path: Path, model: type[Model], *extensions: Path, only: tuple[str, str] | None = None) -> Model:
-    """Read `path` as `model`.
-
-    Each of `extensions` adds keys to its mappings at any level, and replaces anything else. Scalars reach the
-    model as strings (so 2.10 is not 2.1). Of the mapping that `only` names first, nothing is
-    read but the key that it names second. Raises RefusedError with file and line for what cannot be read, is written
-    twice, is not known, or is missing.
-    """
-    return _loads({str(file): _text(file) for file in (path, *extensions)}, model, only)
-
-
-def loads(text: str, model: type[Model], name: str) -> Model:
-    """Return `load` for text at hand; `name` is what errors call it."""
-    return _loads({name: text}, model)
-
-
-def _text(path: Path) -> str:
-    try:
-        if not files.exists(path):
-            raise RefusedError(f"{path}: no such file\nwrite it, or name another")
-        content = files.read_bytes(path)
-    except files.FileError as error:
-        raise RefusedError(str(error)) from None
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise RefusedError(f"{path}:{line}: not UTF-8 (byte {content[error.start]:#04x}): save it as UTF-8") from None
-
-
-def _loads(texts: Mapping[str, str], model: type[Model], only: tuple[str, str] | None = None) -> Model:
-    """Return the model of several texts, by name: each extends the one before it."""
-    lines: dict[YamlPath, tuple[str, int]] = {}
-    data: Any = None
-    for name, text in texts.items():
-        content, line_numbers = _parsed(text, name)
-        data = content if data is None else _extended(data, content)
-        lines |= {steps: (name, line) for steps, line in line_numbers.items()}
-    first = next(iter(texts))
-    if only:
-        mapping, key = only
-        data = {**data, mapping: {key: data[mapping][key]}}
-    if issubclass(model, Strict):
-        data = _single_lines(data, (), lambda steps: _where(_nearest(lines, steps, (first, 1))))
-    if issubclass(model, Document):
-        data, wrong = model.expanded(data)
-        if wrong:
-            places = ((_where(_nearest(lines, steps, (first, 1))), sentence) for steps, sentence in wrong)
-            raise RefusedError("\n".join(f"{where}: {sentence}" for where, sentence in places))
-    try:
-        loaded = model.model_validate(data)
-    except ValidationError as error:
-        sentences = [_sentence(e, lines, first, model) for e in error.errors(include_url=False)]
-        raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
-    if isinstance(loaded, Document):
-        loaded._name, loaded._lines = first, lines
-        if problems := [f"{loaded.where(*steps)}: {sentence}" for steps, sentence in loaded.problems()]:
-            raise RefusedError("\n".join(problems))
-    return loaded
-
-
-def _single_lines(value: Any, path: YamlPath, where: Callable[[YamlPath], str]) -> Any:
-    """Return the value with each text on one line, without the line break that ends a block of YAML.
-
-    Raises RefusedError, with `where` of the text's path, for a control character in a text or a key.
-    """
-    if isinstance(value, dict):
-        for key in value:
-            _refuse_control_characters(key, (*path, key), where)
-        return {key: _single_lines(child, (*path, key), where) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_single_lines(child, (*path, number), where) for number, child in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-    text = value.removesuffix("\n")
-    _refuse_control_characters(text, path, where)
-    return text
-
-
-def _refuse_control_characters(text: str, path: YamlPath, where: Callable[[YamlPath], str]) -> None:
-    try:
-        plain.check_characters(text)
-    except ValueError as error:
-        # Without the key that is the text.
-        name = ".".join(str(step) for step in path if not plain.CONTROL_CHARACTER.search(str(step)))
-        raise RefusedError(f"{where(path)}: {name or 'the file'}: {error}") from None
-
-
-def _extended(base: Any, addition: Any) -> Any:
-    """Return `base` merged with `addition`: mappings key by key, all else replaced."""
-    if not (isinstance(base, dict) and isinstance(addition, dict)):
-        return addition
-    added = {key: value for key, value in addition.items() if key not in base}
-    return added | {key: _extended(value, addition[key]) if key in addition else value for key, value in base.items()}
-
-
-def _parsed(text: str, name: str) -> tuple[Any, dict[YamlPath, int]]:
-    """Return a text as dicts, lists and strings, and the line of each."""
-    lines: dict[YamlPath, int] = {}
-    with _readable(text, name) as clean:
-        node = Loader(clean).get_single_node()
-        return ({} if node is None else _plain(node, (), lines)), lines
+        return _where(self._lines, steps, self._name)
 
 
 @dataclass(frozen=True)
@@ -227,10 +101,23 @@ class ForeignDocument:
         return _nearest(self.lines, steps, 1)
 
 
-def _nearest(places: Mapping[YamlPath, Location], steps: YamlPath, default: Location) -> Location:
-    """Return the place of the value at `steps`, or of the nearest one around it; `default` where none has one."""
-    around = (steps[:length] for length in range(len(steps), -1, -1))
-    return next((places[path] for path in around if path in places), default)
+Model = TypeVar("Model", bound=BaseModel)
+Location = TypeVar("Location")
+
+
+def load(path: Path, model: type[Model], *extensions: Path) -> Model:
+    """Read `path` as `model`.
+
+    Each of `extensions` adds keys to its mappings at any level, and replaces anything else. Scalars reach the
+    model as strings (so 2.10 is not 2.1). Raises RefusedError with file and line for what cannot be read, is written
+    twice, is not known, or is missing.
+    """
+    return _loads({str(file): files.read_text(file) for file in (path, *extensions)}, model)
+
+
+def loads(text: str, model: type[Model], name: str) -> Model:
+    """Return `load` for text at hand; `name` is what errors call it."""
+    return _loads({name: text}, model)
 
 
 def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDocument]:
@@ -238,25 +125,17 @@ def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDoc
 
     Raises RefusedError with file and line if the text is no YAML, and if a key is written twice.
     """
-    parsed: list[ForeignDocument] = []
-    with _readable(text, name) as clean:
-        loader = Loader(clean, deepest)
-        while loader.check_node():
-            lines: dict[YamlPath, int] = {}
-            if node := loader.get_node():
-                parsed.append(ForeignDocument(name, _plain(node, (), lines, deepest), lines))
-    return parsed
-
-
-@contextmanager
-def _readable(text: str, name: str) -> Iterator[str]:
-    """Raise RefusedError with file and line for what the block finds to be no YAML."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if match := UNPRINTABLE.search(text):
         line = text.count("\n", 0, match.start()) + 1
         raise RefusedError(f"{name}:{line}: not valid YAML: the character U+{ord(match[0]):04X}: remove it")
+    parsed: list[ForeignDocument] = []
     try:
-        yield text
+        loader = _Loader(text, deepest)
+        while loader.check_node():
+            lines: dict[YamlPath, int] = {}
+            if node := loader.get_node():
+                parsed.append(ForeignDocument(name, _plain(node, (), lines, deepest), lines))
     except UnreadableError as error:
         raise RefusedError(f"{name}:{error.line}: {error}") from None
     except yaml.MarkedYAMLError as error:
@@ -265,15 +144,104 @@ def _readable(text: str, name: str) -> Iterator[str]:
         raise RefusedError(f"{where}: not valid YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise RefusedError(f"{name}: not valid YAML: {error}") from None
+    return parsed
 
 
-def _plain(node: yaml.Node, path: YamlPath, lines: dict[YamlPath, int], deepest: int = MAX_DEPTH) -> Any:
+def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
+    """Return the model of several texts, by name: each extends the one before it."""
+    lines: dict[YamlPath, tuple[str, int]] = {}
+    data: Any = None
+    for name, text in texts.items():
+        document, *others = documents(text, name) or [ForeignDocument(name, {}, {})]
+        if others:
+            raise RefusedError(f"{name}:{others[0].line()}: a second document: write one file for each")
+        content = _single_lines(document) if issubclass(model, Strict) else document.data
+        data = content if data is None else _extended(data, content)
+        lines |= {steps: (name, line) for steps, line in document.lines.items()}
+    first = next(iter(texts))
+    if issubclass(model, Document):
+        data, wrong = model.expanded(data)
+        if wrong:
+            raise RefusedError("\n".join(f"{_where(lines, steps, first)}: {sentence}" for steps, sentence in wrong))
+    try:
+        loaded = model.model_validate(data)
+    except ValidationError as error:
+        sentences = [_sentence(e, lines, first) for e in error.errors(include_url=False)]
+        raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
+    if isinstance(loaded, Document):
+        loaded._name, loaded._lines = first, lines
+        if problems := [f"{loaded.where(*steps)}: {sentence}" for steps, sentence in loaded.problems()]:
+            raise RefusedError("\n".join(problems))
+    return loaded
+
+
+def _single_lines(document: ForeignDocument) -> Any:
+    """Return the data with each text on one line, without the line break that ends a block of YAML.
+
+    Raises RefusedError, with file and line, for a control character in a text or a key.
+    """
+
+    def checked(text: str, path: YamlPath) -> str:
+        try:
+            plain.check_characters(text)
+        except ValueError as error:
+            # Without the key that is the text.
+            name = ".".join(str(step) for step in path if not plain.CONTROL_CHARACTER.search(str(step)))
+            where = f"{document.name}:{document.line(*path)}"
+            raise RefusedError(f"{where}: {name or 'the file'}: {error}") from None
+        return text
+
+    def single_lines(value: Any, path: YamlPath) -> Any:
+        if isinstance(value, dict):
+            return {checked(k, (*path, k)): single_lines(child, (*path, k)) for k, child in value.items()}
+        if isinstance(value, list):
+            return [single_lines(child, (*path, number)) for number, child in enumerate(value)]
+        return checked(value.removesuffix("\n"), path) if isinstance(value, str) else value
+
+    return single_lines(document.data, ())
+
+
+def _extended(base: Any, addition: Any) -> Any:
+    """Return `base` merged with `addition`: mappings key by key, all else replaced."""
+    if not (isinstance(base, dict) and isinstance(addition, dict)):
+        return addition
+    added = {key: value for key, value in addition.items() if key not in base}
+    return added | {key: _extended(value, addition[key]) if key in addition else value for key, value in base.items()}
+
+
+class _Loader(Composer, yaml.CBaseLoader):
+    """PyYAML's composer on libyaml's parser, limited in depth and number of values."""
+
+    def __init__(self, text: str, deepest: int) -> None:
+        yaml.CBaseLoader.__init__(self, text)
+        Composer.__init__(self)
+        self._level = self._count = 0
+        self._deepest = deepest
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node. Raises UnreadableError beyond the limits."""
+        self._level, self._count = self._level + 1, self._count + 1
+        event = self.peek_event()
+        line = event.start_mark.line + 1 if event and event.start_mark else 1
+        _require_few(self._level, self._count, line, self._deepest)
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
+
+
+def _require_few(level: int, count: int, line: int, deepest: int) -> None:
+    """Raise UnreadableError for a value beyond the limits."""
+    if level > deepest:
+        raise UnreadableError(line, f"nested deeper than {deepest} levels: does an alias hold itself?")
+    if count > MAX_VALUES:
+        sentence = f"more than {MAX_VALUES:,} values, each alias counted as what it stands for: write fewer"
+        raise UnreadableError(line, sentence)
+
+
+def _plain(node: yaml.Node, path: YamlPath, lines: dict[YamlPath, int], deepest: int) -> Any:
     """Return a node as dict, list, str or None, and fill `lines` with the line of each path."""
     lines[path] = node.start_mark.line + 1
-    if len(path) > deepest:
-        raise UnreadableError(lines[path], too_deep(deepest))
-    if len(lines) > MAX_VALUES:
-        raise UnreadableError(lines[path], TOO_MANY)
+    _require_few(len(path), len(lines), lines[path], deepest)
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -305,32 +273,33 @@ SHAPES = {
 }
 
 
-def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
+def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str) -> str:
     """Return one pydantic error as "file:line: what, where, fix"."""
-    loc: YamlPath = error["loc"]
-    position = _position(loc, lines)
-    where = _where(lines.get(position, (name, 1)))
-    inside = ".".join(map(str, _position(loc[:-1], lines))) or "the file"
+    # The path in the file, without the steps that unions and validators add.
+    path: YamlPath = ()
+    for step in error["loc"]:
+        path = (*path, step) if (*path, step) in lines else path
+    value = ".".join(map(str, path)) or "the file"
+    where, context = _where(lines, path, name), error.get("ctx", {})
     match error["type"]:
-        case "extra_forbidden":
-            allowed = _model_keys(model, loc[:-1])
-            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {suggestion(str(loc[-1]), allowed)}"
+        case "unknown_key":
+            key = context["key"]
+            fix = suggestion(key, context["known"])
+            return f"{_where(lines, (*path, key), name)}: unknown key {key!r} in {value}: {fix}"
         case "missing":
-            return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
+            return f"{where}: {value} has no {str(error['loc'][-1])!r}: add it"
         case "union_tag_invalid":
-            key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
-            where = _where(lines.get((*position, key), (name, 1)))
-            allowed = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
-            return f"{where}: {'.'.join(map(str, (*position, key)))} is {tag!r}: {suggestion(tag, allowed)}"
+            key, tag = context["discriminator"].strip("'"), context["tag"]
+            allowed = [word.strip(" '") for word in context["expected_tags"].split(",")]
+            return f"{_where(lines, (*path, key), name)}: {value}.{key} is {tag!r}: {suggestion(tag, allowed)}"
         case "union_tag_not_found":
-            return f"{where}: {'.'.join(map(str, position))} has no {error['ctx']['discriminator']}: add it"
+            return f"{where}: {value} has no {context['discriminator']}: add it"
         case _ if expected := expectation(error):
-            return f"{where}: {'.'.join(map(str, position))} is {error['input']!r}, but must be {expected}"
+            return f"{where}: {value} is {error['input']!r}, but must be {expected}"
         case wrong if wrong in SHAPES:
-            return f"{where}: {'.'.join(map(str, position)) or 'the file'} must be {SHAPES[wrong]}"
+            return f"{where}: {value} must be {SHAPES[wrong]}"
         case _:
-            message = error["msg"].removeprefix("Value error, ")
-            return f"{where}: {'.'.join(map(str, position)) or 'the file'}: {message}"
+            return f"{where}: {value}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def expectation(error: Any) -> str:
@@ -350,39 +319,13 @@ def expectation(error: Any) -> str:
             return ""
 
 
-def _where(position: tuple[str, int]) -> str:
-    return f"{position[0]}:{position[1]}"
+def _where(lines: Mapping[YamlPath, tuple[str, int]], steps: YamlPath, name: str) -> str:
+    """Return "file:line" of the value at `steps`, or of the nearest one around it; `name` is the file's."""
+    file, line = _nearest(lines, steps, (name, 1))
+    return f"{file}:{line}"
 
 
-def _position(loc: YamlPath, lines: Mapping[YamlPath, tuple[str, int]]) -> YamlPath:
-    """Return the path in the file, without the steps that unions and validators add."""
-    steps: YamlPath = ()
-    for step in loc:
-        if (*steps, step) in lines:
-            steps = (*steps, step)
-    return steps
-
-
-def _model_keys(model: type[BaseModel], steps: YamlPath) -> list[str]:
-    """Return the keys that the models at `steps` know, as they are written in the file."""
-    current = [model]
-    for step in steps:
-        fields = [f for candidate in current for n, f in candidate.model_fields.items() if step in (n, f.alias)]
-        tagged = [
-            candidate
-            for candidate in current
-            for f in candidate.model_fields.values()
-            if step in get_args(f.annotation)
-        ]
-        if fields:
-            current = [inner for field in fields for inner in _models(field.annotation)]
-        elif tagged:  # the step is the tag that picks one of a union
-            current = tagged
-    return list(dict.fromkeys(field.alias or n for candidate in current for n, field in candidate.model_fields.items()))
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models inside dict[str, Model], list[Model], Model | None, and unions."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for inner in get_args(annotation) for model in _models(inner)]
+def _nearest(places: Mapping[YamlPath, Location], steps: YamlPath, default: Location) -> Location:
+    """Return the place of the value at `steps`, or of the nearest one around it; `default` where none has one."""
+    around = (steps[:length] for length in range(len(steps), -1, -1))
+    return next((places[path] for path in around if path in places), default)

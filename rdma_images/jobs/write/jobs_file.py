@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from rdma_images.core import files, paths, plain, yaml_file
 from rdma_images.core.durations import parse_duration
@@ -156,12 +156,6 @@ class JobEntry(yaml_file.Strict):
     tcp: bool = Field(default=False, description="The same job over TCP, to compare with.")
 
 
-class JobNames(BaseModel):
-    """jobs.yaml, with nothing read of its jobs but their names."""
-
-    jobs: dict[str, Any]
-
-
 class JobsFile(yaml_file.Document):
     """jobs.yaml."""
 
@@ -293,12 +287,12 @@ def _job_work(entry: JobEntry) -> Work:
 
 
 def load(name: str) -> JobEntry:
-    """Return a job of jobs.yaml, whatever is wrong with others. Raises RefusedError."""
+    """Return a job of jobs.yaml. Raises RefusedError."""
     path = paths.PROJECT / FILE
     if not files.exists(path):
         raise RefusedError(f"--job {name}: there is no {path}\nwrite one, or give the job as options")
-    names = yaml_file.load(path, JobNames).jobs
-    if name not in names:
-        fix = suggestion(name, names) if names else "it has no job: write one there"
+    jobs = yaml_file.load(path, JobsFile).jobs
+    if name not in jobs:
+        fix = suggestion(name, jobs) if jobs else "it has no job: write one there"
         raise RefusedError(f"--job {name}: not in {path}\n{fix}")
-    return yaml_file.load(path, JobsFile, only=("jobs", name)).jobs[name]
+    return jobs[name]

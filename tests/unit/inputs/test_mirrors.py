@@ -44,7 +44,7 @@ def test_without_a_file_everything_comes_from_upstream(monkeypatch: pytest.Monke
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     for named in ({"path": tmp_path / "none.yaml", "environ": {}}, {"environ": {"RDMA_IMAGES_MIRRORS": "/none.yaml"}}):
-        with pytest.raises(RefusedError, match=r"none\.yaml: no such file"):
+        with pytest.raises(RefusedError, match=r"none\.yaml: No such file"):
             mirrors.load(**named)
 
 
