@@ -46,9 +46,9 @@ def status(_: Context, json: Json = False) -> None:
 @verb("engine.down --purge")
 def down(_: Context, purge: Annotated[bool, "Also remove its data: images, caches, its own packages."] = False) -> None:
     """Stop the private engine and what it started."""
-    from rdma_images import engine
+    from rdma_images.engine import private
 
-    show("stopped" if engine.down(purge, progress) else "no private engine was running")
+    show("stopped" if private.down(purge, progress) else "no private engine was running")
 
 
 @verb("engine.prune --cache")

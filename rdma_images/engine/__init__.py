@@ -15,7 +15,7 @@ from rdma_images.engine.docker_command import Engine
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "exists", "running"]
+__all__ = ["Engine", "client", "ensure", "exists", "running"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client without it asks each time
@@ -51,11 +51,6 @@ def exists() -> bool:
     """
     engine, _ = discovery.find()
     return engine is not None or private.exists()
-
-
-def down(purge: bool = False, progress: Progress = silent) -> bool:
-    """End the private engine, with `purge` its data, too; return whether it existed."""
-    return private.down(purge, progress)
 
 
 def client(engine: Engine) -> "DockerClient":

@@ -21,12 +21,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def get(path: Path, path_and_query: str, seconds: float = 2.0) -> Any:
-    """Return the answer, JSON or text, to a GET at the socket `path`. Raises OSError."""
-    return send(path, "GET", path_and_query, seconds)
-
-
-def send(path: Path, method: str, path_and_query: str, seconds: float) -> Any:
+def request(path: Path, path_and_query: str, seconds: float = 2.0, method: str = "GET") -> Any:
     """Return the answer, JSON or text, to a request at the socket `path`. Raises OSError."""
     connection = _Connection(path, seconds)
     try:

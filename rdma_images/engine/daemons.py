@@ -56,7 +56,7 @@ def start(layout: Layout, path: str) -> None:
 def is_answering(layout: Layout) -> bool:
     """Return whether dockerd answers and reports a living containerd."""
     try:
-        version = daemon_api.get(layout.socket, "/version")
+        version = daemon_api.request(layout.socket, "/version")
     except OSError:
         return False
     return any(part["Name"] == "containerd" for part in version.get("Components", ()))

@@ -98,8 +98,6 @@ def inspect_engine() -> tuple[Engine | None, str]:
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
     buildx = plugins.get("buildx", {}).get("Version", "")
     problem = too_old("Docker", info["ServerVersion"], DOCKER)
-    if problem and _is_podman():
-        return None, f"it is Podman {info['ServerVersion']}, which has no BuildKit, and Docker is needed"
     problem = problem or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
     if problem:
         return None, problem
@@ -117,12 +115,6 @@ def inspect_engine() -> tuple[Engine | None, str]:
         ),
         "",
     )
-
-
-def _is_podman() -> bool:
-    """Return whether it is Podman that answers; it reports its own version as Docker's."""
-    names, _ = _docker("version", "--format", "{{range .Server.Components}}{{.Name}}\n{{end}}")
-    return "Podman Engine" in names
 
 
 def image_store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:

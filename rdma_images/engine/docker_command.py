@@ -95,12 +95,12 @@ def failure(engine: Engine, result: subprocess.CompletedProcess[str], *arguments
     )
 
 
-def request(engine: Engine, method: str, path_and_query: str) -> Any:
+def request(engine: Engine, method: str, path_and_query: str, seconds: float = ENGINE_ANSWER_SECONDS) -> Any:
     """Return the answer of the engine's socket. Raises OSError where it has none here."""
     kind, _, path = engine.host.partition("://")
     if kind != "unix":
         raise OSError(f"{engine.host} is no socket")
-    return daemon_api.send(Path(path), method, path_and_query, ENGINE_ANSWER_SECONDS)
+    return daemon_api.request(Path(path), path_and_query, seconds, method)
 
 
 def remove_images(engine: Engine, *names: str) -> None:

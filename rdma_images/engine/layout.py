@@ -152,15 +152,6 @@ def _dockerd(folders: Layout) -> dict[str, object]:
     }
 
 
-def cache_limit(folders: Layout) -> int:
-    """Return the builder's cache limit in bytes, as configured at the engine's start."""
-    try:
-        daemon = json.loads((folders.root / "daemon.json").read_text(encoding="utf-8"))
-        return int(daemon["builder"]["gc"]["policy"][0]["keepStorage"].removesuffix("B"))
-    except (OSError, ValueError, KeyError, IndexError):
-        return disk_space.cache_limit(folders.root)
-
-
 def _containerd(folders: Layout) -> str:
     """Return containerd's configuration (version 2), without its Kubernetes plugin."""
     return f"""version = 2

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -20,7 +19,6 @@ from rdma_images.engine.layout import Layout, layout, write_configuration
 
 INFO_SECONDS = 30.0  # seconds for an answer; 0.1 s on an idle machine
 NEEDS_ROOT = "a private one needs root"
-LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
 
 def obstacle() -> str | None:
@@ -29,12 +27,6 @@ def obstacle() -> str | None:
         host_apt.host_archives()
     except RdmaImagesError as error:
         return f"a private one is made of Debian's packages, but {error}"
-    libc = os.confstr("CS_GNU_LIBC_VERSION") or "no glibc"
-    version = re.fullmatch(r"glibc (\d+)\.(\d+).*", libc)
-    if version is None or (int(version[1]), int(version[2])) < LIBC:
-        return (
-            f"a private one needs glibc {'.'.join(map(str, LIBC))} or later, which Debian has since 12 (here: {libc})"
-        )
     return None if os.geteuid() == 0 else NEEDS_ROOT
 
 
@@ -144,7 +136,7 @@ def describe(folders: Layout, env: dict[str, str]) -> Engine:
     """Return the running engine as it describes itself, and write that for `running`."""
     _output(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:
-        info = daemon_api.get(folders.socket, "/info", INFO_SECONDS)
+        info = daemon_api.request(folders.socket, "/info", INFO_SECONDS)
     except OSError as error:
         raise RdmaImagesError(
             f"the private engine runs, but does not say what it is: {error}\ntry again; its logs are in {folders.log}"

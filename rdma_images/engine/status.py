@@ -1,6 +1,5 @@
 """Status of the engine, its disk space and its limits, as a table or as JSON."""
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,9 +10,9 @@ from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_bytes
-from rdma_images.engine import daemon_api, daemons, discovery, private
+from rdma_images.engine import daemon_api, discovery, private
 from rdma_images.engine.docker_command import Engine
-from rdma_images.engine.layout import Layout, cache_limit, layout
+from rdma_images.engine.layout import Layout, layout
 
 COUNTING = 60.0  # seconds that the builder may count its cache
 
@@ -35,12 +34,9 @@ class Status:
     engine: Engine | None  # None where none runs
     problem: str = ""  # why there is none
     versions: Mapping[str, str] = field(default_factory=dict)  # by program
-    pids: Mapping[str, int] = field(default_factory=dict)  # of the private engine's daemons
     folder: str = ""  # of the private engine
     folder_used: int | None = None
     disk_free: int | None = None
-    cache_used: int | None = None
-    cache_limit: int | None = None  # above it the least used cache goes
     space: tuple[FreeableSpace, ...] = ()  # what can be freed, the largest first
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
@@ -76,11 +72,8 @@ def status(layers_limit: int) -> Status:
         return Status(None, f"{problem}, and {why_none}", **common)
     return Status(
         private_engine,
-        versions={"docker": private_engine.version, "buildx": private_engine.buildx, **_components(private_engine)},
-        pids={name: running_process.pid for name, running_process in daemons.running(folders).items()},
-        cache_used=(cache_used := build_cache_bytes(folders)),
-        cache_limit=cache_limit(folders),
-        space=freeable_space(folders, cache_used, layers_limit),
+        versions={"docker": private_engine.version, "buildx": private_engine.buildx},
+        space=freeable_space(folders, layers_limit),
         **common,
     )
 
@@ -98,66 +91,41 @@ def table(engine_status: Status) -> Table:
         rows.add_row("network of builds", engine.build_network)
     if engine_status.versions:
         rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in engine_status.versions.items()))
-    if engine_status.pids:
-        rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in engine_status.pids.items()))
     if engine_status.folder_used is not None:
-        free = f", {_gb(engine_status.disk_free)} free there" if engine_status.disk_free is not None else ""
-        rows.add_row("disk", f"{_gb(engine_status.folder_used)} in {engine_status.folder}{free}")
-    if engine_status.cache_limit is not None:
-        limit = f"{_gb(engine_status.cache_used)}; above {_gb(engine_status.cache_limit)} the least used is removed"
-        rows.add_row("build cache", limit)
+        free = f", {format_bytes(engine_status.disk_free)} free there" if engine_status.disk_free is not None else ""
+        rows.add_row("disk", f"{format_bytes(engine_status.folder_used)} in {engine_status.folder}{free}")
     for space in engine_status.space:
-        size = f"{'at most ' * space.is_limit}{_gb(space.bytes)}"
+        size = f"{'at most ' * space.is_limit}{format_bytes(space.bytes)}"
         rows.add_row(f"can be freed: {space.title}", f"{size}: {space.command}")
     for name, holder in engine_status.locks.items():
         rows.add_row(f"lock: {name}", str(holder))
     return rows
 
 
-def freeable_space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[FreeableSpace, ...]:
+def freeable_space(folders: Layout, layers_limit: int) -> tuple[FreeableSpace, ...]:
     """Return what can be freed, each with the command, the largest first."""
     try:
-        images = int(daemon_api.get(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
+        images = int(daemon_api.request(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
     except OSError:
         images = 0
-    kinds = {
-        "layers": ("layers made of wheels", layers_limit),
-        "downloads": ("downloads", None),
-        "bases": ("bootstrapped bases", None),
-    }
+    default = "removes those that the default matrix no longer has"
     spaces = [
-        FreeableSpace("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`", is_limit=True),
-        FreeableSpace(
-            "images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has", True
-        ),
+        FreeableSpace("build cache", build_cache_bytes(folders), f"`{COMMAND} engine.prune --cache`", is_limit=True),
+        FreeableSpace("images", images, f"`{COMMAND} engine.prune` {default}", is_limit=True),
     ]
-    for name, (kind, limit) in kinds.items():
+    kinds = {"layers": "layers made of wheels", "downloads": "downloads", "bases": "bootstrapped bases"}
+    for name, kind in kinds.items():
         folder = state_folder() / name
-        trimmed = f"; above {_gb(limit)} a build removes those unused for an hour" if limit else ""
-        spaces.append(
-            FreeableSpace(kind, disk_space.bytes_freed(folder), f"`rm -r {folder}`: made again when needed{trimmed}")
-        )
+        trimmed = f"; above {format_bytes(layers_limit)} a build removes those unused for an hour"
+        command = f"`rm -r {folder}`: made again when needed{trimmed if name == 'layers' else ''}"
+        spaces.append(FreeableSpace(kind, disk_space.bytes_freed(folder), command))
     return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 
-def build_cache_bytes(folders: Layout) -> int | None:
-    """Return the bytes of the private engine's build cache; None without an answer in time."""
+def build_cache_bytes(folders: Layout) -> int:
+    """Return the bytes of the private engine's build cache; 0 without an answer in time."""
     try:
-        df = daemon_api.get(folders.socket, "/system/df?type=build-cache", COUNTING)
+        df = daemon_api.request(folders.socket, "/system/df?type=build-cache", COUNTING)
     except OSError:
-        return None
+        return 0
     return sum(int(record["Size"]) for record in df["BuildCache"] or ())
-
-
-def _components(engine: Engine) -> dict[str, str]:
-    """Return the versions of containerd and runc."""
-    versions = {}
-    for name in ("containerd", "runc"):
-        output = subprocess.run([name, "--version"], env=engine.environ(), capture_output=True, text=True).stdout
-        words = output.partition("\n")[0].split()
-        versions[name] = next((word for word in words if word[:1].isdigit()), "unknown")
-    return versions
-
-
-def _gb(size: int | None) -> str:
-    return "unknown" if size is None else format_bytes(size)

@@ -15,11 +15,11 @@ from typing import Literal
 import pytest
 
 from rdma_images import engine
-from rdma_images.core import paths
+from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, private
-from rdma_images.engine.layout import cache_limit, layout
+from rdma_images.engine.layout import layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, layer_store, private_engine_pull, registry_layers
@@ -51,7 +51,7 @@ def wheels(torch: str = NEW, base: str = "debian13") -> list[Wheel]:
 
 def make_room(running: engine.Engine) -> None:
     """Make room in the cache: in a full one BuildKit drops each step as soon as it ran."""
-    room = max(cache_limit(layout()) - ROOM, 0)
+    room = max(disk_space.cache_limit(layout().root) - ROOM, 0)
     command = ["docker", "buildx", "prune", "--force", "--all", "--keep-storage", str(room)]
     subprocess.run(command, env=running.environ(), check=True, stdout=subprocess.DEVNULL)
 

@@ -49,7 +49,7 @@ REPOSITORY = "training/efa-pytorch"
 
 def is_answering(socket: Path) -> bool:
     try:
-        return bool(daemon_api.get(socket, "/_ping", 2.0) == "OK")
+        return bool(daemon_api.request(socket, "/_ping", 2.0) == "OK")
     except OSError:
         return False
 
@@ -81,7 +81,7 @@ def classic(engine: Engine) -> Iterator[Engine]:
     try:
         while not is_answering(socket):
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
-        store = discovery.image_store(daemon_api.get(socket, "/info", 10.0))
+        store = discovery.image_store(daemon_api.request(socket, "/info", 10.0))
         assert store == "classic"
         env = {**engine.env, "DOCKER_HOST": f"unix://{socket}"}
         yield replace(engine, name="classic", kind="existing", host=f"unix://{socket}", store=store, env=env)

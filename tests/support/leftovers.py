@@ -9,6 +9,7 @@ from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command, prune, status
+from rdma_images.engine.layout import layout
 
 SMALL = 1_000_000  # bytes: the builder keeps kilobytes of its own
 FOLDERS = ("bases", "downloads", "layers")  # what builds keep there; the programs that tests unpack or compile stay
@@ -29,7 +30,7 @@ class Snapshot:
         try:
             running = engines.ensure()
             return cls(
-                running, frozenset(prune.unused_images(running, ())), status.status(0).cache_used, stored_files()
+                running, frozenset(prune.unused_images(running, ())), status.build_cache_bytes(layout()), stored_files()
             )
         except RdmaImagesError as error:
             print(f"what the tests leave is not removed: {error}", file=sys.stderr)
@@ -54,7 +55,7 @@ class Snapshot:
         limit = size
         for _ in range(3):
             docker_command.output(self.engine, "buildx", "prune", "--all", "--force", f"--keep-storage={limit}")
-            excess = (status.status(0).cache_used or 0) - size
+            excess = status.build_cache_bytes(layout()) - size
             if excess < SMALL:
                 break
             limit = max(limit - excess, 0)

@@ -73,19 +73,6 @@ def test_a_user_is_told_what_else_than_root_there_is(monkeypatch: pytest.MonkeyP
         engine.ensure()
 
 
-def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Podman 4.3.1's answers through Docker's client 28.2.
-    answers = {
-        "context": "unix:///run/podman.sock",
-        "info": '{"ServerVersion": "4.3.1", "ClientInfo": {}}',
-        "version": "Podman Engine\nConmon\nOCI Runtime",
-    }
-    monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
-    assert discovery.inspect_engine() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
-    answers["version"] = "Engine"
-    assert discovery.inspect_engine() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
-
-
 def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host may answer only after a question, as of its key, and the answer is the same."""
     answers = {"context": "ssh://user@host"}

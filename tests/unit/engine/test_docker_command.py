@@ -14,11 +14,11 @@ def test_images_are_listed_and_removed_by_the_engines_socket(
 ) -> None:
     requests: list[tuple[str, str]] = []
 
-    def send(_path: pathlib.Path, method: str, question: str, _seconds: float) -> Any:
+    def answer(_path: pathlib.Path, question: str, _seconds: float, method: str) -> Any:
         requests.append((method, unquote(question)))
         return [{"Id": "sha256:2"}]
 
-    monkeypatch.setattr(daemon_api, "send", send)
+    monkeypatch.setattr(daemon_api, "request", answer)
     monkeypatch.setattr(docker_command, "run", lambda *_: pytest.fail("the docker command was started"))
     lab = Engine("lab", "existing", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
     assert docker_command.images_with_labels(lab, "a", "b=1") == ["sha256:2"]

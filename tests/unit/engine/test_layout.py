@@ -24,8 +24,7 @@ def test_the_daemons_keep_to_their_folder(folders: layout.Layout) -> None:
     assert daemon["hosts"] == [f"unix://{folders.root}/run/docker.sock"]
     assert daemon["features"] == {"containerd-snapshotter": True}
     assert daemon["builder"]["gc"]["enabled"]
-    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{layout.cache_limit(folders)}B"
-    assert 0 < layout.cache_limit(folders) <= disk_space.CACHE_MAX_BYTES
+    assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{disk_space.cache_limit(folders.root)}B"
 
 
 def test_a_full_disk_is_no_lasting_error_of_containerd(folders: layout.Layout) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 
-import docker.errors
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
@@ -99,29 +98,9 @@ def test_an_image_that_stays_for_another_reason_is_an_error(monkeypatch: pytest.
         prune.remove(ENGINE, (EngineImage("sha256:1", "x", ""),))
 
 
-class Client:
-    """An engine's client that notes what is asked of it, or answers with an error."""
-
-    def __init__(self, requests: list[str], error: Exception | None = None) -> None:
-        self.api, self.asked, self.error, self.timeout = self, requests, error, 60
-
-    def prune_builds(self, all: bool) -> dict[str, int]:
-        self.asked.append(f"all={all} timeout={self.timeout}")
-        if self.error:
-            raise self.error
-        return {}
-
-    def close(self) -> None:
-        self.asked.append("closed")
-
-
 def test_the_cache_is_emptied_without_a_file_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """buildx makes a folder first, which it cannot on the full disk that is to be freed."""
-    requests: list[str] = []
-    monkeypatch.setattr("rdma_images.engine.client", lambda _: Client(requests))
+    requests: list[tuple[object, ...]] = []
+    monkeypatch.setattr(docker_command, "request", lambda *question: requests.append(question[1:]))
     assert prune.remove(ENGINE, (), cache=True) == {}
-    assert requests == ["all=True timeout=3600", "closed"]
-    refused = docker.errors.APIError("no space left on device")
-    monkeypatch.setattr("rdma_images.engine.client", lambda _: Client(requests, refused))
-    with pytest.raises(RdmaImagesError, match="the engine private does not empty its cache: no space left on device"):
-        prune.remove(ENGINE, (), cache=True)
+    assert requests == [("POST", "/build/prune?all=true", 3600.0)]

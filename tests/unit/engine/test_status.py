@@ -17,8 +17,8 @@ def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, folders: layout.Layout
 ) -> None:
     monkeypatch.setattr(disk_space, "bytes_freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
-    monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 0})
-    (space,) = status.freeable_space(folders, None, 12 * disk_space.GB)
+    monkeypatch.setattr(daemon_api, "request", lambda *_: {"LayersSize": 0, "BuildCache": []})
+    (space,) = status.freeable_space(folders, 12 * disk_space.GB)
     assert space.bytes == 14_800_000_000
     assert space.command == (
         f"`rm -r {tmp_path}/layers`: made again when needed; above 12.0 GB a build removes those unused for an hour"
@@ -41,8 +41,9 @@ def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
     folders: layout.Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They share layers, and the engine counts these for both."""
-    monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 2 * disk_space.GB})
-    spaces = status.freeable_space(folders, disk_space.GB, 0)
+    answer = {"LayersSize": 2 * disk_space.GB, "BuildCache": [{"Size": disk_space.GB}]}
+    monkeypatch.setattr(daemon_api, "request", lambda *_: answer)
+    spaces = status.freeable_space(folders, 0)
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(status.table(status.Status(None, space=spaces)))
     text = console.export_text()
@@ -60,15 +61,12 @@ def test_the_status_is_a_table_and_json() -> None:
         folder="/state/engine",
         folder_used=3 * disk_space.GB,
         disk_free=9 * disk_space.GB,
-        cache_used=2 * disk_space.GB,
-        cache_limit=40 * disk_space.GB,
         locks={"build": locking.Holder("a build", 7, "2026-01-01T00:00:00+00:00")},
     )
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(status.table(engine_status))
     text = console.export_text()
     assert "3.00 GB in /state/engine, 9.00 GB free there" in text
-    assert "2.00 GB; above 40.0 GB the least used is removed" in text
     assert "process 7 (a build) since 2026-01-01T00:00:00+00:00" in text
     answer = json.loads(json.dumps(engine_status.json()))
     assert answer["engine"]["version"] == "26.1"
@@ -85,4 +83,4 @@ def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest
         monkeypatch.setattr(private, "_output", lambda *_: "")
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
             private.describe(folders, {})
-        assert status.build_cache_bytes(folders) is None
+        assert status.build_cache_bytes(folders) == 0
