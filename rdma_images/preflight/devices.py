@@ -138,13 +138,6 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
     down = [device.name for device in selected_devices(usable) if device.state and not device.is_active]
     if down:
         yield "error", "ports", "the port is not active: %s" % ", ".join(down)
-    others = [device.name for device in devices if device.is_usable and device not in carriers]
-    if fabric == "efa" and usable and others:
-        sentence = (
-            "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath of /dev/infiniband; EFA's device "
-            "plugin before 0.5.10 counts NVLink's controllers as EFA"
-        )
-        yield "warning", "devices", sentence % others[0]
 
 
 def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import itertools
 import os
@@ -10,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.preflight.devices import Device
-from rdma_images.preflight.system import Finding, first_line, has_library, open_errno
+from rdma_images.preflight.system import Finding, first_line, has_library
 
 DRIVER_FILE = "/proc/driver/nvidia/version"
 
@@ -27,7 +26,7 @@ def nvidia_driver(root: str = "") -> str:
 
 
 def check_gpus(root: str, count: int) -> Iterator[Finding]:
-    """Yield GPUs that are missing or may not be used; `count` is how many the job has here, 0 for those visible."""
+    """Yield GPUs that are missing or hidden; `count` is how many the job has here, 0 for those visible."""
     gpus = gpu_files(root)
     visible = visible_gpus(len(gpus))
     if len(gpus) < count:
@@ -36,14 +35,6 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
         sentence = "CUDA_VISIBLE_DEVICES=%s leaves %d of %d GPUs: Slurm sets it by --gpus-per-node, --gpus-per-task"
         texts = (os.environ["CUDA_VISIBLE_DEVICES"], visible, count or len(gpus))
         yield "error" if count else "warning", "gpus", sentence % texts
-    # Of other errors the GPU itself is broken, which the all-reduce shows.
-    refused = [path for path in gpus if open_errno(path) in (errno.EPERM, errno.EACCES)]
-    if refused and len(gpus) - len(refused) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
-        sentence = (
-            "%s may not be opened (%s): the container's cgroup has lost its devices, as after "
-            "`systemctl daemon-reload`: start it again, with CDI"
-        )
-        yield "error", "gpus", sentence % (", ".join(refused[:8]), os.strerror(open_errno(refused[0])))
 
 
 def visible_gpus(present: int) -> int:
@@ -72,10 +63,7 @@ def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
         yield "warning", "peer", sentence % known[0].name
     if all(device.driver == "efa" for device in devices):
         return
-    peers = root + "/sys/kernel/mm/memory_peers"
     is_loaded = any(os.path.isdir(root + "/sys/module/" + name) for name in ("nvidia_peermem", "nv_peer_mem"))
-    if is_loaded and os.path.isdir(peers) and not glob.glob(peers + "/nv*"):
-        yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
     if not (is_loaded or has_dma_buf):
         sentence = (
             "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off: modprobe nvidia_peermem, or take "

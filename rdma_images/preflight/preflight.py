@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 
 from rdma_images.nccl_logs.wordings import Wordings
 from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, limits, meeting, system
-from rdma_images.preflight.all_reduce_ranks import LIMIT_SECONDS, Ranks
 from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
 from rdma_images.preflight.meeting import Meeting, Message
 from rdma_images.preflight.system import Finding, first_line, node_name, print_findings, print_line
@@ -140,11 +139,11 @@ class Preflight:
             print_line("warning", "all-reduce", "not run: no temporary folder can be written: %s" % error)
             return False
         place = self.node.nodes, self.node.number
-        with folder as path, Ranks(place, self.gpus, self.nccl.path, path, os.environ) as ranks:
+        with folder as path, all_reduce.Ranks(place, self.gpus, self.nccl.path, path, os.environ) as ranks:
             unique_id = "" if self.node.number else ranks.make_id()
             if nodes_meeting:
                 unique_id = nodes_meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
-            answers = ranks.run(unique_id, LIMIT_SECONDS + self.node.nodes)
+            answers = ranks.run(unique_id, all_reduce.LIMIT_SECONDS + self.node.nodes)
             failed = print_findings(
                 all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.wordings)
             )

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import NamedTuple, Tuple
 
 Finding = Tuple[str, str, str]  # severity ("error", "warning", "note"), subject, sentence
-
 PROGRAM = "rdma-preflight"  # the first word of each line that it prints
 EFA_DRIVER = "/sys/module/efa/version"
 PROGRAM_SECONDS = 20  # for a program to answer

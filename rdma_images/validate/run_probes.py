@@ -26,7 +26,7 @@ from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
 # The modules of a job's preflight that read the machine, each after those that it imports.
-MACHINE_MODULES = ("system", "devices", "limits", "all_reduce_rank", "all_reduce_ranks")
+MACHINE_MODULES = ("system", "devices", "limits", "all_reduce_rank", "all_reduce")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
 BOOTSTRAP = """
 import base64,json,sys,types,zlib

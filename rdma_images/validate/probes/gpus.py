@@ -1,6 +1,6 @@
 """The GPUs, and all-reduces over them: as NCCL chooses, as two nodes over the image's network, and without it.
 
-Each is the preflight's, see preflight/all_reduce_ranks.py: it needs NCCL and the driver, and no framework.
+Each is the preflight's, see preflight/all_reduce.py: it needs NCCL and the driver, and no framework.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Mapping, Optional
 
-from rdma_images.preflight.all_reduce_ranks import MESSAGE_BYTES, Ranks
+from rdma_images.preflight.all_reduce import MESSAGE_BYTES, Ranks
 from rdma_images.preflight.devices import read_devices
 from rdma_images.preflight.system import find_nccl
 from rdma_images.validate.probes import elf, libraries, loader

@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.nccl_logs.verdict import judge_lines
-from rdma_images.preflight import all_reduce, all_reduce_ranks, devices
+from rdma_images.preflight import all_reduce, devices
 from rdma_images.preflight.job_nodes import JobNode
 from rdma_images.preflight.system import Finding, NcclLibrary
 from tests.support import fake_nccl
@@ -24,8 +24,7 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 def libraries(monkeypatch: pytest.MonkeyPatch) -> NcclLibrary:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nccl.folder()))
     monkeypatch.setattr(all_reduce, "MESSAGE_BYTES", 1 << 16)
-    monkeypatch.setattr(all_reduce_ranks, "MESSAGE_BYTES", 1 << 16)
-    monkeypatch.setattr(all_reduce_ranks, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(all_reduce, "GRACE_SECONDS", 0.5)
     return NcclLibrary(str(fake_nccl.folder() / "libnccl.so.2"), (2, 28, 9))
 
 
@@ -38,7 +37,7 @@ def findings(
     for number in range(nodes):
         folder = tmp_path / f"node{number}"
         folder.mkdir()
-        ranks.append(all_reduce_ranks.Ranks((nodes, number), gpus, nccl.path, str(folder), os.environ))
+        ranks.append(all_reduce.Ranks((nodes, number), gpus, nccl.path, str(folder), os.environ))
     unique_id = ranks[0].make_id()
 
     def run(number: int) -> None:

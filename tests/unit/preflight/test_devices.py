@@ -85,15 +85,6 @@ def test_a_device_file_without_its_device(tmp_path: Path) -> None:
     assert line.startswith("error devices: rdmap0 cannot be opened: No such device or address")
 
 
-def test_a_device_that_can_hide_efa_has_two_possible_causes(tmp_path: Path) -> None:
-    write_device(tmp_path, "rdmap0", "efa")
-    write_device(tmp_path, "ibp115s0", "mlx5_core")
-    (line,) = (text for text in run_check(tmp_path, "--require=efa") if " devices: " in f" {text}")
-    assert line.startswith("warning devices: ibp115s0 is in /dev/infiniband, too, and can hide EFA")
-    assert "hostPath" in line
-    assert "plugin before 0.5.10" in line
-
-
 @pytest.mark.parametrize(
     ("gids", "index", "line"),
     [

@@ -1,6 +1,5 @@
 """The check of GPUs, and of what lets adapters reach their memory."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -40,29 +39,12 @@ def test_gpus_that_a_variable_takes(
     assert [sentence[: len(finding)] for sentence in findings] == ([finding] if finding else [])
 
 
-@pytest.mark.parametrize(("refused", "count", "errors"), [(0, 8, 0), (1, 8, 1), (4, 4, 0), (8, 0, 1)])
-def test_gpus_that_a_cgroup_keeps_closed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: int, count: int, errors: int
-) -> None:
-    """As after systemctl daemon-reload; Slurm lets a job open its own GPUs alone."""
-    for number in range(8):
-        write_file(tmp_path / f"dev/nvidia{number}")
-    closed = [str(tmp_path / f"dev/nvidia{number}") for number in range(refused)]
-    monkeypatch.setattr(gpus, "open_errno", lambda path: 1 if path in closed else 0)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    sentences = [row[2] for row in gpus.check_gpus(str(tmp_path), count)]
-    assert len(sentences) == errors
-    assert all(os.strerror(1) in sentence for sentence in sentences)
-
-
 def test_gpudirect(tmp_path: Path) -> None:
     write_device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
     write_file(tmp_path / "dev/nvidia0")
     assert any("neither nvidia_peermem nor" in line for line in run_check(tmp_path))
     (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
     assert run_check(tmp_path) == []
-    (tmp_path / "sys/kernel/mm/memory_peers").mkdir(parents=True)
-    assert any("loaded and not registered" in line for line in run_check(tmp_path))
 
 
 def test_efa_that_does_not_reach_gpus(tmp_path: Path) -> None:

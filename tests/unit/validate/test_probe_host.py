@@ -13,7 +13,7 @@ from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.machine import AllReduceRun, Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
-from rdma_images.preflight import all_reduce_ranks
+from rdma_images.preflight import all_reduce
 from rdma_images.validate import expected_fabric, probe_host, run_probes
 from rdma_images.validate.probes import gpus
 from rdma_images.validate.validate_image import validate
@@ -64,7 +64,7 @@ def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> 
 def nccl(monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the path of a library in place of NCCL, beside one in place of CUDA's driver."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nccl.folder()))
-    monkeypatch.setattr(all_reduce_ranks, "MESSAGE_BYTES", 1 << 16)
+    monkeypatch.setattr(all_reduce, "MESSAGE_BYTES", 1 << 16)
     return str(fake_nccl.folder() / "libnccl.so.2")
 
 
