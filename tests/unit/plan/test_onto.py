@@ -64,24 +64,15 @@ def test_images_of_two_bases_have_two_tags() -> None:
     assert added(existing())[0].tag != added(other)[0].tag
 
 
-def test_nothing_is_installed_of_python() -> None:
-    image, _ = added(existing())
+def test_the_environment_fails_closed_and_has_the_fabrics_programs_last() -> None:
+    image, plan_ = added(existing())
     assert (image.python_packages, image.source_packages, image.constraints) == ((), (), ())
-
-
-def test_programs_of_the_fabric_come_last_on_path() -> None:
-    _, plan_ = added(existing())
-    folders = plan_.environment["PATH"].split(":")
-    assert folders[0] == "/opt/conda/bin"
-    assert folders[-2:] == ["/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin"]
-
-
-def test_the_environment_fails_closed() -> None:
-    _, plan_ = added(existing())
     assert plan_.environment["NCCL_NET"] == "Libfabric"
     assert plan_.environment["FI_PROVIDER"] == "efa"
     assert plan_.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert "NVIDIA_VISIBLE_DEVICES" not in plan_.environment
+    folders = plan_.environment["PATH"].split(":")
+    assert (folders[0], folders[-2:]) == ("/opt/conda/bin", ["/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin"])
 
 
 def test_a_plugin_that_comes_first_is_replaced_and_named() -> None:
@@ -123,23 +114,23 @@ def test_what_stays_is_named() -> None:
     assert "/opt/nvidia/nvidia_entrypoint.sh" in words
 
 
-def test_a_user_and_packages_of_the_target_are_added() -> None:
+def with_fields(text: str) -> Image:
+    """Return the image of a target with these lines of YAML, added to an existing one."""
     onto.write_record(existing())
-    text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    debian-packages: [tmux]\n    env: {A: b}\n"
-    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
-    assert image.debian_packages == ("tmux",)
-    assert image.additions
-    assert image.additions.workdir == "/workspace"
+    matrix_text = TEXT.format(fabric="efa", ref=REF, default=EFA) + text
+    (image,) = planner.plan(yaml_file.loads(matrix_text, Matrix, "matrix.yaml"), FACTS).images
+    return image
 
 
-def test_the_plan_says_as_whom_and_with_what_containers_start() -> None:
-    onto.write_record(existing())
-    text = (
-        TEXT.format(fabric="efa", ref=REF, default=EFA)
-        + "    user: {name: user, uid: 1000}\n    entrypoint: [tini, --]\n"
+def test_what_the_target_adds_and_with_what_containers_start() -> None:
+    image = with_fields(
+        "    debian-packages: [tmux]\n    user: {name: user, uid: 1000}\n    entrypoint: [tini, --]\n"
+        "    with: [gdrcopy, ssh]\n"
     )
-    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
     assert image.onto
+    assert image.additions
+    assert (image.debian_packages, image.additions.workdir, image.stages) == (("tmux",), "/workspace", ("ssh",))
+    assert "gdrcopy" in image.components
     changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
     assert ("replaced", "user root", "by user (1000), the target's") in changes
     assert ("replaced", "no entry point", "by tini --, the target's") in changes
@@ -153,6 +144,7 @@ def test_what_onto_does_not_install_is_refused_or_said() -> None:
     target = onto.target_onto(ours, REF)
     (image,) = planner.plan(matrix.load().model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images
     assert image.onto
+    assert image.id.startswith("efa-pytorch-2.15.0-cu13.2")
     assert image.python_packages == ()
     assert any(change.why == "--onto installs none, also not numpy" for change in image.onto.changes)
 
@@ -235,14 +227,6 @@ def test_fields_that_the_image_decides(text: str, words: str) -> None:
         yaml_file.loads(TEXT.format(fabric="efa", ref=REF, default=EFA) + text, Matrix, "matrix.yaml")
 
 
-def test_parts_that_an_image_of_onto_takes() -> None:
-    onto.write_record(existing())
-    text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    with: [gdrcopy, ssh]\n"
-    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
-    assert "gdrcopy" in image.components
-    assert image.stages == ("ssh",)
-
-
 def test_a_target_keeps_only_the_parts_that_an_image_takes() -> None:
     ours = matrix.load().target("efa-pytorch").model_copy(update={"with_": ("nixl", "gdrcopy", "ssh")})
     assert onto.target_onto(ours, REF).with_ == ("gdrcopy", "ssh")
@@ -251,14 +235,6 @@ def test_a_target_keeps_only_the_parts_that_an_image_takes() -> None:
 def test_axes_that_the_image_decides() -> None:
     with pytest.raises(RefusedError, match="decides its base"):
         read(default="{efa-installer: 1.50.0, base: debian13}")
-
-
-def test_any_target_can_be_added_to_an_image() -> None:
-    onto.write_record(existing())
-    ours = matrix.load()
-    target = onto.target_onto(ours.target("efa-pytorch"), REF)
-    (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images
-    assert image.id.startswith("efa-pytorch-2.15.0-cu13.2")
 
 
 def test_an_image_without_torch_has_no_torch_in_its_tag() -> None:

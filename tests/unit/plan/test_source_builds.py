@@ -55,28 +55,19 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
     assert image.tag.endswith("-sm_90")
     assert 'TORCH_CUDA_ARCH_LIST="9.0+PTX" CUDAARCHS="90"' in stage(image, "source-builder")
     assert "export FLASH_ATTN_CUDA_ARCHS='90'\n" in stage(image, "build-flash-attn")
-
-
-def test_a_gpu_that_the_fabric_does_not_have_is_refused() -> None:
     ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
     (refusal,) = planner.plan(Matrix(targets={"own": ours}), FACTS, changes={"gpu": "sm_110"}).refusals
     assert [broken.rule for broken in refusal.broken] == ["gpu-of-fabric"]
 
 
-def test_a_package_gets_the_variables_that_its_build_wants() -> None:
+def test_a_package_gets_the_variables_and_the_memory_that_its_build_wants() -> None:
     image = planned("flash-attn", "some-extension")
-    build = stage(image, "build-flash-attn")
+    build, plain_build = (stage(image, f"build-{name}") for name in ("flash-attn", "some-extension"))
     numbers = ";".join(name.removeprefix("sm_") for name in image.source_architectures)
     assert f"export FLASH_ATTN_CUDA_ARCHS='{numbers}'\n" in build
-    assert "export FLASH_ATTENTION_FORCE_BUILD='TRUE'\n" in build
-    assert "FLASH" not in stage(image, "build-some-extension")
-
-
-def test_the_compilers_that_run_at_once_fit_into_the_memory() -> None:
-    image = planned("flash-attn", "some-extension")
-    memory = image.source_builds["flash-attn"].memory
-    assert f"int($2 / 1048576 / {memory})" in stage(image, "build-flash-attn")
-    assert "int($2 / 1048576 / 4)" in stage(image, "build-some-extension")
+    assert "FLASH" not in plain_build
+    assert f"int($2 / 1048576 / {image.source_builds['flash-attn'].memory})" in build
+    assert "int($2 / 1048576 / 4)" in plain_build
 
 
 def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
