@@ -232,6 +232,6 @@ def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
 
 
 def test_every_rule_is_refused_somewhere_above_and_has_an_id_of_its_own() -> None:
-    tested = {case[2] for case in (*REFUSED, *FUTURE)} | {"ngc-trap"}
+    tested = {*(str(case[2]) for case in REFUSED if case[2]), *(case[2] for case in FUTURE), "ngc-trap"}
     only_unknown = {"plugin-cuda"}
-    assert sorted(rule.id for rule in rules.RULES) == sorted((tested | only_unknown) - {None})
+    assert sorted(rule.id for rule in rules.RULES) == sorted(tested | only_unknown)
