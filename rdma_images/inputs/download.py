@@ -126,12 +126,9 @@ def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy:
                 etag_file.write_text(etag)
             _write_body(response, file, offset, settings)
     except web.StatusError as error:
-        if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
-            if "If-Range" in headers and error.content_range == f"bytes */{offset}":
-                return  # the partial file is whole: the run that received it ended before it could say so
-            file.unlink()
-            raise _IncompleteError("the partial file does not belong to this download") from None
-        raise
+        # The partial file is whole, or of something else: its verification says which.
+        if not (error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and offset):
+            raise
 
 
 def _write_body(response: requests.Response, file: Path, offset: int, settings: DownloadSettings) -> None:

@@ -47,6 +47,7 @@ def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent
     """Return the "sha256:…" of a source without a published checksum, for `invoke lock`."""
     folder = _partial_folder(source)
     file = folder / download_store.file_name(source.upstream)
+    file.unlink(missing_ok=True)  # nothing could verify a part that is resumed
     address = mirror_settings.address(source) or source.upstream
     download(address, file, DownloadSettings(source.id, mirror_settings, progress))
     try:

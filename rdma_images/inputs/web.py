@@ -14,12 +14,11 @@ from rdma_images.inputs.mirrors import Mirrors
 
 
 class StatusError(Exception):
-    """A response with a status of 400 or above, and its Content-Range header ("" without one)."""
+    """A response with a status of 400 or above."""
 
-    def __init__(self, status: int, content_range: str = "") -> None:
+    def __init__(self, status: int) -> None:
         super().__init__(http.describe_status(status))
         self.status = status
-        self.content_range = content_range
 
 
 def local_path(address: str) -> Path | None:
@@ -66,7 +65,7 @@ def request(
         ) as response,
     ):
         if response.status_code >= HTTPStatus.BAD_REQUEST:
-            raise StatusError(response.status_code, response.headers.get("Content-Range", ""))
+            raise StatusError(response.status_code)
         yield response
 
 

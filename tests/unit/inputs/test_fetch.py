@@ -80,16 +80,16 @@ def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
     assert site.requests[1].headers["if-range"] == '"one"'
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site) -> None:
-    site.answers["/tool"] = [
-        Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000),
-        Answer(BODY, headers={"ETag": '"two"'}),
-    ]
-    assert fetched(make_source(f"{site.address}/tool")) == BODY
-
-
-def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:
-    site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000), Answer(BODY, headers={"ETag": '"two"'})],
+        [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)],
+    ],
+    ids=["it changed meanwhile", "a server without ranges"],
+)
+def test_a_file_is_fetched_from_its_start(site: Site, answers: list[Answer]) -> None:
+    site.answers["/tool"] = answers
     assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 

@@ -41,23 +41,30 @@ def locked(folder: Path, locked_image: Image | None = None, nccl: str = "2.30.7"
     return write_lock(folder, question, make_wheel("nvidia-nccl-cu13", nccl), make_wheel("torch", "2.15.0"))
 
 
-def test_torch_alone_decides_its_nccl() -> None:
-    question = lock.lock_request(planned_image())
-    assert question.requirements == ("torch==2.15.0",)
-    assert question.overrides == ()
-    assert question.key == "torch-2.15.0-py3.13-linux-amd64"
-
-
-def test_a_chosen_nccl_is_stronger_than_torchs_pin() -> None:
-    question = lock.lock_request(planned_image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
-    assert question.overrides == ("nvidia-nccl-cu13==2.32.3",)
-    assert question.key == "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64"
-
-
-def test_without_torch_nccl_is_asked_for_itself() -> None:
-    without_torch = planned_image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
-    assert lock.lock_request(without_torch).requirements == ("nvidia-nccl-cu13==2.30.7",)
-    assert lock.lock_request(without_torch).overrides == ()
+@pytest.mark.parametrize(
+    ("components", "requirements", "overrides", "key"),
+    [
+        ({}, ("torch==2.15.0",), (), "torch-2.15.0-py3.13-linux-amd64"),
+        (
+            {"nccl": Component("nccl", "2.32.3", "--set")},
+            ("torch==2.15.0",),
+            ("nvidia-nccl-cu13==2.32.3",),
+            "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64",
+        ),
+        (
+            {"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")},
+            ("nvidia-nccl-cu13==2.30.7",),
+            (),
+            "nccl-2.30.7-py3.13-linux-amd64",
+        ),
+    ],
+    ids=["torch decides its NCCL", "a chosen NCCL is stronger than torch's pin", "NCCL without torch"],
+)
+def test_what_an_image_asks_for(
+    components: dict[str, Component | None], requirements: tuple[str, ...], overrides: tuple[str, ...], key: str
+) -> None:
+    question = lock.lock_request(planned_image(components=components))
+    assert (question.requirements, question.overrides, question.key) == (requirements, overrides, key)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import download, lock, pins, relock, resolve
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
-from rdma_images.registry import reference
 from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site
 
@@ -154,7 +153,3 @@ def test_a_damaged_pin_is_refused(locks: Path) -> None:
     (locks / "bases.yaml").write_text("pins:\n  docker.io/library/ubuntu:22.04: sha256:short\n")
     with pytest.raises(RefusedError, match=r"bases\.yaml:2: .* is no digest"):
         pins.bases()
-
-
-def test_the_registry_of_docker_hub_answers_under_another_name() -> None:
-    assert reference.HUB_HOST != reference.DOCKER_HUB
