@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.requirements import node_links, plugin_requirements
-from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
-from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as OFI_PLUGIN
+from rdma_images.facts.fabric_software import EFA_INSTALLER
 from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import (
     Inspection,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
 from rdma_images.facts import facts_file
-from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
-from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as OFI_PLUGIN
+from rdma_images.facts.fabric_software import EFA_INSTALLER, Plugin
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import (

@@ -13,7 +13,7 @@ from rdma_images.chain.requirements import node_links
 from rdma_images.chain.verbs import VERBS
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
-from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as OFI_PLUGIN
 from rdma_images.facts.faults import Faults
 from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use

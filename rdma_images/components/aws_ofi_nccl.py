@@ -17,8 +17,8 @@ from rdma_images.core import versions
 from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
-from rdma_images.facts.aws_ofi_nccl import NAME
-from rdma_images.facts.efa_installer import NAME as INSTALLER
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as NAME
+from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 
 # The oldest net ABI that any release since 1.7 exports, and every NCCL since 2.18 takes.
 # Source: aws-ofi-nccl src/nccl_ofi_interface_nvidia.cpp @02a874dc.

@@ -17,8 +17,8 @@ from rdma_images.core.image import Details, Fabric, Image
 from rdma_images.core.source import Source
 from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
-from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
-from rdma_images.facts.efa_installer import NAME
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
+from rdma_images.facts.fabric_software import EFA_INSTALLER as NAME
 
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings

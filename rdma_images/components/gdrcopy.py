@@ -11,8 +11,8 @@ from rdma_images.core.image import Details, Image
 from rdma_images.core.source import Source
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import Facts
-from rdma_images.facts.efa_installer import NAME as INSTALLER
-from rdma_images.facts.origin import FactsFile, Needs, Row, Version
+from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
+from rdma_images.facts.facts_file import FactsFile, Needs, Row, Version
 
 NAME = "gdrcopy"
 PREFIX = "/opt/gdrcopy"

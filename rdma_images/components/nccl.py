@@ -6,7 +6,7 @@ from rdma_images.components import cuda, pytorch
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.image import Details, Fabric
-from rdma_images.facts import Facts, nccl_releases
+from rdma_images.facts import Facts, gpu_software
 
 NAME = "nccl"
 
@@ -38,7 +38,7 @@ NCCL = ComponentDefinition(
     tag="nccl",
     details=_details,
     was_tested=_was_tested,
-    wheel=nccl_releases.WHEEL_NAME,
+    wheel=gpu_software.WHEEL_NAME,
     decides_wheels=True,
     is_measured=True,
 )

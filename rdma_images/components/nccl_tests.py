@@ -9,7 +9,7 @@ from rdma_images.components.definition import Axis, Combination, ComponentDefini
 from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image, machine_name
 from rdma_images.core.source import Source
 from rdma_images.facts import Facts
-from rdma_images.facts.nccl_tests import Backend
+from rdma_images.facts.gpu_software import Backend
 
 NAME = "nccl-tests"
 GPU = "gpu"

@@ -11,7 +11,7 @@ from rdma_images.core import paths, versions
 from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import Facts
-from rdma_images.facts.origin import FactsFile, Needs, Pattern, Row, Version
+from rdma_images.facts.facts_file import FactsFile, Needs, Pattern, Row, Version
 
 FOLDER = "packages"  # of facts/
 

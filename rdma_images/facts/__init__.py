@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, Generic
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts import facts_file
-from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.bases import Bases
-from rdma_images.facts.cuda import Cuda
-from rdma_images.facts.efa_installer import Efa
-from rdma_images.facts.erdma import Erdma
-from rdma_images.facts.facts_file import Table
+from rdma_images.facts.fabric_software import Efa, Erdma, Plugin
+from rdma_images.facts.facts_file import FactsFile, Row, Table
 from rdma_images.facts.faults import Faults
+from rdma_images.facts.gpu_software import Cuda, Nccl, NcclTests, Torch
 from rdma_images.facts.instances import Gpus, Instances
-from rdma_images.facts.nccl_releases import Nccl
-from rdma_images.facts.nccl_tests import NcclTests
-from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.facts.running import RunRequirements
-from rdma_images.facts.torch import Torch
 
 if TYPE_CHECKING:
     from rdma_images.facts.launchers import Launchers

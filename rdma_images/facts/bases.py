@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rdma_images.core.errors import suggestion
 from rdma_images.core.yaml_file import YamlPath
-from rdma_images.facts.origin import FactsFile, Row, Version
+from rdma_images.facts.facts_file import FactsFile, Row, Version
 
 
 class Base(Row):

@@ -1,11 +1,131 @@
-"""One file of facts/, with what the user's own folder says beside it."""
+"""One file of facts/: its rows with their sources, read with what the user's own folder says beside it."""
 
 import functools
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from rdma_images.core import files, paths, yaml_file
-from rdma_images.facts.origin import FactsFile
+from pydantic import AfterValidator, Field
+
+from rdma_images.core import files, paths, versions, yaml_file
+from rdma_images.core.errors import suggestion
+from rdma_images.core.yaml_file import Document, Strict, YamlPath
+
+Confidence = Literal["artefact", "vendor", "third-party"]
+
+
+def _version(text: str) -> str:
+    versions.sort_key(text)
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def _url_of_version(text: str) -> str:
+    try:
+        text.format(version="1.0")
+    except (KeyError, IndexError, AttributeError, ValueError):
+        raise ValueError(f"{text!r} is no address of a version: {{version}} alone may be in braces") from None
+    return text
+
+
+def _version_requirement(text: str) -> str:
+    versions.satisfies("1", text)
+    return text
+
+
+Version = Annotated[str, AfterValidator(_version)]  # text that can be compared as a version
+Pattern = Annotated[str, AfterValidator(_pattern)]  # a regular expression
+VersionRequirement = Annotated[str, AfterValidator(_version_requirement)]  # ">=2.5,<3"
+Needs = dict[str, VersionRequirement]  # by component: {"pytorch": "==2.14.0"}
+VersionUrl = Annotated[str, AfterValidator(_url_of_version)]  # {version} stands for a version
+
+
+class Origin(Strict):
+    """The source of facts: a published file itself, its vendor, or someone else's record."""
+
+    title: str
+    confidence: Confidence
+    read: date  # the day on which it was read, or last compared
+
+    def __str__(self) -> str:
+        """Return the source and how reliable it is, for the end of a refusal."""
+        return f"{self.title} ({self.confidence}, read {self.read})"
+
+
+class Row(Strict):
+    """Facts read in one place.
+
+    `sources` names another place for single values: {libfabric: changelog}.
+    """
+
+    source: str
+    sources: dict[str, str] = Field(default_factory=dict)
+
+
+class VersionRange(Strict):
+    """A range of versions."""
+
+    since: Version | None = None  # the first version of it
+    before: Version | None = None  # the first version after it
+
+    def holds(self, version: str) -> bool:
+        """Return whether `version` is one of them."""
+        is_reached = self.since is None or versions.at_least(version, self.since)
+        return is_reached and (self.before is None or not versions.at_least(version, self.before))
+
+
+class VersionedRow(Row, VersionRange):
+    """Something that is so for a range of versions."""
+
+
+class FactsFile(Document):
+    """A file of facts/: its sources, and tables whose rows name them."""
+
+    FILE: ClassVar[str]  # its name in facts/: "torch.yaml"
+
+    sources: dict[str, Origin]
+
+    def cite(self, row: Row, value: str = "") -> str:
+        """Return where `value` of `row` is from, or the row as a whole."""
+        return str(self.sources[row.sources.get(value, row.source)])
+
+    def rows(self) -> Iterator[tuple[YamlPath, Row]]:
+        """Yield every row with its place in the file."""
+        for name, field in type(self).model_fields.items():
+            table = getattr(self, name)
+            key = field.alias or name
+            if isinstance(table, Row):
+                yield (key,), table
+            elif isinstance(table, Mapping):
+                yield from (((key, step), row) for step, row in table.items() if isinstance(row, Row))
+            elif isinstance(table, tuple):
+                yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
+
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
+        """Yield (path, sentence) for unused sources and for names of unknown sources or values."""
+        cited: set[str] = set()
+        for steps, row in self.rows():
+            cited |= {row.source, *row.sources.values()}
+            if row.source not in self.sources:
+                yield (*steps, "source"), f"unknown source {row.source!r}: {suggestion(row.source, self.sources)}"
+            values = [field.alias or name for name, field in type(row).model_fields.items()]
+            for value, source in row.sources.items():
+                if source not in self.sources:
+                    yield (*steps, "sources", value), f"unknown source {source!r}: {suggestion(source, self.sources)}"
+                if value not in values:
+                    yield (*steps, "sources", value), f"no value {value!r} in this row: {suggestion(value, values)}"
+        for source in self.sources.keys() - cited:
+            yield ("sources", source), f"no row names the source {source!r}: remove it"
+
 
 Table = TypeVar("Table", bound=FactsFile)
 FileState = tuple[int, int, int]  # of a file: inode, size, time of the last change

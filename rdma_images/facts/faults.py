@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rdma_images.core.image import Fabric
 from rdma_images.core.versions import sort_key
-from rdma_images.facts.origin import FactsFile, VersionedRow, VersionRange
+from rdma_images.facts.facts_file import FactsFile, VersionedRow, VersionRange
 
 INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")  # a fix by a newer version
 

@@ -6,7 +6,7 @@ from typing import Literal
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import YamlPath
-from rdma_images.facts.origin import FactsFile, Row, Version
+from rdma_images.facts.facts_file import FactsFile, Row, Version
 
 
 class InstanceType(Row):

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.facts_file import FactsFile, Row
 
 Starter = Literal["mpirun", "torchrun"]
 Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from rdma_images.facts import facts_file
-from rdma_images.facts.origin import FactsFile, Pattern, Row, VersionedRow
+from rdma_images.facts.facts_file import FactsFile, Pattern, Row, VersionedRow
 from rdma_images.nccl_logs.wordings import Wordings
 
 Carrier = Literal["libfabric", "verbs", "tcp"]

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import YamlPath
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.facts_file import FactsFile, Row
 
 # Each fabric, and a run without any.
 REQUIRED_ROWS = ("efa", "erdma", "nothing")

@@ -4,7 +4,7 @@ import re
 
 from pydantic import Field
 
-from rdma_images.facts.origin import FactsFile, Pattern, Row
+from rdma_images.facts.facts_file import FactsFile, Pattern, Row
 
 
 class UnsupportedValue(Row):

@@ -16,7 +16,7 @@ from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image, Platform
 from rdma_images.core.paths import COMMAND
-from rdma_images.facts import nccl_releases
+from rdma_images.facts import gpu_software
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
@@ -273,7 +273,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
         raise RefusedError(f"{file}: has torch {locked}, and torch {torch.version} is planned\nrun `{COMMAND} lock`")
     if not (lock.wheels and "nccl" in image.components):
         return
-    bundled = {name: v for name, v in versions.items() if nccl_releases.WHEEL_NAME.fullmatch(name)}
+    bundled = {name: v for name, v in versions.items() if gpu_software.WHEEL_NAME.fullmatch(name)}
     if bundled != {nccl_package(image): image.version("nccl")}:
         found = ", ".join(f"{name} {version}" for name, version in sorted(bundled.items())) or "no NCCL"
         raise RdmaImagesError(

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from rdma_images.core.image import Image
 from rdma_images.facts import facts_file
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.facts_file import FactsFile, Row
 from rdma_images.inputs.wheels import Lock
 
 UNLISTED = "LicenseRef-unlisted"  # of a wheel whose licence is not known before the build

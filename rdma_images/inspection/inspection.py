@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rdma_images.core.image import LABEL_PREFIX, machine_name
 from rdma_images.core.plain import plain
-from rdma_images.facts import nccl_releases
+from rdma_images.facts import gpu_software
 from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.inspection.values import MeasuredValue
 
@@ -190,7 +190,7 @@ def nccl_wheels(inspection: Inspection) -> dict[str, str]:
         name: version
         for folder in folders
         for name, version in folder.items()
-        if nccl_releases.WHEEL_NAME.fullmatch(name)
+        if gpu_software.WHEEL_NAME.fullmatch(name)
     }
 
 

@@ -15,8 +15,8 @@ from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
-from rdma_images.facts.efa_installer import NAME as INSTALLER
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
+from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, OPTIONAL_STAGES, Target, reference_problem
 from rdma_images.plan.rules import wheel_rules

@@ -10,7 +10,7 @@ from rdma_images.components.base import BaseDetails
 from rdma_images.core import versions
 from rdma_images.core.image import BrokenRule, Image, SourceBuild
 from rdma_images.facts import Facts
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.facts_file import FactsFile, Row
 from rdma_images.plan.candidate import Candidate
 
 

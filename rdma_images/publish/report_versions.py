@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from rdma_images.facts import aws_ofi_nccl
+from rdma_images.facts import fabric_software
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -41,7 +41,7 @@ def versions(report: Report) -> dict[str, str]:
     if measured.system and measured.system.python:
         by_component["python"] = measured.system.python
     if plugin := _package_version(measured, "libnccl-ofi"):
-        by_component[aws_ofi_nccl.NAME] = plugin
+        by_component[fabric_software.AWS_OFI_NCCL] = plugin
     release = measured.system.os if measured.system else {}
     if release.get("ID"):
         by_component["base"] = f"{release['ID']}{release.get('VERSION_ID', '')}"

@@ -13,7 +13,7 @@ from rdma_images.components import erdma_apt, gpus
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Details, Image, SourceBuild
-from rdma_images.facts.efa_installer import NAME as INSTALLER
+from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.render import wheel_layers
 

@@ -1,7 +1,7 @@
 """The project's facts with a table changed: for what no release of today does."""
 
 from rdma_images import facts
-from rdma_images.facts.origin import FactsFile
+from rdma_images.facts.facts_file import FactsFile
 
 
 def facts_with(**tables: FactsFile) -> facts.Facts:

@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
-from rdma_images.facts.cuda import Cuda
+from rdma_images.facts.gpu_software import Cuda
 from rdma_images.inspection.inspection import Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement

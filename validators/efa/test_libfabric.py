@@ -4,8 +4,7 @@ import pytest
 
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
-from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
-from rdma_images.facts.efa_installer import Efa
+from rdma_images.facts.fabric_software import EFA_INSTALLER, Efa
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun

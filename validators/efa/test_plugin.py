@@ -6,7 +6,7 @@ from rdma_images.chain.links import entry_point_choice
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
-from rdma_images.facts.aws_ofi_nccl import Plugin
+from rdma_images.facts.fabric_software import Plugin
 from rdma_images.inspection.inspection import Inspection, InstalledNccl, base_name
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.validate.pytest_plugin import Requirement

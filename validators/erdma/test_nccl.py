@@ -4,7 +4,7 @@ import pytest
 
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
-from rdma_images.facts.erdma import Erdma
+from rdma_images.facts.fabric_software import Erdma
 from rdma_images.inspection.inspection import InstalledNccl
 from rdma_images.validate.pytest_plugin import Requirement
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.chain.nccl_environment import started_environment
-from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.pytest_plugin import Requirement

@@ -8,13 +8,12 @@ from typing import NamedTuple
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.facts import facts_file
-from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
-from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.facts.environment import Effect, Environment, Variable
+from rdma_images.facts.environment import Effect, Environment, Variable, Variables
+from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
+from rdma_images.facts.fabric_software import Plugin
 from rdma_images.facts.faults import Faults as Table
 from rdma_images.facts.faults import join_fixes
 from rdma_images.facts.running import RunRequirements
-from rdma_images.facts.variables import Variables
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.plan.runtime import NETWORK, PROVIDER

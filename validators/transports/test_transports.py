@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from rdma_images.chain.verbs import lib_folder
-from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
+from rdma_images.facts.fabric_software import EFA_INSTALLER
 from rdma_images.inspection.inspection import (
     NO_VERSION,
     Inspection,

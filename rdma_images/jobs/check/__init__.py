@@ -14,9 +14,8 @@ from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Fabric
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment, Variable
+from rdma_images.facts.environment import Environment, Variable, Variables
 from rdma_images.facts.instances import Instances, InstanceType
-from rdma_images.facts.variables import Variables
 from rdma_images.jobs import image_reports
 from rdma_images.jobs.check import image_rules, job_files, resource_rules, variable_rules
 from rdma_images.jobs.check.job_files import JobFile

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.environment import Environment, Variable
+from rdma_images.facts.environment import Environment, Variable, Variables
 from rdma_images.facts.instances import Instances, InstanceType
-from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
 
 EFA, ERDMA, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "hugepages-2Mi"

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts import aws_ofi_nccl, facts_file
+from rdma_images.facts import fabric_software, facts_file
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs import image_reports
 from rdma_images.jobs.write.job import Job
 
 # What a line of a log calls a component -> the component.
-COMPONENTS = {"nccl": "nccl", "plugin": aws_ofi_nccl.NAME, "libfabric": "libfabric"}
+COMPONENTS = {"nccl": "nccl", "plugin": fabric_software.AWS_OFI_NCCL, "libfabric": "libfabric"}
 
 
 @dataclass(frozen=True)

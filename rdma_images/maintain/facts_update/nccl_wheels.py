@@ -14,7 +14,7 @@ from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import MACHINES
 from rdma_images.facts import Facts
-from rdma_images.facts.nccl_releases import NcclRelease
+from rdma_images.facts.gpu_software import NcclRelease
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import wheel_file_name

@@ -8,8 +8,8 @@ from packaging.utils import parse_wheel_filename
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import MACHINES, Platform
-from rdma_images.facts import Facts, nccl_releases
-from rdma_images.facts.torch import TorchRelease
+from rdma_images.facts import Facts, gpu_software
+from rdma_images.facts.gpu_software import TorchRelease
 from rdma_images.inputs.wheels import wheel_file_name
 from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons
 from rdma_images.maintain.facts_update.reading import Reading, Value
@@ -39,12 +39,12 @@ def _read_values(index: IndexClient, version: str) -> dict[str, Value]:
         )
     python = USUAL_PYTHON if USUAL_PYTHON in pythons else pythons[0]
     pins = {platform: index.pins(f"torch=={version}", platform, python) for platform in MACHINES}
-    platforms: list[Platform] = [platform for platform in MACHINES if _pinned(pins[platform], nccl_releases.WHEEL_NAME)]
+    platforms: list[Platform] = [platform for platform in MACHINES if _pinned(pins[platform], gpu_software.WHEEL_NAME)]
     amd64 = pins["linux/amd64"]
     return {
         "cuda": ".".join((_pinned(amd64, _CUDA) or "").split(".")[:2]),
         "cudnn": _pinned(amd64, _CUDNN) or "",
-        "nccl": _pinned(amd64, nccl_releases.WHEEL_NAME) or "",
+        "nccl": _pinned(amd64, gpu_software.WHEEL_NAME) or "",
         "python": tuple(pythons),
         "nccl-on": tuple(platforms),
     }

@@ -5,7 +5,7 @@ from rdma_images.components.gdrcopy import Gdrcopy
 from rdma_images.core import versions
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import Facts
-from rdma_images.facts.origin import Needs
+from rdma_images.facts.facts_file import Needs
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules.plan_rule import Reason, rule
 

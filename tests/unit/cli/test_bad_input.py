@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rdma_images import facts
 from rdma_images.ci import ci_jobs, select
 from rdma_images.core import paths, yaml_file
+from rdma_images.facts.gpu_software import Torch
 from rdma_images.facts.nccl_logs import NcclLogs
-from rdma_images.facts.torch import Torch
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.plan import axes, matrix, planner

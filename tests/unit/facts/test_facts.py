@@ -10,8 +10,8 @@ from rdma_images import facts
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import facts_file
-from rdma_images.facts.efa_installer import InstallerRelease
 from rdma_images.facts.environment import Environment
+from rdma_images.facts.fabric_software import InstallerRelease
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.nccl_logs import NcclLogs
 

@@ -3,8 +3,7 @@
 import pytest
 
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment
-from rdma_images.facts.variables import Variables
+from rdma_images.facts.environment import Environment, Variables
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.facts.torch import Torch
+from rdma_images.facts.gpu_software import Torch
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import Update, nccl_wheels, pages, torch_wheels

@@ -1,11 +1,74 @@
-"""Facts about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
+"""Facts about what brings a fabric: AWS's EFA installer, aws-ofi-nccl, and Alibaba's apt repository for eRDMA."""
 
 from collections.abc import Iterator, Sequence
 
+from rdma_images.core.image import Platform
 from rdma_images.core.yaml_file import YamlPath
-from rdma_images.facts.origin import FactsFile, Row, Version, VersionedRow, VersionUrl
+from rdma_images.facts.facts_file import FactsFile, Row, Version, VersionedRow, VersionUrl
 
-NAME = "aws-ofi-nccl"
+EFA_INSTALLER = "efa-installer"
+AWS_OFI_NCCL = "aws-ofi-nccl"
+
+
+class InstallerRelease(Row):
+    """One release, with what it brings. What is not stated is not known."""
+
+    libfabric: Version | None = None
+    rdma_core: Version | None = None
+    plugin: Version | None = None  # aws-ofi-nccl
+    sha256: str | None = None  # of the tarball
+
+
+class SupportedDistribution(VersionedRow):
+    """Installer versions that install on a distribution."""
+
+    distribution: str  # "debian13"
+
+
+class BundledPlugin(VersionedRow):
+    """Installer versions that bring the plugin on a distribution and platform."""
+
+    distribution: str
+    platform: Platform
+
+
+class InstallerFlag(VersionedRow):
+    """A flag of efa_installer.sh, and why an image is built with it."""
+
+    flag: str
+    why: str
+
+
+class NgcTrap(VersionedRow):
+    """Installers that need `flags` on a base with NVIDIA's entrypoint."""
+
+    flags: tuple[str, ...]
+
+
+class InstallerDownload(Row):
+    """The address of tarballs, and their key; {version} is replaced."""
+
+    url: VersionUrl
+    signature: VersionUrl
+    key: VersionUrl
+    fingerprint: str
+
+
+class Efa(FactsFile):
+    """facts/efa-installer.yaml."""
+
+    FILE = f"{EFA_INSTALLER}.yaml"
+
+    releases: dict[Version, InstallerRelease]
+    supported: tuple[SupportedDistribution, ...]
+    plugin_brought: tuple[BundledPlugin, ...]
+    flags: tuple[InstallerFlag, ...]
+    ngc_trap: NgcTrap
+    download: InstallerDownload
+
+    def flags_for(self, version: str) -> tuple[str, ...]:
+        """Return what efa_installer.sh of this version is called with in an image."""
+        return tuple(row.flag for row in self.flags if row.holds(version))
 
 
 class PluginRelease(Row):
@@ -73,7 +136,7 @@ class RequiredLibfabric(VersionedRow):
 class Plugin(FactsFile):
     """facts/aws-ofi-nccl.yaml."""
 
-    FILE = f"{NAME}.yaml"
+    FILE = f"{AWS_OFI_NCCL}.yaml"
 
     asks: tuple[RequiredLibfabric, ...]
     topologies: tuple[TopologyFile, ...]
@@ -107,3 +170,40 @@ class Plugin(FactsFile):
     def net_name(self, version: str) -> str:
         """Return the name under which this plugin version registers with NCCL."""
         return self.network_names(version)[0]
+
+
+class AptRepository(Row):
+    """The apt repository."""
+
+    url: str
+    key: str
+    packages: tuple[str, ...]
+
+
+class AptSuite(Row):
+    """A suite of the repository, for the bases of one codename."""
+
+    platforms: tuple[Platform, ...]
+
+
+class WorkingNccl(Row):
+    """NCCL releases that were seen to work on eRDMA."""
+
+    nccl: tuple[Version, ...]
+
+
+class MinimumNccl(Row):
+    """The oldest NCCL that Alibaba supports."""
+
+    nccl: Version
+
+
+class Erdma(FactsFile):
+    """facts/erdma.yaml."""
+
+    FILE = "erdma.yaml"
+
+    repository: AptRepository
+    suites: dict[str, AptSuite]
+    working: WorkingNccl
+    minimum: MinimumNccl

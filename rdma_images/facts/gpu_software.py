@@ -1,0 +1,117 @@
+"""Facts about CUDA, NCCL, PyTorch's wheels and nccl-tests."""
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from rdma_images.core.image import Fabric, Platform
+from rdma_images.core.yaml_file import YamlPath
+from rdma_images.facts.facts_file import FactsFile, Row, Version
+
+WHEEL_NAME = re.compile(r"nvidia-nccl-cu\d+")
+Backend = Literal["PROXY", "GDAKI", "GPI", "EFA_GDA"]
+
+
+class CudaMajor(Row):
+    """The driver that a CUDA major asks of the host, and the compilers for it."""
+
+    driver: Version  # oldest NVIDIA driver that runs it
+    runtime: str  # the wheel of CUDA's runtime
+    library: str  # the file of it that programs load, below site-packages
+    toolkit: tuple[str, ...] = ()  # the wheels that compile for it; empty where there is no complete set
+    capabilities: tuple[Version, ...] = ()  # compute capabilities that its compiler has real code for, where known
+
+
+class Cuda(FactsFile):
+    """facts/cuda.yaml; majors by number: "13"."""
+
+    FILE = "cuda.yaml"
+
+    majors: dict[Version, CudaMajor]
+
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
+        """Yield the problems of every facts file, and each compiler without capabilities."""
+        yield from super().problems()
+        for name, major in self.majors.items():
+            if major.toolkit and not major.capabilities:
+                yield (
+                    ("majors", name, "toolkit"),
+                    "a toolkit without capabilities: add what `nvcc --list-gpu-arch` says",
+                )
+
+
+class NcclRelease(Row):
+    """One release; its libnccl.so.2 asks a plugin for these ABI versions, oldest first."""
+
+    cuda: tuple[int, ...]  # CUDA majors that have a wheel: 12 is nvidia-nccl-cu12
+    net: tuple[int, ...]
+    tuner: tuple[int, ...] = ()
+    profiler: tuple[int, ...] = ()
+    gin: tuple[int, ...] = ()
+    rma: tuple[int, ...] = ()
+    env: tuple[int, ...] = ()
+
+
+class Nccl(FactsFile):
+    """facts/nccl.yaml."""
+
+    FILE = "nccl.yaml"
+
+    releases: dict[Version, NcclRelease]
+
+
+class TorchRelease(Row):
+    """One release. Its wheels bring CUDA and NCCL as wheels of their own, pinned exactly."""
+
+    cuda: Version  # "13.2": what the wheel was built for
+    cudnn: Version
+    nccl: Version  # the pin on nvidia-nccl-cu12 or -cu13
+    python: tuple[Version, ...]  # with a wheel for that CPython, "3.13"; free-threaded builds are not counted
+    nccl_on: tuple[Platform, ...]  # whose wheel pins an NCCL; without one the wheel is for the CPU only
+
+
+class Torch(FactsFile):
+    """facts/torch.yaml."""
+
+    FILE = "torch.yaml"
+
+    releases: dict[Version, TorchRelease]
+
+
+class NcclTestsRelease(Row):
+    """One release."""
+
+    tested_nccl: tuple[str, ...]
+
+
+class Backends(Row):
+    """The backends of NCCL's GPU-initiated networking that a fabric has."""
+
+    used: tuple[Backend, ...]
+    only_on: dict[Backend, tuple[str, ...]] = Field(default_factory=dict)  # instance types, where not on all
+
+
+class DefaultMeasurement(Row):
+    """The defaults of a measurement with nccl-tests."""
+
+    program: str
+    arguments: tuple[str, ...]
+
+
+class ProgramNames(Row):
+    """Its programs."""
+
+    names: tuple[str, ...]
+
+
+class NcclTests(FactsFile):
+    """facts/nccl-tests.yaml."""
+
+    FILE = "nccl-tests.yaml"
+
+    measure: DefaultMeasurement
+    programs: ProgramNames
+    releases: dict[Version, NcclTestsRelease]
+    backends: dict[Fabric, Backends]
