@@ -1,10 +1,7 @@
 """Disk space: how much is free or used, checked before the work that needs it."""
 
-import os
 import shutil
 import subprocess
-from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
@@ -57,17 +54,6 @@ def used_bytes(folder: Path) -> int:
     # Its exit code tells of files that went away meanwhile: the total stands.
     output = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
     return int((output.split() or ["0"])[0])
-
-
-def bytes_freed(folder: Path) -> int:
-    """Return the bytes that removing a folder frees, without files that are linked elsewhere."""
-    names_seen: Counter[tuple[int, int, int, int]] = Counter()
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # somebody removes it meanwhile
-                entry = Path(parent, name).lstat()
-                names_seen[entry.st_dev, entry.st_ino, entry.st_nlink, 512 * entry.st_blocks] += 1
-    return sum(size for (_, _, links, size), names in names_seen.items() if names == links)
 
 
 def total(folder: Path) -> int:

@@ -11,15 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 
 @dataclass(frozen=True)
@@ -41,12 +37,21 @@ def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
     file's text only says who holds it. Waits for ever, or for `timeout` seconds and then raises RdmaImagesError.
     """
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
 
     path = lock_path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
-    _acquire(lock, name, progress, timeout)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if timeout != 0:
+            progress(f"waiting for {name}: held by {_read_holder(path) or 'another process'}")
+        try:
+            lock.acquire(timeout=-1 if timeout is None else timeout)
+        except Timeout:
+            owner = _read_holder(path) or "another process"
+            raise RdmaImagesError(f"{name} is held by {owner}\nwait for it to end, or end it") from None
     try:
         us = Holder(purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
         with contextlib.suppress(OSError):  # of a full disk: the kernel keeps the lock, and the text is for people
@@ -57,46 +62,24 @@ def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | 
         lock.release()
 
 
-def holder(name: str) -> Holder | None:
-    """Return who holds the lock `name`; None when it is free."""
-    path = lock_path(name)
-    if not path.exists():
-        return None
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(path, blocking=False):
-            path.unlink(missing_ok=True)
-    except Timeout:
-        return _read_holder(path)
-    return None
-
-
 def holders() -> dict[str, Holder]:
     """Return every lock that is held, by name."""
-    by_name = {path.name: holder(path.name) for path in files.list_folder(lock_path(""))}
-    return {name: lock_holder for name, lock_holder in by_name.items() if lock_holder}
+    by_name = {}
+    for path in files.list_folder(lock_path("")):
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(path, blocking=False):
+                path.unlink(missing_ok=True)
+        except Timeout:
+            if owner := _read_holder(path):
+                by_name[path.name] = owner
+    return by_name
 
 
 def lock_path(name: str) -> Path:
     """Return the file of a lock."""
     return state_folder() / "locks" / name
-
-
-def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float | None) -> None:
-    """Acquire the lock; report its holder once where another process has it."""
-    from filelock import Timeout
-
-    with contextlib.suppress(Timeout):
-        lock.acquire(blocking=False)
-        return
-    if timeout != 0:
-        progress(f"waiting for {name}: held by {_read_holder(lock_path(name)) or 'another process'}")
-    try:
-        lock.acquire(timeout=-1 if timeout is None else timeout)
-    except Timeout:
-        lock_holder = _read_holder(lock_path(name)) or "another process"
-        raise RdmaImagesError(f"{name} is held by {lock_holder}\nwait for it to end, or end it") from None
 
 
 def _read_holder(path: Path) -> Holder | None:

@@ -118,7 +118,7 @@ def freeable_space(folders: Layout, layers_limit: int) -> tuple[FreeableSpace, .
         folder = state_folder() / name
         trimmed = f"; above {format_bytes(layers_limit)} a build removes those unused for an hour"
         command = f"`rm -r {folder}`: made again when needed{trimmed if name == 'layers' else ''}"
-        spaces.append(FreeableSpace(kind, disk_space.bytes_freed(folder), command))
+        spaces.append(FreeableSpace(kind, disk_space.used_bytes(folder), command))
     return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rdma_images.core.progress import run_periodically
+from rdma_images.core.progress import report_waiting
 from tests.e2e.kube_parts import RunningCluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -20,12 +20,11 @@ LABEL = "job-name"
 def operator(cluster: RunningCluster, runs: bool) -> Iterator[None]:
     """Act as the operator while the block runs; with `runs`, bound pods run and succeed."""
 
-    def work() -> float:
+    def work(_: str) -> None:
         for job in cluster.get(JOBS)["items"]:
             _work(cluster, job, runs)
-        return 0.2
 
-    with run_periodically(work, 0.2):
+    with report_waiting(work, str, 0.2):  # which calls it as long
         yield
 
 

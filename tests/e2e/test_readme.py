@@ -67,7 +67,7 @@ def first(clone: Path) -> str:
 
 def building() -> str:
     """Return what is being built, as others who wait for it read."""
-    holder = locking.holder("build")
+    holder = locking.holders().get("build")
     return holder.purpose if holder else ""
 
 

@@ -118,16 +118,6 @@ def origin(command: Path) -> Iterator[Path]:
             "./rdma_images-0.1.0-py3-none-any.whl",
             "pip wheel --no-deps --wheel-dir {folder} /home/me/rdma-images",
         ),
-        (
-            {"url": "file:///home/me/x.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
-            "./rdma_images-0.1.0-py3-none-any.whl",
-            "pip wheel --no-deps --wheel-dir {folder} git+file:///home/me/x.git",
-        ),
-        (
-            {"url": "file:///gone/rdma_images-0.1.0-py3-none-any.whl", "archive_info": {}},
-            "./rdma_images-0.1.0-py3-none-any.whl",
-            "copy /gone/rdma_images-0.1.0-py3-none-any.whl into {folder}",
-        ),
     ],
 )
 def test_the_workflow_installs_what_is_installed_here(

@@ -36,14 +36,3 @@ def test_used_counts_what_is_there(tmp_path: pathlib.Path) -> None:
     assert disk_space.used_bytes(tmp_path / "none") == 0
     (tmp_path / "file").write_bytes(b"x" * 100_000)
     assert 100_000 <= disk_space.used_bytes(tmp_path) < 200_000
-
-
-def test_removing_a_folder_frees_what_has_no_name_elsewhere(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "layers"
-    folder.mkdir()
-    assert disk_space.bytes_freed(tmp_path / "none") == 0
-    (folder / "here").write_bytes(b"x" * 100_000)
-    (folder / "again").hardlink_to(folder / "here")
-    (folder / "shared").write_bytes(b"x" * 500_000)
-    (tmp_path / "engine").hardlink_to(folder / "shared")
-    assert 100_000 <= disk_space.bytes_freed(folder) < 200_000

@@ -16,7 +16,7 @@ from rdma_images.engine import daemon_api, docker_command, layout, private, stat
 def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, folders: layout.Layout
 ) -> None:
-    monkeypatch.setattr(disk_space, "bytes_freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
+    monkeypatch.setattr(disk_space, "used_bytes", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
     monkeypatch.setattr(daemon_api, "request", lambda *_: {"LayersSize": 0, "BuildCache": []})
     (space,) = status.freeable_space(folders, 12 * disk_space.GB)
     assert space.bytes == 14_800_000_000
