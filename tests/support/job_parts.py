@@ -145,7 +145,6 @@ def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
     writable = next(
         (path for kind, path in (("host-path", "/local/x"), ("claim", "/claim/x")) if f"mount.{kind}" in fields), ""
     )
-    outputs = "/opt/ml/output/data" if launcher == "sagemaker" else writable
     (folder / "lib").mkdir(exist_ok=True)
     (folder / "train.py").write_text("print('it: is # \"so\"')\n")
     (folder / "lib" / "weights.bin").write_bytes(b"\xff\x00")
@@ -169,6 +168,5 @@ def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
         env={"GREETING": "it's; $HOME"},
         secrets=dict([("TOKEN", source) for kind, source in secrets.items() if f"secret.{kind}" in fields][:1]),
         checkpoints=writable or "/opt/ml/checkpoints",
-        outputs=outputs,
         **{name: value for name, value in values.items() if name.replace("_", "-") in fields},
     )

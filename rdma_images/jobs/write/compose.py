@@ -27,6 +27,7 @@ PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 CODE_FOLDER, PREFLIGHT_FOLDER = "code", "preflight"  # in a job's folder, and the ends of their paths on SageMaker
 SAGEMAKER_DATA = "/opt/ml/input/data"
+CHECKPOINT_DIR = "CHECKPOINT_DIR"  # a variable of the ranks
 TCP = "-tcp"  # after the name of a job
 MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
 
@@ -55,7 +56,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
-        *_folder_variables(request.work, parts),
+        *_checkpoint_variable(request.work, parts),
     ]
     job = _job(request, parts, ref, parameter_values, variables, facts)
     job = replace(job, folders=folders, preflight=_preflight(request, folders))
@@ -358,23 +359,20 @@ def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], fa
         yield from _tcp_variables(parts.node.fabric, facts)
 
 
-def _folder_variables(work: Work, parts: _Parts) -> Iterator[JobValue]:
-    """Yield the variables that name the folders of checkpoints and outputs.
+def _checkpoint_variable(work: Work, parts: _Parts) -> Iterator[JobValue]:
+    """Yield the variable that names the folder of checkpoints.
 
     Raises RefusedError for a folder that would end with its container.
     """
-    for field, variable, path in (
-        ("checkpoints", "CHECKPOINT_DIR", work.checkpoints),
-        ("outputs", "OUTPUT_DIR", work.outputs),
-    ):
-        is_mounted = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
-        if path and not is_mounted and parts.launcher.kind != "sagemaker":
-            raise RefusedError(
-                f"{field} {path}: no mount that can be written is there, so it would end with its container\n"
-                f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"
-            )
-        if path and variable not in work.env:
-            yield JobValue(variable, path, f"where the ranks leave their {field}", field)
+    path = work.checkpoints
+    is_mounted = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
+    if path and not is_mounted and parts.launcher.kind != "sagemaker":
+        raise RefusedError(
+            f"checkpoints {path}: no mount that can be written is there, so it would end with its container\n"
+            f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"
+        )
+    if path and CHECKPOINT_DIR not in work.env:
+        yield JobValue(CHECKPOINT_DIR, path, "where the ranks leave their checkpoints", "checkpoints")
 
 
 def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:

@@ -136,9 +136,6 @@ class JobEntry(yaml_file.Strict):
     checkpoints: AbsolutePath | None = Field(
         default=None, description="A folder in the container that outlives an attempt: below a mount."
     )
-    outputs: AbsolutePath | None = Field(
-        default=None, description="A folder in the container that outlives the job: below a mount."
-    )
     allow: Words = Field(
         default=(),
         description="Refused variables, as what takes the fabric away, that are written all the same.",
@@ -280,7 +277,6 @@ def _job_work(entry: JobEntry) -> Work:
         mounts=tuple(work.parse_mount(text) for text in entry.mounts),
         code=code,
         checkpoints=entry.checkpoints or "",
-        outputs=entry.outputs or "",
         time=parse_duration(entry.time, "time") if entry.time else 0,
         **{name: getattr(entry, name) for name in SAME_FIELDS},
     )

@@ -56,9 +56,9 @@ def check(
 
 def _search_paths(work: Work, baked: Mapping[str, str]) -> Iterator[JobValue]:
     for name, (why, source) in SEARCH_PATHS.items():
-        if name in work.secrets or (name in work.env and work.env[name] != baked.get(name)):
+        if name in work.env and work.env[name] != baked.get(name):
             advice = f"for a program alone, begin the command with env {name}=…"
-            yield JobValue(name, _setting(name, work), f"{why}; {advice}", source)
+            yield JobValue(name, f"{name}={work.env[name]}", f"{why}; {advice}", source)
 
 
 def _secrets(work: Work) -> Iterator[JobValue]:
@@ -70,29 +70,21 @@ def _secrets(work: Work) -> Iterator[JobValue]:
             yield JobValue(name, name, why, "env")
 
 
-def _setting(name: str, work: Work) -> str:
-    """Return what the job sets; a secret by its name alone."""
-    return f"{name}={work.env[name]}" if name in work.env else name
-
-
 def _variables(
     work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str]
 ) -> Iterator[JobValue]:
     facts = facts_file.read(Environment)
     for name, value in work.env.items():
-        if name in (runtime.NETWORK, runtime.PROVIDER) and value != baked.get(name, value):
-            fabric = FABRIC_TITLES[node.fabric]
-            reason = f"the image sets {name}={baked[name]}, so that NCCL ends where {fabric} is not there"
+        own = baked.get(name, value)
+        if name in (runtime.NETWORK, runtime.PROVIDER) and (value != own or value.lower() == "socket"):
+            reason = (
+                f"NCCL then leaves {FABRIC_TITLES[node.fabric]}; --field tcp=true writes such a job, to compare with"
+            )
             yield JobValue(name, f"{name}={value}", reason, "the image")
-        elif name == "NCCL_NET" and value.lower() == "socket":
-            reason = "NCCL then uses TCP alone: write such a job with --field tcp=true"
-            yield JobValue(name, f"{name}={value}", reason, "NCCL")
         elif row := next(
             (row for row in facts.variables.values() if _surely_applies(row, name, work, node, network, versions)), None
         ):
             yield JobValue(name, f"{name}={value}", row.why, facts.cite(row))
-    for name in work.secrets.keys() & baked.keys():
-        yield JobValue(name, name, "a secret of this name would replace what the job sets", "secrets")
 
 
 def _surely_applies(

@@ -36,7 +36,7 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
 # Fields that a launcher has or has not, whatever their value.
 NAMED_FIELDS = (
     *("code", "env", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
-    *("tolerations", "topology", "checkpoints", "outputs", "restarts", "time", "spot"),
+    *("tolerations", "topology", "checkpoints", "restarts", "time", "spot"),
 )
 TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 
@@ -88,7 +88,6 @@ class Work:
     tolerations: tuple[str, ...] = ()
     topology: str = ""
     checkpoints: str = ""  # a folder in the container
-    outputs: str = ""
     launch: Launch | None = None  # None: the image's own way
     restarts: int = 0
     time: int = 0  # seconds; 0 for the launcher's own limit

@@ -142,18 +142,6 @@ def test_a_node_can_be_excluded(launcher: str) -> None:
             assert f'{{key: metadata.name, operator: NotIn, values: ["{node}"]}}' in text
 
 
-@pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
-def test_nothing_is_tried_again_in_silence(launcher: str, fabric: str, starter: str) -> None:
-    text = "".join(
-        text for name, text in jobs.files(jobs.job(launcher, fabric, starter)).items() if name.endswith(".yaml")
-    )
-    if launcher == "leaderworkerset":  # a server, which is there again after a failure
-        return
-    assert "backoffLimit: 0" in text
-    assert "OnFailure" not in text
-    assert text.count("restartPolicy: Never") >= 1
-
-
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
 def test_no_variable_is_harmful(launcher: str, fabric: str, starter: str) -> None:
     rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
@@ -203,15 +191,6 @@ def _can_have(launcher: str, name: str) -> bool:
 def test_interfaces_by_gpus(instance: str, gpus: int, interfaces: int, hugepages: int) -> None:
     job_counts = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
     assert (job_counts.gpus, job_counts.interfaces, job_counts.hugepages) == (gpus, interfaces, hugepages)
-
-
-def test_a_command_keeps_its_words() -> None:
-    """What is typed after -- reaches a rank word by word, through YAML, JSON and two shells."""
-    for launcher, fabric, starter in EVERY:
-        if starter == "torchrun" and launcher not in ("sagemaker",):
-            text = "\n".join(t for n, t in jobs.files(jobs.job(launcher, fabric, starter)).items() if n != "job.json")
-            words = [shlex.quote(word) for word in jobs.SCRIPT]
-            assert all(word in text or word.replace("'", "'\"'\"'") in text for word in words)
 
 
 def test_arena_gets_a_command_that_its_chart_can_write() -> None:

@@ -187,11 +187,8 @@ def test_the_network_cards_of_a_launch_template() -> None:
     assert interfaces[0] == {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "interface", "Groups": ["sg-0a"]}
     assert {interface["InterfaceType"] for interface in interfaces[1:]} == {"efa-only"}
     assert [interface["NetworkCardIndex"] for interface in interfaces[1:]] == list(range(1, 17))
-    p5 = json.loads(
-        jobs.cluster_files("p5.48xlarge", **{"security-groups": "sg-0a", "interfaces": "efa-only"})[
-            "launch-template.json"
-        ]
-    )
+    template = {"security-groups": "sg-0a", "launch-template": "lt-0a"}
+    p5 = json.loads(jobs.cluster_files("p5.48xlarge", **template)["launch-template.json"])
     assert [interface["InterfaceType"] for interface in p5["LaunchTemplateData"]["NetworkInterfaces"]] == [
         "interface"
     ] + ["efa-only"] * 32

@@ -161,9 +161,3 @@ def test_arena_takes_no_variable_that_ends_its_quotation_marks(value: str) -> No
     job = jobs.job("arena", "erdma", "torchrun", work=Work(env={"A": f"x{value}"}))
     with pytest.raises(RefusedError, match="A has such a mark or a backslash"):
         jobs.files(job)
-
-
-@pytest.mark.parametrize("launcher", ["mpijob", "slurm", "docker"])
-def test_a_long_name_is_refused(launcher: str) -> None:
-    with pytest.raises(RefusedError, match="write up to 45 lower-case letters"):
-        jobs.job(launcher, "efa", "mpirun", name="a" * 200)
