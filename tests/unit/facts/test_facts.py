@@ -10,6 +10,7 @@ from rdma_images import facts
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import facts_file
+from rdma_images.facts.bases import Base
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.fabric_software import InstallerRelease
 from rdma_images.facts.instances import Instances
@@ -77,7 +78,7 @@ def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
     ):
         for _, row in table.rows():
             for source in {row.source, *row.sources.values()}:
-                fills_in = row is all_facts.erdma.working or isinstance(row, InstallerRelease)
+                fills_in = row is all_facts.erdma.working or isinstance(row, InstallerRelease | Base)
                 if table.sources[source].confidence == "third-party" and not fills_in:
                     assert "third party" in row.model_dump()["why"]
 
