@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import Json, Targets, verb
+from rdma_images.cli.verb import Targets, verb
 from rdma_images.core import paths
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
@@ -22,7 +22,6 @@ def update(
     _: Context,
     all: Annotated[bool, "Read every release again, not only those in the matrix; takes minutes."] = False,
     write: Annotated[bool, "Add a row to facts/ for each new release."] = False,
-    json: Json = False,
 ) -> None:
     """Look for new releases and for facts that have changed.
 
@@ -34,7 +33,7 @@ def update(
     current = project.load()
     changes = facts_update.update(current.facts, current.matrix, current.mirrors, all, progress=progress)
     written = facts_update.write(changes) if write else ()
-    show(reading.readings_json(changes) if json else reading.update_table(changes, written))
+    show(reading.update_table(changes, written))
 
 
 @verb("matrix.schema")

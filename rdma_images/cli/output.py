@@ -58,14 +58,11 @@ def _write(values: Sequence[object], file: TextIO) -> None:
     from rich.console import Console  # here, because the import takes 0.1 s and JSON does not need it
 
     # A value may have brackets and colons: they are neither markup nor emoji.
-    if file.isatty():
-        console = Console(file=file, markup=False, highlight=False, emoji=False)
-        for answer in values:
-            console.print(answer, crop=False)
-        return
-    console = Console(file=io.StringIO(), width=WIDTH, markup=False, highlight=False, emoji=False)
-    with console.capture() as captured:
-        for answer in values:
-            console.print(answer, crop=False)
-    # Tables pad their last column with blanks.
-    print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)
+    plain: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
+    buffer = None if file.isatty() else io.StringIO()
+    console = Console(file=file, **plain) if buffer is None else Console(file=buffer, width=WIDTH, **plain)
+    for answer in values:
+        console.print(answer, crop=False)
+    if buffer is not None:
+        # Tables pad their last column with blanks.
+        print(*(line.rstrip() for line in buffer.getvalue().splitlines()), sep="\n", file=file)

@@ -46,9 +46,7 @@ def plan(
 
     loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
-        set = _solve(loaded_project, target, all or bool(set), json)
-        if json:
-            return
+        set = _solve(loaded_project, target, all or bool(set))
     plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
     misfits: dict[str, list[str]] = {}
     if instance:
@@ -69,19 +67,16 @@ def plan(
         raise Exit(code=exit_codes.USAGE)
 
 
-def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool, json: bool) -> list[str]:
-    """Show the torch and base that fit a target's packages, and return those that differ."""
+def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool) -> list[str]:
+    """Say the torch and base that fit a target's packages, and return those that differ."""
     from rdma_images.inputs import solve
 
     if with_more or len(targets) != 1:
         raise RefusedError("--solve is for one target\nname it with --target, without --all and --set")
     solution = solve.solve(loaded_project.matrix, targets[0], loaded_project.facts, loaded_project.mirrors, progress)
     changes = [f"{axis}={value}" for axis, value in solution.changes.items()]
-    if json:
-        show(dumps(asdict(solution), indent=2))
-        return changes
     words = " ".join(f"--set {change}" for change in changes)
-    show(f"solved: {words}, because {solution.reason}" if changes else "solved: the row of matrix.yaml works", "")
+    progress(f"solved: {words}, because {solution.reason}" if changes else "solved: the row of matrix.yaml works")
     return changes
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 @verb(
     "scan --target efa-pytorch",
     "scan --target efa-pytorch --report trivy.cdx.json --policy policy.yaml",
-    "scan --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0",
     "scan --published team-ecr",
 )
 def scan(
@@ -33,7 +32,6 @@ def scan(
     target: Targets = (),
     all: All = False,
     set: Changes = (),
-    image: Annotated[str, "An image in a registry instead of a target's, host/repository:tag."] = "",
     published: Annotated[Sequence[str], "The targets' images in this registry of registries.yaml; repeatable."] = (),
     report: Annotated[str, "A CycloneDX document that Trivy or Grype wrote elsewhere, instead of a scan."] = "",
     policy: Policy = "",
@@ -52,9 +50,7 @@ def scan(
 
     rules, today = chosen_policy(policy), datetime.now(UTC).date()
     warnings = rules.check(today) if rules else []
-    if image:
-        refuse_beside("--image", {"--target": target, "--all": all, "--set": set, "--published": published})
-    images = list(_published_image(image) if image else _images_of_targets(target, all, set, published))
+    images = list(_chosen_images(target, all, set, published))
     if report and len(images) != 1:
         raise RefusedError(f"--report is about one image, and {len(images)} are chosen\nchoose one with --target")
     documents, is_refused = [], False
@@ -86,16 +82,7 @@ def _scan(image_id: str, image: "ScannedImage", report: str) -> "Scan":
     return scanner.read_report(scanner.run_scanner(program, image, running, folder, progress), image)
 
 
-def _published_image(ref: str) -> "Iterator[tuple[str, ScannedImage]]":
-    """Yield an image in a registry, with "" in the place of an id."""
-    from rdma_images.publish import published_images
-    from rdma_images.registry import reference, registries
-
-    registry = registries.load_if_present().for_host(reference.parse_reference(ref).host)
-    yield "", published_images.find_published(ref, registry)
-
-
-def _images_of_targets(
+def _chosen_images(
     targets: Sequence[str], all_rows: bool, changes: Sequence[str], published: Sequence[str]
 ) -> "Iterator[tuple[str, ScannedImage]]":
     """Yield the chosen images that were built here with their ids, or those in the registries that have them."""

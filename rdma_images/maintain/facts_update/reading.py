@@ -1,11 +1,10 @@
-"""Published versions beside their rows of facts, as YAML, JSON and lines."""
+"""Published versions beside their rows of facts, as YAML and lines."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,12 +75,6 @@ def _with_row(text: str, reading: Reading) -> str:
             break
         position = number + 1
     return "".join([*lines[:position], yaml_row(reading.version, dict(reading.current)), *lines[position:]])
-
-
-def readings_json(update: Update) -> str:
-    """Return what was read as JSON."""
-    readings = [asdict(reading) | {"changes": reading.changes} for reading in update.readings]
-    return json.dumps({"readings": readings, "news": [asdict(news) for news in update.news]}, indent=2)
 
 
 def update_table(update: Update, written: Sequence[Reading]) -> RenderableType:

@@ -17,8 +17,6 @@ from tests.support.odd_input import edited, generated, values, words
 
 FACTS = facts.load()
 OURS = paths.MATRIX.read_text(encoding="utf-8")
-# Cases of each of the KINDS below: 2,100 in the usual run, 10,150 more in the exhaustive one.
-USUAL, EXHAUSTIVE = 300, 1450
 
 
 @st.composite
@@ -82,12 +80,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
 }
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(1450, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_thousand_cases(kind: str) -> None:
-    generated(*KINDS[kind], USUAL)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", KINDS)
-def test_ten_thousand_cases(kind: str) -> None:
-    generated(*KINDS[kind], EXHAUSTIVE)
+def test_bad_input_is_read_or_refused(kind: str, count: int) -> None:
+    generated(*KINDS[kind], count)

@@ -85,7 +85,6 @@ def test_what_is_refused_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFix
     [
         ({}, "no scanner is on the PATH: trivy and grype are not installed\ninstall Trivy"),
         ({"report": "other.json"}, f"is about another image .*{OTHER}"),
-        ({"image": "h.example/a:b"}, "--image and --target do not go together"),
     ],
 )
 def test_a_mistake_is_one_sentence(

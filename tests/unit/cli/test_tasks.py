@@ -53,37 +53,19 @@ def test_a_refused_combination_is_not_built(invoke: Invoke) -> None:
     ("words", "sentence"),
     [
         (["ci.matrix", "--runner", "x"], "--runner x: not of the form platform=label\nwrite --runner platform=label"),
-        (["plan", "--target", "efa-pytorc"], "did you mean efa-pytorch"),
+        (["plan", "--target", "efa-pytorc"], "no target 'efa-pytorc'\ndid you mean efa-pytorch"),
         (["plan", "--set", "base=debian14"], "base 'debian14' is not known"),
         (["plan", "--set", "pytorch"], "--set pytorch: not of the form axis=value\nwrite --set axis=value"),
-        (["plan", "--set", "colour=red"], "colour"),
-        (["build", "--compression", "lzma"], "choose from zstd, gzip"),
-        (["validate", "--tier", "statik"], "did you mean static"),
+        (["plan", "--set", "colour=red"], "no axis 'colour'\n"),
+        (["build", "--compression", "lzma"], "--compression lzma: unknown\nchoose from zstd, gzip"),
+        (["validate", "--tier", "statik"], "--tier statik: no such tier\ndid you mean static"),
         (["validate", "--target", "efa-pytorch", "--fabric", "foo"], "--fabric foo: no such fabric"),
-        (["validate", "--image", "x", "--instance", "p5"], "p5.48xlarge"),
-        (["validate", "--image", ""], "--image: its value is empty"),
-        (["validate", "--image", "x", "--target", "efa-pytorch"], "--image and --target do not go together"),
-    ],
-)
-def test_a_mistake_gets_a_sentence(invoke: Invoke, words: list[str], sentence: str) -> None:
-    completed = invoke(*words)
-    assert completed.returncode == 2
-    assert sentence in completed.stderr
-    assert "Traceback" not in completed.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [["--target"], ["--target", "--all"], ["--set"], ["--target", "efa-pytorch", "--target"]]
-)
-def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[str]) -> None:
-    completed = invoke("plan", *words)
-    assert completed.returncode == 2
-    assert f"{words[0]}: needs a value, and has none" in completed.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
+        (["validate", "--image", "x", "--instance", "p5"], "unknown instance type 'p5'\ndid you mean p5.48xlarge"),
+        (["validate", "--image", "x", "--target", "efa-pytorch"], "--image and --target do not go together\n"),
+        (["plan", "--target"], "--target: needs a value, and has none\ninvoke --help plan shows its options"),
+        (["plan", "--target", "--all"], "--target: needs a value, and has none\n"),
+        (["plan", "--set"], "--set: needs a value, and has none\n"),
+        (["plan", "--target", "efa-pytorch", "--target"], "--target: needs a value, and has none\n"),
         (["biuld"], "biuld: no such task\ndid you mean build?\n"),
         (["xyzzy"], "xyzzy: no such task\ninvoke --list shows all tasks\n"),
         (["cluster", "--instance", "p5.48xlarge"], "cluster: --launcher and --region and --zone must be given\n"),
