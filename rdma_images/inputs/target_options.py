@@ -20,7 +20,7 @@ class RefusedPlanError(RefusedError):
         """Return refusals with rules, reasons, sources, and the nearest combination."""
         from rdma_images.plan import plan_table
 
-        return plan_table.refusal_table(self.plan)
+        return plan_table.table(replace(self.plan, images=()))
 
 
 def parse_changes(

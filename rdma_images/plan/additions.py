@@ -70,23 +70,15 @@ class UserEntry(Strict):
     )
 
 
-FileEntries = tuple[
-    Annotated[
-        FileEntry,
-        BeforeValidator(
-            lambda written: {"path": written} if isinstance(written, str) else written,
-            json_schema_input_type=str | FileEntry,
-        ),
-    ],
-    ...,
-]
-User = Annotated[
-    UserEntry,
-    BeforeValidator(
-        lambda written: {"name": written} if isinstance(written, str) else written,
-        json_schema_input_type=str | UserEntry,
-    ),
-]
+def _or_text(model: type[Strict], field: str) -> BeforeValidator:
+    """Take a text for a mapping that has this field alone."""
+    return BeforeValidator(
+        lambda written: {field: written} if isinstance(written, str) else written, json_schema_input_type=str | model
+    )
+
+
+FileEntries = tuple[Annotated[FileEntry, _or_text(FileEntry, "path")], ...]
+User = Annotated[UserEntry, _or_text(UserEntry, "name")]
 
 
 def _shell_line(text: str) -> str:

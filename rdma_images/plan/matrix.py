@@ -84,8 +84,7 @@ class Target(TargetAdditions):
         description="Python packages beside torch: name>=1.2, ./wheels/x.whl, ./project[extra], name @ git+…@COMMIT.",
     )
     requirements: str | None = Field(
-        default=None,
-        description="A requirements file of pip's form beside matrix.yaml: more Python packages.",
+        default=None, description="A requirements file of pip's form beside matrix.yaml: more Python packages."
     )
     constraints: str | None = Field(
         default=None, description="A constraints file: limits for versions of packages that others bring."
@@ -140,9 +139,7 @@ class Matrix(Document):
     def expanded(cls, data: Any) -> tuple[Any, list[tuple[YamlPath, str]]]:
         """Return the targets with what those that are `like` another one have of it."""
         written = data.get("targets") if isinstance(data, dict) else None
-        if not isinstance(written, dict) or not any(
-            isinstance(row, dict) and "like" in row for row in written.values()
-        ):
+        if not isinstance(written, dict):
             return data, []
         problems: list[tuple[YamlPath, str]] = []
         targets = {}
@@ -190,12 +187,8 @@ class Matrix(Document):
 def load(path: Path = paths.MATRIX) -> Matrix:
     """Return matrix.yaml. Raises RefusedError, with file and line, where it is invalid."""
     if not files.exists(path):
-        fix = (
-            "change to the folder that has it, or start one with `rdma-images init`"
-            if paths.INSTALLED
-            else "restore it"
-        )
-        raise RefusedError(f"{path}: no such file\n{fix}")
+        start = "change to the folder that has it, or start one with `rdma-images init`"
+        raise RefusedError(f"{path}: no such file\n{start if paths.INSTALLED else 'restore it'}")
     return yaml_file.load(path, Matrix)
 
 

@@ -102,9 +102,9 @@ def measured_target(target: Target, base: ExistingImage, changes: Mapping[str, s
 
 def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return why no version of the fabric can be added to an image."""
-    problems = _problems(base, target, facts)
     return tuple(
-        BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source) for name, reason, fix, source in problems
+        BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source)
+        for name, reason, fix, source in (*_problems(base, target, facts), *_verbs_problems(base))
     )
 
 
@@ -116,26 +116,20 @@ def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tup
         yield "libc", f"{base.system} has musl, and the fabric's libraries need glibc", able, SOURCE
     elif not _base_name(base, facts):
         system = base.system or "a system without /etc/os-release"
-        yield (
-            "system",
-            f"{system}: this tool's stages were never tried on it",
-            able,
-            "facts/bases.yaml",
-        )
+        yield "system", f"{system}: this tool's stages were never tried on it", able, "facts/bases.yaml"
     if not base.nccl:
         fix = "install torch with its NCCL wheel, or nvidia-nccl-cu13, into the image first"
         yield "nccl", "no NCCL is in the image, or more than one and none that torch loads", fix, SOURCE
     elif base.nccl not in facts.nccl.releases:
         releases = sorted(facts.nccl.releases, key=versions.sort_key)
-        newer = [version for version in releases if versions.at_least(version, base.nccl)]
-        fix = f"nearest that is known: NCCL {newer[0] if newer else releases[-1]}"
+        nearest = next((version for version in releases if versions.at_least(version, base.nccl)), releases[-1])
+        fix = f"nearest that is known: NCCL {nearest}"
         yield "nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml"
     elif not base.cuda:
         yield "cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first", SOURCE
     if base.fabric not in ("", target.fabric):
         reason = f"it is for {base.fabric}, and the rdma-core of one fabric does not know the other's devices"
         yield "fabric", reason, "take the image that it was made from", SOURCE
-    yield from _verbs_problems(base)
 
 
 def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
@@ -145,11 +139,6 @@ def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
     elif base.verbs and not base.verbs.startswith(("/lib/", "/usr/lib/")):
         reason = f"its loader takes {base.verbs}, which belongs to no package and would stay in front"
         yield RDMA_CORE.name, reason, "remove it in a Dockerfile of your own first", SOURCE
-
-
-def applies_to_existing_image(broken: BrokenRule) -> bool:
-    """Return whether a broken rule matters to an image that has its NCCL already."""
-    return broken.rule not in UNRELATED
 
 
 def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:

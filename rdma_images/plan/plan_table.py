@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image, Onto, Plan, Refusal
+from rdma_images.plan.candidate import DECIDERS
 from rdma_images.plan.planner import plan_document
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
@@ -45,13 +46,6 @@ def table(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
-def refusal_table(plan: Plan) -> RenderableType:
-    """Return what is refused of the plan, and why."""
-    from rich.console import Group
-
-    return Group(*(_refusal(refusal) for refusal in plan.refusals))
-
-
 def _images(plan: Plan) -> RenderableType:
     """Return one row an image, one column a component that any of them has."""
     from rich.table import Table
@@ -61,19 +55,14 @@ def _images(plan: Plan) -> RenderableType:
         for component in components.IN_TABLES
         if any(component.name in image.components for image in plan.images)
     ]
-    columns += [
-        name
-        for name, default in PROPERTIES.items()
-        if any(image.axes.get(name, default) != default for image in plan.images)
-    ]
+    for name, default in PROPERTIES.items():
+        if any(image.axes.get(name, default) != default for image in plan.images):
+            columns.append(name)
     grid = Table("target", *columns, "platform", "driver", box=None, header_style="bold", pad_edge=False)
     for image in plan.images:
         cells = (_cell(image, name) for name in columns)
-        driver = next(
-            (f">= {requirement.at_least}" for requirement in image.requirements if requirement.name == "nvidia-driver"),
-            "",
-        )
-        grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), driver)
+        drivers = (f">= {needed.at_least}" for needed in image.requirements if needed.name == "nvidia-driver")
+        grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), next(drivers, ""))
     return grid
 
 
@@ -113,7 +102,10 @@ def _refusal(refusal: Refusal) -> RenderableType:
     """Return why one combination is refused, and the nearest that works."""
     from rich.text import Text
 
-    choice = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items())
+    choice = ", ".join(
+        f"{axis} of {value}" if value == DECIDERS.get(axis) else f"{axis} {value}"
+        for axis, value in refusal.axes.items()
+    )
     text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {choice}\n")
     for broken in refusal.broken:
         related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())

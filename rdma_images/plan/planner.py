@@ -83,7 +83,7 @@ def _plan_row(
     """Return the image of a candidate, or why it cannot be built."""
     broken, nearest_row = rules.broken_rules(planned, facts), None
     if base:
-        broken = tuple(filter(onto.applies_to_existing_image, broken))
+        broken = tuple(rule for rule in broken if rule.rule not in onto.UNRELATED)
     if broken:
         nearest_row = nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ())
     else:
