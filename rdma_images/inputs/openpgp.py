@@ -34,7 +34,7 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
             f"{name}: the key beside it is {fingerprints}, but {group_digits(pinned)} is pinned\ndo not trust the file"
         )
     try:
-        parsed = Sig.from_bytes(signature.read_bytes())
+        Sig.from_bytes(signature.read_bytes())
     except RuntimeError as error:
         raise SignatureError(
             f"{name}: {signature.name} is no OpenPGP signature: {first_line(error).rstrip('.')}\n{_WRONG_COMPANION}"
@@ -44,8 +44,8 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
     verifies = _gpgv if shutil.which("gpgv") else _sequoia
     if reason := verifies(file, signature, trusted):
         raise SignatureError(
-            f"{name}: its signature, made by key {_issuer(parsed)}, is not valid for the pinned key "
-            f"{group_digits(pinned)}: {reason}\ndo not use the file: it was changed, or signed with another key"
+            f"{name}: its signature is not valid for the pinned key {group_digits(pinned)}: {reason}\n"
+            "do not use the file: it was changed, or signed with another key"
         )
 
 
@@ -97,9 +97,3 @@ def _certificates(key: Path, name: str) -> list[Cert]:
     if not blocks:
         raise SignatureError(f"{name}: {key.name} has no OpenPGP key\n{_WRONG_COMPANION}")
     return blocks
-
-
-def _issuer(signature: Sig) -> str:
-    """Return the key that a signature names: by its fingerprint, in old signatures by its id."""
-    issuer = signature.issuer_fingerprint or signature.issuer_key_id
-    return group_digits(str(issuer)) if issuer else "unknown"

@@ -39,18 +39,16 @@ def require_current(lock: Lock, packages: Iterable[str], index: str, mirrors: Mi
     wheels = {canonicalize_name(wheel.name): wheel for wheel in lock.wheels}
     for requirement in map(Requirement, packages):
         wheel = wheels.get(canonicalize_name(requirement.name))
-        if wheel and not wheel.origin and not requirement.specifier:
-            require_current_release(wheel.name, Version(wheel.version), _index_files(wheel.name, index, mirrors))
+        if wheel is None or wheel.origin or requirement.specifier:
+            continue
+        try:
+            index_files = wheel_files.index_files(wheel.name, index, mirrors)
+        except RdmaImagesError:  # an index that does not answer refuses nothing
+            continue
+        _require_release(wheel.name, Version(wheel.version), index_files)
 
 
-def _index_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
-    """Return the index's files of a package; none where it does not answer, which refuses nothing."""
-    with suppress(RdmaImagesError):
-        return wheel_files.index_files(name, index, mirrors)
-    return []
-
-
-def require_current_release(name: str, version: Version, index_files: Iterable[dict[str, Any]]) -> None:
+def _require_release(name: str, version: Version, index_files: Iterable[dict[str, Any]]) -> None:
     """Refuse a placeholder or an old release, by the index's files of the package."""
     releases: Uploads = {}
     for release, file in _versions(index_files):

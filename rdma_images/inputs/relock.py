@@ -1,6 +1,6 @@
 """`invoke lock`: write the digests that builds compare, of all that can be reached."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,39 +129,39 @@ def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcom
 
 def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Pin the digest that the registry has for a pulled base today."""
-    earlier_digest = pins.bases().get(source.upstream)
-    if earlier_digest and not upgrade:
-        return LockOutcome(source.upstream, "kept", earlier_digest[:19])
-    progress(f"asking for {source.upstream}")
-    try:
-        reference = with_registry(mirror_settings.address(source) or source.upstream)
-        digest = reachable.registry_digest(reference, mirror_settings)
-        reason = f"{reference}: the registry has no such image"
-    except RdmaImagesError as error:
-        digest, reason = None, str(error)
-    if digest is None:
-        if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
-            progress(f"{source.upstream} is not pinned: it is bootstrapped on this host")
-            return LockOutcome(source.upstream, "not needed", "bootstrapped on this host")
-        return LockOutcome(source.upstream, "failed", reason)
-    pins.save("bases.yaml", {source.upstream: digest})
-    return _digest_outcome(source.upstream, earlier_digest, digest)
+    reference = with_registry(mirror_settings.address(source) or source.upstream)
+
+    def ask() -> str:
+        progress(f"asking for {source.upstream}")
+        if digest := reachable.registry_digest(reference, mirror_settings):
+            return digest
+        raise RdmaImagesError(f"{reference}: the registry has no such image")
+
+    locked = _lock_digest("bases.yaml", source.upstream, pins.bases(), ask, upgrade)
+    if locked.outcome == "failed" and bootstrap.is_possible(
+        source.extra.get("bootstrap", ""), source.extra["platform"]
+    ):
+        progress(f"{source.upstream} is not pinned: it is bootstrapped on this host")
+        return LockOutcome(source.upstream, "not needed", "bootstrapped on this host")
+    return locked
 
 
 def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Download a file whose vendor states no digest once, and pin its digest."""
-    earlier_digest = pins.downloads().get(source.id)
+    ask = partial(fetch.digest, source, mirror_settings, progress)
+    return _lock_digest("downloads.yaml", source.id, pins.downloads(), ask, upgrade)
+
+
+def _lock_digest(file: str, name: str, pinned: Mapping[str, str], ask: Callable[[], str], upgrade: bool) -> LockOutcome:
+    """Keep the digest that a file of pins has, or save the one that is asked for."""
+    earlier_digest = pinned.get(name)
     if earlier_digest and not upgrade:
-        return LockOutcome(source.id, "kept", earlier_digest[:19])
+        return LockOutcome(name, "kept", earlier_digest[:19])
     try:
-        digest = fetch.digest(source, mirror_settings, progress)
+        digest = ask()
     except RdmaImagesError as error:
-        return LockOutcome(source.id, "failed", str(error))
-    pins.save("downloads.yaml", {source.id: digest})
-    return _digest_outcome(source.id, earlier_digest, digest)
-
-
-def _digest_outcome(name: str, earlier_digest: str | None, digest: str) -> LockOutcome:
+        return LockOutcome(name, "failed", str(error))
+    pins.save(file, {name: digest})
     if earlier_digest and earlier_digest != digest:
         return LockOutcome(name, "changed", f"{earlier_digest[:19]} -> {digest[:19]}")
     return LockOutcome(name, "kept" if earlier_digest else "new", digest[:19])
