@@ -45,10 +45,10 @@ def require_current(lock: Lock, packages: Iterable[str], index: str, mirrors: Mi
             index_files = wheel_files.index_files(wheel.name, index, mirrors)
         except RdmaImagesError:  # an index that does not answer refuses nothing
             continue
-        _require_release(wheel.name, Version(wheel.version), index_files)
+        require_current_release(wheel.name, Version(wheel.version), index_files)
 
 
-def _require_release(name: str, version: Version, index_files: Iterable[dict[str, Any]]) -> None:
+def require_current_release(name: str, version: Version, index_files: Iterable[dict[str, Any]]) -> None:
     """Refuse a placeholder or an old release, by the index's files of the package."""
     releases: Uploads = {}
     for release, file in _versions(index_files):
