@@ -44,8 +44,7 @@ def scan(
     from datetime import UTC, datetime
 
     from rdma_images.publish.evidence import scan_table
-    from rdma_images.publish.evidence.decisions import decide
-    from rdma_images.publish.evidence.policy import chosen_policy
+    from rdma_images.publish.evidence.policy import chosen_policy, decide
     from rdma_images.publish.evidence.scan_result import SCAN
 
     rules, today = chosen_policy(policy), datetime.now(UTC).date()

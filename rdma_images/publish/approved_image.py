@@ -13,8 +13,8 @@ from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
 from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.evidence import bill, bill_parts
-from rdma_images.publish.evidence.decisions import VULNERABILITIES, Decision, vulnerability_predicate
+from rdma_images.publish.evidence import bill
+from rdma_images.publish.evidence.policy import VULNERABILITIES, Decision, vulnerability_predicate
 from rdma_images.publish.evidence.scan_result import Scan
 from rdma_images.publish.report_versions import REVISION
 from rdma_images.publish.tags import Tags
@@ -82,7 +82,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
 def _bill(approved: ApprovedImage, labels: dict[str, str]) -> Artifact:
     """Return the bill of materials, which is also written beside the report."""
     name, report = approved.image.target, approved.report
-    parts = bill_parts.list_parts(report, approved.image if approved.is_built_here else None, labels)
+    parts = bill.list_parts(report, approved.image if approved.is_built_here else None, labels)
     document = bill.cyclonedx_bill(name, report, parts)
     atomic.write(paths.image_folder(approved.image.id) / "sbom.cdx.json", document.decode())
     return Artifact(bill.CYCLONEDX, "sbom.cdx.json", document, report.started, bill.PREDICATE)

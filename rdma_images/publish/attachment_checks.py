@@ -11,7 +11,7 @@ from rdma_images.core.plain import decode_json
 from rdma_images.inspection.report import decode_report
 from rdma_images.publish import statement
 from rdma_images.publish.evidence import bill
-from rdma_images.publish.evidence.decisions import VULNERABILITIES
+from rdma_images.publish.evidence.policy import VULNERABILITIES
 from rdma_images.publish.evidence.scan_result import SEVERITIES
 from rdma_images.publish.gate import COMMITTED
 

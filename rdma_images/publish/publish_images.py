@@ -11,8 +11,7 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
 from rdma_images.publish.approved_image import ApprovedImage, read_build, read_report
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.evidence.decisions import require
-from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence.policy import Policy, require
 from rdma_images.publish.evidence.scan_result import SCAN
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.publisher import Publisher

@@ -31,8 +31,7 @@ from rdma_images.layers import tar_layer
 from rdma_images.nccl_logs import verdict
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import attachment_checks
-from rdma_images.publish.evidence import decisions, licenses
-from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence import licenses, policy
 from rdma_images.publish.evidence.scanner import read_report as read_scan
 from rdma_images.registry.client import OCI_INDEX, Manifest
 from rdma_images.validate import image_layers, ldcache, run_probes
@@ -123,9 +122,9 @@ def read_manifest(content: bytes) -> None:
 def judge_report(path: Path) -> None:
     """Read a scanner's document, and judge it as `scan --policy` does."""
     scan = read_scan(path, scan_parts.IMAGE)
-    policy = Policy(grace_days={"critical": 14, "high": 28, "medium": 180, "low": 3650, "unknown": 1})
-    judged = decisions.decide(replace(scan, finished="2026-11-24"), policy, date(2026, 11, 24))
-    decisions.vulnerability_predicate(scan, judged)
+    rules = policy.Policy(grace_days={"critical": 14, "high": 28, "medium": 180, "low": 3650, "unknown": 1})
+    judged = policy.decide(replace(scan, finished="2026-11-24"), rules, date(2026, 11, 24))
+    policy.vulnerability_predicate(scan, judged)
 
 
 def read_files(content: bytes) -> None:
@@ -227,7 +226,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "the files of an image": (edited_bytes(OF_IMAGES.encode()), read_files),
     "a policy": (
         edited(paths.PROJECT.joinpath("policy.example.yaml").read_text().replace("# ", "")),
-        lambda text: yaml_file.loads(text, Policy, "policy.yaml"),
+        lambda text: yaml_file.loads(text, policy.Policy, "policy.yaml"),
     ),
     "a manifest": (edited_bytes(as_bytes(MANIFEST)), read_manifest),
     "an attachment": (

@@ -21,7 +21,7 @@ from rdma_images.publish.push import LayerTraffic
 from rdma_images.report import report_files as reports
 from tests.support import results_parts, scan_parts
 from tests.support.case_parts import recorded, report_on
-from tests.unit.publish.test_bill_parts import CONTENTS, PACKAGES
+from tests.unit.publish.test_bill import CONTENTS, PACKAGES
 
 DATA = paths.PROJECT / "tests" / "data"
 DIGEST = scan_parts.DIGEST

@@ -50,7 +50,6 @@ def _document(tool: str, version: str, image: dict[str, Any], critical: dict[str
         "vulnerabilities": [
             {"id": "CVE-2026-1001", **critical},
             {"id": "CVE-2026-1002", "ratings": [{"severity": "medium"}], "affects": [{"ref": "2"}]},
-            {"id": "CVE-2026-1003", "affects": [{"ref": "2"}], "analysis": {"state": "not_affected"}},
         ],
     }
 

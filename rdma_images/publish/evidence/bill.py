@@ -1,8 +1,9 @@
-"""The bill of materials as CycloneDX 1.6."""
+"""The bill of materials: an image's parts with origin, licence and dependencies, as CycloneDX 1.6."""
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom
@@ -10,14 +11,189 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.contact import OrganizationalEntity
 from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
 
+from rdma_images import facts
+from rdma_images.components.efa_installer import EFA_INSTALLER
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
+from rdma_images.core.paths import COMMAND
+from rdma_images.inputs import lock, sources
+from rdma_images.inputs.wheels import Wheel
+from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
-from rdma_images.publish.evidence.bill_parts import BillPart
+from rdma_images.publish.evidence import licenses
 from rdma_images.registry.client import canonical
 
 CYCLONEDX = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the predicate type under which cosign signs it
 _SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one image always gets one serial number
+NO_LABELS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class BillPart:
+    """A package, a library inside one, or the download of something installed."""
+
+    ref: str  # its package URL, or for a bundled library that of its wheel with the path behind it
+    name: str
+    version: str
+    purl: PackageURL | None = None
+    license: str = ""  # SPDX expression; empty where nothing names one
+    supplier: str = ""
+    sha256: str = ""  # of the wheel's file, the library or the download
+    address: str = ""  # where the download comes from
+    depends: tuple[str, ...] = ()  # refs
+    bundled: tuple["BillPart", ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
+    """Return the parts measured by `report`, with `image` also hashes and downloads.
+
+    The image's `labels` say which Python packages are not the public index's: their addresses do not name it.
+    Raises RdmaImagesError where the report has measured no packages: an empty list would be a false one.
+    """
+    measured = report.inspection.measured if report.inspection else None
+    packages = measured.packages if measured else None
+    if measured is None or packages is None or not (packages.dpkg or packages.rpm or packages.installed):
+        raise RdmaImagesError(
+            f"the report of {report.ref} has measured no packages\nrun `{COMMAND} validate` for the image again"
+        )
+    contents = measured.contents or PackageContents()
+    distribution = _distribution(measured.system.os if measured.system else {})
+    locked = {(wheel.name, wheel.version): wheel for wheel in _locked(image)}
+    wheels = list(_wheels(packages, contents, locked, _origins(labels)))
+    debian = list(_debian(packages, contents, distribution))
+    return [*wheels, *debian, *_rpm(packages, distribution), *_downloads(image, report.rehearsal, contents, debian)]
+
+
+def _locked(image: Image | None) -> Sequence[Wheel]:
+    """Return the wheels of the image's lock; an empty list for an image without a lock."""
+    if image is None or not lock.exists(lock.lock_request(image)):
+        return ()
+    return lock.load(image).wheels
+
+
+def _origins(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return where the packages of no public index are from, by name."""
+    prefix = f"{LABEL_PREFIX}.{PACKAGE_ORIGIN}."
+    return {key.removeprefix(prefix): origin for key, origin in labels.items() if key.startswith(prefix)}
+
+
+def _python_purl(name: str, version: str, origins: Mapping[str, str]) -> PackageURL:
+    origin = origins.get(canonicalize_name(name))
+    vcs = {"vcs_url": origin} if origin and origin.startswith("git+") else None
+    return PackageURL("generic" if origin else "pypi", None, name, version, vcs)
+
+
+def _wheels(
+    packages: MeasuredPackages,
+    contents: PackageContents,
+    locked: Mapping[tuple[str, str], Wheel],
+    origins: Mapping[str, str],
+) -> Iterator[BillPart]:
+    """Yield each wheel once, however many folders it is in."""
+    releases: dict[tuple[str, str], tuple[str, WheelContents]] = {}
+    for folder, wheels in packages.wheels.items():
+        for name, version in wheels.items():
+            details = contents.wheels.get(folder, {}).get(name, WheelContents())
+            releases.setdefault((name, version), (folder, details))
+    purls = {release: _python_purl(*release, origins) for release in releases}
+    refs = {name: purl.to_string() for (name, _), purl in purls.items()}
+    for (name, version), (folder, details) in sorted(releases.items()):
+        wheel = locked.get((str(canonicalize_name(name)), version.partition("+")[0]))
+        wheel = wheel or locked.get((str(canonicalize_name(name)), version))
+        purl = purls[name, version]
+        ref = purl.to_string()
+        yield BillPart(
+            ref=ref,
+            name=name,
+            version=version,
+            purl=purl,
+            license=licenses.wheel_license(details),
+            supplier=details.supplier,
+            sha256=wheel.sha256 if wheel and not wheel.is_source else "",
+            depends=tuple(refs[other] for other in details.requires if other in refs),
+            bundled=tuple(_bundled(ref, folder, details)),
+            properties={"rdma-images:compiled-from": f"sha256:{wheel.sha256}"} if wheel and wheel.is_source else {},
+        )
+
+
+def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[BillPart]:
+    """Yield the libraries and the Python packages inside a wheel."""
+    for path, digest in sorted(details.bundled.items()):
+        name = path.rpartition("/")[2]
+        yield BillPart(f"{ref}#{path}", name, "", sha256=digest, properties={"rdma-images:path": f"{folder}/{path}"})
+    for name, version in sorted(details.vendored.items()):
+        purl = PackageURL("pypi", None, name, version)
+        yield BillPart(f"{ref}#{purl}", name, version, purl)
+
+
+def _debian(packages: MeasuredPackages, contents: PackageContents, distribution: str) -> Iterator[BillPart]:
+    vendor = distribution.partition("-")[0] or None
+
+    def purl(name: str) -> PackageURL:
+        details = contents.debian.get(name, DebianContents())
+        qualifiers = {"arch": details.architecture, "distro": distribution}
+        set_qualifiers = {key: value for key, value in qualifiers.items() if value} or None
+        return PackageURL("deb", vendor, name, packages.dpkg[name], set_qualifiers)
+
+    for name, version in sorted(packages.dpkg.items()):
+        details = contents.debian.get(name, DebianContents())
+        source = packages.dpkg_sources.get(name, "")
+        yield BillPart(
+            ref=purl(name).to_string(),
+            name=name,
+            version=version,
+            purl=purl(name),
+            license=licenses.debian_license(details),
+            supplier=details.supplier,
+            depends=tuple(purl(other).to_string() for other in details.depends if other in packages.dpkg),
+            properties={"rdma-images:source": source} if source else {},
+        )
+
+
+def _rpm(packages: MeasuredPackages, distribution: str) -> Iterator[BillPart]:
+    vendor = distribution.partition("-")[0] or None
+    for name, version in sorted(packages.rpm.items()):
+        purl = PackageURL("rpm", vendor, name, version, {"distro": distribution} if distribution else None)
+        yield BillPart(purl.to_string(), name, version, purl)
+
+
+def _downloads(
+    image: Image | None, rehearsal: Sequence[str], contents: PackageContents, debian: Sequence[BillPart]
+) -> Iterator[BillPart]:
+    """Yield what was compiled or installed from a download, with its digest.
+
+    The EFA installer depends on the packages that it says it brought. What a stand-in replaced has no digest.
+    """
+    if image is None:
+        return
+    efa = {part.name: part.ref for part in debian if part.name in contents.efa}
+    for source in sources.pinned(image, facts.load()):
+        if source.kind != "download":
+            continue
+        version = image.components[source.component].version if source.component in image.components else ""
+        part = BillPart(
+            ref=f"pkg:generic/{source.id}",
+            name=source.component,
+            version=version,
+            purl=PackageURL("generic", None, source.component, version or None),
+            address=source.upstream,
+            sha256=source.pin.removeprefix("sha256:") if source.pin.startswith("sha256:") else "",
+            depends=tuple(efa.values()) if source.component == EFA_INSTALLER.name else (),
+            properties={"rdma-images:pin": source.pin},
+        )
+        if source.id in rehearsal:
+            part = replace(part, sha256="", properties={"rdma-images:stand-in": "true"})
+        yield part
+
+
+def _distribution(release: Mapping[str, str]) -> str:
+    """Return distribution and release as in package URLs, "debian-13"; "" if unknown."""
+    return "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))
 
 
 def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:

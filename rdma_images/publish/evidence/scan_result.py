@@ -25,12 +25,11 @@ class Vulnerability:
     installed: str  # version
     severity: Severity
     fixed_in: str = ""  # version; empty without a fix
-    ecosystem: str = ""  # as package URLs call it: "deb", "pypi"
     published: str = ""  # the day of the advisory
 
     def __post_init__(self) -> None:
         """Escape what a terminal would obey: the report is not trusted."""
-        for name in ("id", "package", "installed", "fixed_in", "ecosystem"):
+        for name in ("id", "package", "installed", "fixed_in"):
             object.__setattr__(self, name, plain(getattr(self, name)).strip())
 
 

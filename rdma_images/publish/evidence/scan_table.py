@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core.paths import COMMAND
-from rdma_images.publish.evidence.decisions import Decision
-from rdma_images.publish.evidence.policy import NAME
+from rdma_images.publish.evidence.policy import NAME, Decision
 from rdma_images.publish.evidence.scan_result import Scan, Vulnerability
 
 MAX_ROWS = 50

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import pydantic_core
-from packageurl import PackageURL
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rdma_images.core import files
@@ -48,8 +47,6 @@ _NAMES_FIXES = frozenset({"trivy"})
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NAMES_IMAGE = ("aquasecurity:trivy:ImageID", "aquasecurity:trivy:RepoDigest")  # properties
 _FIX = re.compile(r"to version ([^;]*)")  # in a recommendation: "Upgrade libc6 to version 2.41-12+deb13u1"
-# States of an analysis whose vulnerability does not count. Source: CycloneDX 1.6, impactAnalysisState.
-_SETTLED = frozenset({"not_affected", "false_positive", "resolved", "resolved_with_pedigree"})
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,6 @@ class _Vulnerability(_Part):
     recommendation: Text = ""
     published: Text = ""
     affects: Many[_Affect] = ()
-    state: Text = Field(default="", validation_alias=AliasPath("analysis", "state"))
 
 
 class _Document(_Part):
@@ -113,7 +109,7 @@ class _Document(_Part):
     vulnerabilities: Many[_Vulnerability]
     components: Many[_Component] = ()
     finished: Text = Field(default="", validation_alias=AliasPath("metadata", "timestamp"))
-    tools: Any = Field(default=None, validation_alias=AliasPath("metadata", "tools"))
+    tool: _Component = Field(default=_Component(), validation_alias=AliasPath("metadata", "tools", "components", 0))
     image: _Component = Field(default=_Component(), validation_alias=AliasPath("metadata", "component"))
 
 
@@ -129,12 +125,11 @@ def read_report(path: Path, image: ScannedImage) -> Scan:
     _check_image(document, image, path)
     with files.as_file_error(path):
         finished = parse_time(document.finished) or datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    tool, version = _tool(document.tools)
     return Scan(
         digest=image.digest,
-        scanner=f"{tool} {version}".strip(),
+        scanner=f"{document.tool.name} {document.tool.version}".strip() or "an unnamed scanner",
         finished=finished.isoformat(timespec="seconds"),
-        names_fixes=tool.lower() in _NAMES_FIXES,
+        names_fixes=document.tool.name.lower() in _NAMES_FIXES,
         vulnerabilities=unique(_vulnerabilities(document)),
     )
 
@@ -183,8 +178,6 @@ def _vulnerabilities(document: _Document) -> Iterator[Vulnerability]:
     """Yield each vulnerability once for each package that it affects."""
     by_ref = {component.bom_ref: component for component in document.components}
     for entry in document.vulnerabilities:
-        if entry.state in _SETTLED:
-            continue
         severities = [parse_severity(rating.severity) for rating in entry.ratings]
         fixes = [version.strip() for version in _FIX.findall(entry.recommendation)]
         for affect in entry.affects or (_Affect(),):  # one that names no package still counts
@@ -195,24 +188,8 @@ def _vulnerabilities(document: _Document) -> Iterator[Vulnerability]:
                 installed=component.version,
                 severity=min(severities, key=SEVERITIES.index, default="unknown"),
                 fixed_in=", ".join(fixes),
-                ecosystem=_ecosystem(component.purl),
                 published=parse_day(entry.published),
             )
-
-
-def _ecosystem(purl: str) -> str:
-    """Return the type of a package URL, "deb" or "pypi"; "" if it cannot be parsed."""
-    try:
-        return PackageURL.from_string(purl).type
-    except ValueError:
-        return ""
-
-
-def _tool(tools: Any) -> tuple[str, str]:
-    """Return name and version of the first tool: in a list until CycloneDX 1.4, in `components` from 1.5 on."""
-    listed = tools.get("components") if isinstance(tools, dict) else tools
-    first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
-    return str(first.get("name") or "an unnamed scanner"), str(first.get("version") or "")
 
 
 def find_scanner() -> str:

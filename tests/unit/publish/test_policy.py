@@ -9,8 +9,7 @@ import pytest
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.yaml_file import loads
 from rdma_images.publish.evidence import policy as policies
-from rdma_images.publish.evidence.decisions import decide, require
-from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence.policy import Policy, decide, require
 from rdma_images.publish.evidence.scan_result import Scan, Severity, Vulnerability
 
 TODAY = date(2026, 11, 24)
@@ -30,7 +29,7 @@ def policy(text: str = "", grace: str = "{critical: 14, high: 28}") -> Policy:
 def vulnerability(
     cve: str = "CVE-2026-1", severity: Severity = "critical", fixed: str = "1.1", published: str = "2026-10-01"
 ) -> Vulnerability:
-    return Vulnerability(cve, "libexample1", "1.0", severity, fixed, "deb", published)
+    return Vulnerability(cve, "libexample1", "1.0", severity, fixed, published)
 
 
 def scan(
@@ -86,20 +85,9 @@ def test_grace_is_counted_from_the_day_of_the_advisory() -> None:
     assert outcomes(policy(grace="{critical: 0}"), vulnerability(published="2026-11-24")) == ["refused"]
 
 
-@pytest.mark.parametrize("day", ["9999-12-31", "2026-11-27"])
-def test_a_day_in_the_future_gives_no_grace(day: str) -> None:
-    (decision,) = decide(scan(vulnerability(published=day)), policy(), TODAY)
-    assert (decision.outcome, decision.why) == (
-        "refused",
-        f"its day, {day}, is in the future: no grace is counted from it",
-    )
+def test_a_day_in_the_future_gives_no_grace() -> None:
+    assert outcomes(policy(), vulnerability(published="2026-11-26")) == ["refused"]
     assert outcomes(policy(), vulnerability(published="2026-11-25")) == ["in grace"]  # where the day has begun
-
-
-def test_a_scan_of_the_future_is_refused() -> None:
-    sentence = r"is of 2027-11-23, which is in the future\nset this machine's clock, or run `invoke scan` again"
-    with pytest.raises(RefusedError, match=sentence):
-        decide(scan(finished="2027-11-23T08:00:00+00:00"), policy(), TODAY)
 
 
 def test_fixed_only_lets_pass_what_has_no_fix() -> None:
@@ -132,10 +120,10 @@ def test_an_exception_warns_for_14_days_and_then_fails() -> None:
         rules("2026-11-23").check(TODAY)
 
 
-def test_an_old_scan_is_refused() -> None:
-    old = scan(finished="2026-11-16T23:59:00+00:00")
-    with pytest.raises(RefusedError, match=r"is of 2026-11-16, 8 days old, and policy.yaml:\d allows 7\nrun"):
-        decide(old, policy(), TODAY)
+@pytest.mark.parametrize(("day", "age"), [("2026-11-16", 8), ("2027-11-23", -364)])
+def test_a_scan_that_is_old_or_of_the_future_is_refused(day: str, age: int) -> None:
+    with pytest.raises(RefusedError, match=rf"is of {day}, {age} days old, and policy.yaml:\d allows 7\nrun"):
+        decide(scan(finished=f"{day}T23:59:00+00:00"), policy(), TODAY)
     assert decide(scan(finished="2026-11-17T00:00:00+00:00"), policy(), TODAY) == ()
 
 

@@ -15,8 +15,7 @@ from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import attach
-from rdma_images.publish.evidence.decisions import VULNERABILITIES, decide
-from rdma_images.publish.evidence.policy import Policy
+from rdma_images.publish.evidence.policy import VULNERABILITIES, Policy, decide
 from rdma_images.publish.evidence.scan_result import SCAN, Scan, Vulnerability
 from rdma_images.publish.published_images import find_published, published_refs
 from rdma_images.publish.verify import verify
@@ -52,7 +51,7 @@ def remote() -> Iterator[tuple[Repository, Oci]]:
 
 
 def scan_with(digest: str, *ids: str) -> Scan:
-    vulnerabilities = tuple(Vulnerability(cve, "libexample1", "1.0", "critical", "1.1", "deb") for cve in ids)
+    vulnerabilities = tuple(Vulnerability(cve, "libexample1", "1.0", "critical", "1.1") for cve in ids)
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     return Scan(digest, "trivy 0.74.0", finished, True, vulnerabilities)
 

@@ -26,15 +26,15 @@ def test_trivy_names_fixes_and_days(tmp_path: Path) -> None:
     assert (scan.digest, scan.scanner, scan.names_fixes) == (DIGEST, "trivy 0.74.0", True)
     assert scan.finished == "2026-11-20T03:17:00+00:00"
     assert scan.vulnerabilities == (
-        Vulnerability("CVE-2026-1001", "libexample1", "1.0-1", "critical", "1.0-1+deb13u1", "deb", "2026-10-01"),
-        Vulnerability("CVE-2026-1002", "examplelib", "1.0", "medium", "", "pypi"),
+        Vulnerability("CVE-2026-1001", "libexample1", "1.0-1", "critical", "1.0-1+deb13u1", "2026-10-01"),
+        Vulnerability("CVE-2026-1002", "examplelib", "1.0", "medium"),
     )
 
 
 def test_grype_names_neither(tmp_path: Path) -> None:
     scan = read_report(write_report(tmp_path, scan_parts.grype()), IMAGE)
     assert (scan.scanner, scan.names_fixes) == ("grype 0.121.2", False)
-    assert scan.vulnerabilities[0] == Vulnerability("CVE-2026-1001", "libexample1", "1.0-1", "critical", "", "deb")
+    assert scan.vulnerabilities[0] == Vulnerability("CVE-2026-1001", "libexample1", "1.0-1", "critical")
 
 
 def test_a_vulnerability_that_names_no_package_still_counts(tmp_path: Path) -> None:

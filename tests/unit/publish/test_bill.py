@@ -13,7 +13,7 @@ from rdma_images.core.image import Image
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
 from rdma_images.publish.evidence import bill
-from rdma_images.publish.evidence.bill_parts import BillPart, list_parts
+from rdma_images.publish.evidence.bill import BillPart, list_parts
 from rdma_images.validate.probes import contents
 from rdma_images.validate.probes.rootfs import Root
 from tests.support.case_parts import report_on
