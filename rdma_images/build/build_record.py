@@ -15,7 +15,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import Engine, docker_command, images, prune
+from rdma_images.engine import Engine, docker_command, prune
 from rdma_images.inputs import availability, target_options
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
@@ -58,7 +58,7 @@ def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = 
         for uncommitted_id in uncommitted:
             del recorded_builds[uncommitted_id]
     names = [name for recorded in recorded_builds.values() for name in (recorded.ref, recorded.digest)]
-    digests = images.image_digests(names, engine)
+    digests = docker_command.image_digests(names, engine)
     present = {image_id: recorded for image_id, recorded in recorded_builds.items() if recorded.digest in digests}
     for recorded in present.values():
         progress(f"{recorded.ref} is up to date, its inputs are unchanged: nothing to build")
@@ -78,7 +78,7 @@ def keep_other_folders_images(targets: Sequence[bake.ImageTarget], engine: Engin
     An engine may else forget it. `engine.prune` removes it where no build of the folder that asks recorded it.
     """
     own = {build.digest for target in targets if (build := BUILD.read_if_valid(target.image.id))}
-    for name, digest in images.image_digests([target.ref for target in targets], engine).items():
+    for name, digest in docker_command.image_digests([target.ref for target in targets], engine).items():
         if name != digest and digest not in own:
             kept = f"{name.rpartition(':')[0]}:{prune.KEPT}{digest.removeprefix('sha256:')[:12]}"
             docker_command.output(engine, "tag", digest, kept)
@@ -92,7 +92,7 @@ def record(
     earlier_build = BUILD.read_if_valid(spec.image.id)
     stood_in = replaced_sources(spec.image, supplies)
     name = ref(spec.image, stood_in)
-    digest = images.image_digests([name], engine).get(name)
+    digest = docker_command.image_digests([name], engine).get(name)
     if digest is None:
         raise RdmaImagesError(
             f"{name} was built, but the engine {engine.name} does not have it\n"

@@ -18,7 +18,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import container_run, images
+from rdma_images.engine import container_run, docker_command
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
 
@@ -42,7 +42,7 @@ def command(image: Image) -> list[str]:
         name = build.ref
         with suppress(RefusedError):  # an image that is gone is run under its name, once it is built again
             if engine := engines.running():
-                name = images.built_image(build, engine, f"{COMMAND} build {image.options}", progress)
+                name = docker_command.built_image(build, engine, f"{COMMAND} build {image.options}", progress)
     return container_run.command(name, image.settings)
 
 

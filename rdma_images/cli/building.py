@@ -171,7 +171,7 @@ def run(
     """
     from rdma_images import engine, facts
     from rdma_images.build import build_record
-    from rdma_images.engine import container_run, docker_command, images
+    from rdma_images.engine import container_run, docker_command
     from rdma_images.plan import runtime
 
     words = after_dashes(sys.argv)
@@ -184,7 +184,7 @@ def run(
         loaded_project = with_measured_base(project.load(), [target] if target else (), onto)
         built = build_record.built_image(loaded_project, target, set)
     running = engine.ensure(progress)
-    ref = images.built_image(built.build, running, built.build_command, progress) if built else image
+    ref = docker_command.built_image(built.build, running, built.build_command, progress) if built else image
     config = container_run.image_config(running, ref)
     if config is None:
         raise docker_command.missing_image(running, ref)

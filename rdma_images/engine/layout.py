@@ -14,12 +14,11 @@ SOCKET_LENGTH = 107  # bytes a unix socket's path may have, unix(7)
 
 @dataclass(frozen=True)
 class PackageBundle:
-    """Packages of a suite (None: the host's) in one folder; `programs` make it complete."""
+    """Packages of a suite (None: the host's) in one folder."""
 
     folder: Path
     suite: str | None
     packages: tuple[str, ...]
-    programs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -32,21 +31,12 @@ class Layout:
     def docker(self) -> PackageBundle:
         """Return Debian 13's Docker, which also runs on Debian 12, whose own is too old."""
         packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
-        programs = (
-            "usr/sbin/dockerd",
-            "usr/bin/containerd",
-            "usr/bin/containerd-shim-runc-v2",
-            "usr/bin/docker",
-            BUILDX,
-        )
-        return PackageBundle(self.root / "packages" / "docker", "trixie", packages, programs)
+        return PackageBundle(self.root / "packages" / "docker", "trixie", packages)
 
     @property
     def runtime(self) -> PackageBundle:
         """Return the host's own runc: Debian 13's does not run on Debian 12."""
-        return PackageBundle(
-            self.root / "packages" / "runc", None, ("runc", "tini"), ("usr/sbin/runc", "usr/bin/tini-static")
-        )
+        return PackageBundle(self.root / "packages" / "runc", None, ("runc", "tini"))
 
     @property
     def run(self) -> Path:

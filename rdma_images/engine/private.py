@@ -124,10 +124,8 @@ def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:
 
 
 def _unpack(folders: Layout, progress: Progress) -> None:
-    """Fetch the engine's packages that are missing or no longer whole."""
+    """Fetch the engine's packages that are missing."""
     for bundle in (folders.docker, folders.runtime):
-        if any(not (bundle.folder / program).exists() for program in bundle.programs):
-            shutil.rmtree(bundle.folder, ignore_errors=True)
         suite = bundle.suite or host_apt.host_archives().codename
         debian_packages.fetch(bundle.packages, suite, bundle.folder, progress)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
@@ -20,21 +20,9 @@ if TYPE_CHECKING:
     from rdma_images.facts.launchers import Launchers
 
 
-class TableAttribute(Generic[Table]):
-    """A table of `Facts` as an attribute of it, read when it is first used."""
-
-    def __init__(self, model: type[Table]) -> None:
-        """Prepare the attribute for the table of `model`."""
-        self._model = model
-        self._name = ""
-
-    def __set_name__(self, owner: type["Facts"], name: str) -> None:
-        self._name = name
-
-    def __get__(self, facts: "Facts", owner: type["Facts"]) -> Table:
-        value = facts.table(self._model)
-        vars(facts)[self._name] = value  # which Python finds before this attribute from now on
-        return value
+def _table(model: type[Table]) -> cached_property[Table]:
+    """Return an attribute of `Facts` that reads the table of `model` when it is first used."""
+    return cached_property(lambda facts: facts.table(model))
 
 
 class Facts:
@@ -45,18 +33,18 @@ class Facts:
     is looked up once can be remembered.
     """
 
-    bases = TableAttribute(Bases)
-    torch = TableAttribute(Torch)
-    cuda = TableAttribute(Cuda)
-    nccl = TableAttribute(Nccl)
-    efa = TableAttribute(Efa)
-    plugin = TableAttribute(Plugin)
-    faults = TableAttribute(Faults)
-    erdma = TableAttribute(Erdma)
-    nccl_tests = TableAttribute(NcclTests)
-    running = TableAttribute(RunRequirements)
-    instances = TableAttribute(Instances)
-    gpus = TableAttribute(Gpus)
+    bases = _table(Bases)
+    torch = _table(Torch)
+    cuda = _table(Cuda)
+    nccl = _table(Nccl)
+    efa = _table(Efa)
+    plugin = _table(Plugin)
+    faults = _table(Faults)
+    erdma = _table(Erdma)
+    nccl_tests = _table(NcclTests)
+    running = _table(RunRequirements)
+    instances = _table(Instances)
+    gpus = _table(Gpus)
 
     def __init__(self, folder: Path | None = None) -> None:
         """Prepare the tables of `folder`, or those of the project and the user."""
@@ -80,7 +68,7 @@ class Facts:
             RefusedError: a file does not hold together; with file and line.
         """
         for name, attribute in vars(Facts).items():
-            if isinstance(attribute, TableAttribute) or (jobs and isinstance(attribute, cached_property)):
+            if isinstance(attribute, cached_property) and (jobs or name != "launchers"):
                 getattr(self, name)
 
 

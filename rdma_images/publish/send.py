@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from rdma_images.core.paths import COMMAND
-from rdma_images.engine import images
+from rdma_images.engine import docker_command
 from rdma_images.publish import gate, keys, push
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, trust_all
@@ -100,7 +100,8 @@ def _find_or_push(
     publisher.display.write_line(f"{destination.name}: pushing {repository.ref}:{tag}")
     engine, display = publisher.engine(), publisher.display
     if approved.is_built_here:
-        images.built_image(approved.build, engine, f"{COMMAND} build {approved.image.options}", display.write_line)
+        command = f"{COMMAND} build {approved.image.options}"
+        docker_command.built_image(approved.build, engine, command, display.write_line)
     result = push.push(
         engine, digest, repository, tag, publisher.push_policy, display.update, display.write_line, mounted
     )

@@ -18,7 +18,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
-from rdma_images.engine import Engine, docker_command, images
+from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -127,7 +127,8 @@ def validate(
             image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress, question.instance)
             return run.write_report(image_config, measured, compare)
     if build:  # the name may be another folder's image by now
-        images.built_image(build, engine, f"{COMMAND} build {image.options}" if image else f"{COMMAND} build", progress)
+        command = f"{COMMAND} build {image.options}" if image else f"{COMMAND} build"
+        docker_command.built_image(build, engine, command, progress)
     digest = build.digest if build else docker_command.image_id(engine, ref) or _digest(engine, ref)
     name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if not again and (previous := report_cache.find(name, digest)):

@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
-from rdma_images.engine import Engine, images
+from rdma_images.engine import Engine, docker_command
 
 BUILD = Build("mine-1", "rdma-images/mine:1", "sha256:1", "", (), "", 0.0)
 
@@ -27,7 +27,7 @@ def test_the_name_serves_as_long_as_it_is_this_images(
     answer: str, address: str, line: list[str], answering_engine: Callable[..., Engine]
 ) -> None:
     said: list[str] = []
-    assert images.built_image(BUILD, answering_engine(answer), "invoke build", said.append) == address
+    assert docker_command.built_image(BUILD, answering_engine(answer), "invoke build", said.append) == address
     assert said == line
 
 
@@ -37,4 +37,4 @@ def test_the_name_serves_as_long_as_it_is_this_images(
 )
 def test_an_image_that_is_gone_is_refused(answer: str, reason: str, answering_engine: Callable[..., Engine]) -> None:
     with pytest.raises(RefusedError, match=f"{reason}\nrun `invoke build --target mine`"):
-        images.built_image(BUILD, answering_engine(answer), "invoke build --target mine", pytest.fail)
+        docker_command.built_image(BUILD, answering_engine(answer), "invoke build --target mine", pytest.fail)

@@ -14,7 +14,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
-from rdma_images.engine.images import image_digests
+from rdma_images.engine.docker_command import image_digests
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import report_folder
 from rdma_images.validate import report_cache, suite

@@ -12,7 +12,7 @@ from rdma_images.core import paths
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build
-from rdma_images.engine import Engine, images
+from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -69,7 +69,7 @@ def validated(
     monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT, again: bool = False
 ) -> Report:
     monkeypatch.setattr(engines, "client", lambda _engine: Named(*digests))
-    monkeypatch.setattr(images, "image_digests", lambda *_: {REF: digests[0], digests[0]: digests[0]})
+    monkeypatch.setattr(docker_command, "image_digests", lambda *_: {REF: digests[0], digests[0]: digests[0]})
     return validate(REF, ENGINE, build=build, again=again)
 
 
@@ -106,7 +106,7 @@ def test_stand_ins_are_known_by_the_build_and_by_the_image(monkeypatch: pytest.M
 def test_the_answer_about_an_image_comes_with_its_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tier device alone ended with 0 beside an answer that NCCL would use TCP sockets."""
     monkeypatch.setattr(engines, "client", lambda _engine: Named(A))
-    monkeypatch.setattr(images, "image_digests", lambda *_: {REF: A})
+    monkeypatch.setattr(docker_command, "image_digests", lambda *_: {REF: A})
     device_report = validate(REF, ENGINE, build=BUILT, tiers=("device",))
     assert device_report.chain
     assert {"chain.holds", "environment.harmful"} <= {check.id for check in device_report.checks}
