@@ -40,9 +40,10 @@ def write_device(
 
 @cache
 def adapters() -> Path:
-    """Return a root with an EFA and an eRDMA device, which other users may read."""
+    """Return a root with a GPU, an EFA and an eRDMA device, which other users may read."""
     root = Path(mkdtemp(prefix="adapters-"))
     root.chmod(0o755)
+    write_file(root / "dev/nvidia0")
     write_device(root, "rdmap0", "efa")
     write_device(root, "erdma_0", "erdma", (LOCAL, MAPPED))
     return root

@@ -131,10 +131,12 @@ def find_logs(path: Path) -> tuple[Path, ...]:
     """Return the logs at `path`, a log or a folder with some. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)
-    no_logs = {run_folder.RESULT.name, run_folder.PAGE, *folder.written_files(path)}
-    log_files = run_folder.logs(path) or tuple(
-        entry for entry in files.list_folder(path) if entry.is_file() and entry.name not in no_logs
-    )
+    if (path / run_folder.LOGS).is_dir():
+        log_files = run_folder.logs(path)
+    else:
+        no_logs = {run_folder.RESULT.name, run_folder.PAGE, *folder.written_files(path)}
+        entries = (entry for entry in files.list_folder(path) if entry.name not in no_logs)
+        log_files = tuple(filter(Path.is_file, entries))
     if not log_files:
         raise RefusedError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")
     return log_files

@@ -188,7 +188,7 @@ TCP = sbatch(
         ("", "", False),
         ("", "  # rdma-images: allow tcp.chosen", True),
         ("# rdma-images: allow tcp.chosen", "", True),
-        ("#   rdma-images: allow image.tag, tcp.chosen\n# The TCP leg of a comparison.", "", True),
+        ("#   rdma-images: allow image.tag, tcp.chosen\n# TCP, to compare with.", "", True),
         ("# rdma-images: allow image.tag", "", False),
         ("# rdma-images: allow tcp.chosen\nexport NCCL_DEBUG=INFO", "", False),
     ],

@@ -35,6 +35,10 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     result = from_logs.read_logs([run])
     assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [run.name for run in result.runs] == ["fabric", "tcp"]
+    (run / "run.json").write_text("{}")
+    (run / "logs" / "0.log").unlink()
+    with pytest.raises(RefusedError, match="no logs in this folder"):
+        from_logs.read_logs([run])
     assert folder.load(tmp_path).ranks == 16
 
 
