@@ -10,6 +10,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import StepFile
 from rdma_images.inspection.report import Report, decode_report, encode_report
+from rdma_images.report import junit
 
 # In the form of docs/reference/report-schema.json.
 REPORT = StepFile(
@@ -35,9 +36,10 @@ def report_json(report: Report) -> str:
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Write report.json and report.html into `folder` and return the path of the first."""
+    """Write report.json, report.xml and report.html into `folder` and return the path of the first."""
     path = folder / REPORT.name
     REPORT.save(path, report)
+    atomic.write(folder / "report.xml", junit.text(report.checks))
     atomic.write(folder / "report.html", _page((report,)))
     return path
 
@@ -61,11 +63,10 @@ def _page(reports: Sequence[Report]) -> str:
     return report_page.report_html(reports)
 
 
-def publish_cached(cached: Report, junit: Path, folder: Path) -> Report:
-    """Write a cached report, and its JUnit XML, into `folder`; return it marked as reused."""
+def publish_cached(cached: Report, folder: Path) -> Report:
+    """Write a cached report into `folder`; return it marked as reused."""
     report = replace(cached, reused=True)
     if not _exists(report, folder):
-        atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))
         write(report, folder)
     return report
 

@@ -6,11 +6,15 @@ nccl-tests 2.20.0", or "" for an image that does not get its checks. Whoever add
 """
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Iterable
+from types import ModuleType
 from typing import NamedTuple
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import FABRIC_TITLES, Image
+from rdma_images.core.paths import VALIDATORS
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 
@@ -29,8 +33,6 @@ class ListedCheck(NamedTuple):
 def folder_reasons(names: Iterable[str], inspection: Inspection) -> dict[str, str]:
     """Return why an image gets the checks of the folders `names`, by name.
 
-    The package `validators` must be importable.
-
     Returns:
         Only the folders whose checks it gets.
 
@@ -42,13 +44,26 @@ def folder_reasons(names: Iterable[str], inspection: Inspection) -> dict[str, st
 
 
 def _reason(name: str, inspection: Inspection) -> str:
-    module = importlib.import_module(f"validators.{name}")
+    module = import_folder(name)
     if not hasattr(module, "reason"):
         raise RdmaImagesError(
             f"validators/{name}/ does not say which images get its checks\n"
             "add a function `reason(inspection)` to its __init__.py, as in validators/efa/"
         )
     return str(module.reason(inspection))
+
+
+def import_folder(name: str) -> ModuleType:
+    """Return the module of validators/ called `name`, which need not be on Python's path."""
+    if "validators" not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            "validators", VALIDATORS / "__init__.py", submodule_search_locations=[str(VALIDATORS)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules["validators"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["validators"])
+    return importlib.import_module(f"validators.{name}")
 
 
 def planned_inspection(image: Image) -> Inspection:

@@ -4,7 +4,6 @@ import hashlib
 import json
 from pathlib import Path
 
-from rdma_images.core import atomic
 from rdma_images.core.image import Image
 from rdma_images.core.paths import state_folder
 from rdma_images.inspection.report import Report
@@ -19,23 +18,16 @@ def cache_key(ref: str, digest: str, suite: str, image: Image | None, tiers: tup
     return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
 
-def find(name: str, digest: str) -> tuple[Report, Path] | None:
-    """Return the report of the image `digest` kept under `name`, and its JUnit XML.
-
-    None where no valid report is cached.
-    """
-    folder = _folder(name)
-    report = REPORT.load_if_valid(folder / REPORT.name)
-    junit = folder / "report.xml"
-    return (report, junit) if report and junit.exists() and report.digest == digest else None
+def find(name: str, digest: str) -> Report | None:
+    """Return the report of the image `digest` kept under `name`; None where no valid one is."""
+    report = REPORT.load_if_valid(_file(name))
+    return report if report and report.digest == digest else None
 
 
-def save(name: str, report: Report, junit: Path) -> None:
-    """Keep a report and its JUnit XML under `name`."""
-    folder = _folder(name)
-    atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))
-    REPORT.save(folder / REPORT.name, report)
+def save(name: str, report: Report) -> None:
+    """Keep a report under `name`."""
+    REPORT.save(_file(name), report)
 
 
-def _folder(name: str) -> Path:
-    return state_folder() / "reports" / name
+def _file(name: str) -> Path:
+    return state_folder() / "reports" / name / REPORT.name

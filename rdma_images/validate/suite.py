@@ -1,26 +1,21 @@
-"""Run the validators over an inspection, in a process of its own, and read back the checks."""
+"""The validators of an image: which it gets, and what they say of what was measured in it."""
 
-import contextlib
 import functools
 import hashlib
-import json
-import os
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+import inspect
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple, cast
 
-from rdma_images.core.check import Check
-from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, data_folders
+from rdma_images.core.check import Check, Outcome, Tier
+from rdma_images.core.paths import CODE, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.validate import check_folders, validator
 from rdma_images.validate.check_folders import ListedCheck
+from rdma_images.validate.validator import Mark, NotMeasuredError, Requirement, SkippedError, UnmetError
 
-VALIDATORS_SECONDS = 120  # seconds: the validators only relate what was measured
-NO_TESTS = 5  # pytest.ExitCode.NO_TESTS_COLLECTED; importing pytest takes 0.1 s
-# Plugins of pytest: one writes into the checkout, the others collect garbage at the end for what validators never do.
-UNUSED_PLUGINS = ("cacheprovider", "unraisableexception", "threadexception")
 INPUTS = (
     "validators/**/*.py",
     "validators/*.yaml",
@@ -65,87 +60,98 @@ def _roots(pattern: str) -> list[Path]:
     return [CODE] if part == "rdma_images" else [folder.parent for folder in data_folders(part)]
 
 
-def run(inspection: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
-    """Return the checks of every validator of `tiers` that the image gets; see `running_suite`."""
-    with running_suite(tiers, junit) as checks:
-        return checks(inspection)
+class Validator(NamedTuple):
+    """A validator, and the folder of validators/ that it lies in."""
+
+    folder: str
+    module: ModuleType
+    function: Callable[..., None]
+    mark: Mark
+
+    @property
+    def title(self) -> str:
+        """Return what must hold."""
+        return str(self.function.__doc__).strip().splitlines()[0].rstrip(".")
+
+
+def run(
+    inspection: Inspection, tiers: tuple[str, ...] = ("static",), only: Collection[str] | None = None
+) -> tuple[Check, ...]:
+    """Return what the validators of `tiers` say that the image gets; where `only` is given, those of these ids."""
+    reasons = check_folders.folder_reasons({row.folder for row in validators()}, inspection)
+    return tuple(
+        _check(row, inspection, tiers)
+        for row in validators()
+        if row.folder in reasons and (only is None or row.mark.id in only) and _applies(row.mark, tiers, inspection)
+    )
 
 
 def list_checks(inspection: Inspection, tiers: tuple[str, ...]) -> tuple[ListedCheck, ...]:
-    """Return the checks of `tiers` that an image gets; none of them is run.
-
-    Raises:
-        RdmaImagesError: The validators cannot be collected.
-    """
-    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-        listed_file = Path(folder) / "listed.json"
-        with _pytest(Path(folder) / "checks.json", tiers, f"--list-checks={listed_file}") as process:
-            return tuple(ListedCheck(**fields) for fields in _answer(process, inspection, listed_file, tiers))
+    """Return the checks of `tiers` that an image gets; none of them is run."""
+    reasons = check_folders.folder_reasons({row.folder for row in validators()}, inspection)
+    return tuple(
+        ListedCheck(row.folder, reasons[row.folder], row.mark.id, row.title, row.mark.tier, row.mark.severity)
+        for row in validators()
+        if row.folder in reasons and _applies(row.mark, tiers, inspection)
+    )
 
 
-@contextlib.contextmanager
-def running_suite(tiers: tuple[str, ...], junit: Path) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
-    """Start the validators; provide a function from inspection to checks, in order.
-
-    It imports and collects while an image is measured. It is ended with the context.
-
-    Args:
-        tiers: The tiers to run.
-        junit: Where the XML for JUnit goes.
-
-    Raises:
-        RdmaImagesError: The suite itself could not run: that is never the image's fault.
-    """
-    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-        checks_file = Path(folder) / "checks.json"
-        with _pytest(checks_file, tiers, f"--junit-xml={junit}") as process:
-            yield lambda inspection: tuple(
-                Check(**fields) for fields in _answer(process, inspection, checks_file, tiers)
-            )
+@functools.cache
+def validators() -> tuple[Validator, ...]:
+    """Return all validators, in the order of their files and of their places in them."""
+    rows = []
+    for path in sorted(VALIDATORS.glob("*/test_*.py")):
+        folder = path.parent.name
+        module = check_folders.import_folder(f"{folder}.{path.stem}")
+        for function in list(vars(module).values()):
+            if isinstance(mark := getattr(function, "mark", None), Mark):
+                rows.append(Validator(folder, module, function, mark))
+    return tuple(rows)
 
 
-@contextlib.contextmanager
-def _pytest(checks_file: Path, tiers: tuple[str, ...], option: str) -> "Iterator[subprocess.Popen[str]]":
-    """Provide the process of the validators, which waits for an inspection; it is ended with the context."""
-    command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(Path("/dev/stdin"), checks_file, tiers), option]
-    command += ["--capture=no"]  # without it, standard input is no more
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment |= {"PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=PROJECT, env=environment, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def _applies(mark: Mark, tiers: tuple[str, ...], inspection: Inspection) -> bool:
+    return mark.tier in (*tiers, "any") and (mark.when is None or bool(mark.when(inspection)))
 
 
-def _answer(
-    process: "subprocess.Popen[str]", inspection: Inspection, answer_file: Path, tiers: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """Give an inspection to the process of the validators, and return what it writes."""
+def _check(row: Validator, inspection: Inspection, tiers: tuple[str, ...]) -> Check:
+    """Return what a validator says; one of any tier is of the first asked for."""
+    started, require, reason = time.monotonic(), Requirement(), ""
+    outcome: Outcome = "passed"
     try:
-        out, err = process.communicate(inspection.model_dump_json(), timeout=VALIDATORS_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise RdmaImagesError(
-            f"the validators did not end in {VALIDATORS_SECONDS} s\nlook in validators/ for what waits"
-        ) from None
-    answer: list[dict[str, Any]] = json.loads(answer_file.read_bytes()) if answer_file.exists() else []
-    if process.returncode == NO_TESTS and not answer:
-        raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
-    if process.returncode not in (0, 1, NO_TESTS) or not answer:
-        output_tail = "\n".join((out + err).strip().splitlines()[-8:])
-        raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{output_tail}")
-    return answer
+        row.function(**_arguments(row, row.function, {"inspection": inspection, "require": require}))
+    except SkippedError as skipped:
+        reason = str(skipped)
+        outcome = "not measured" if _is_for_time(skipped, inspection, reason) else "skipped"
+    except UnmetError:
+        outcome = "failed"
+    except Exception as error:
+        outcome, require.actual = "failed", f"the validator itself failed: {type(error).__name__}: {error}"
+        require.fix = "report this as a defect, with report.json"
+    return Check(
+        id=row.mark.id,
+        title=row.title,
+        tier=cast(Tier, tiers[0] if row.mark.tier == "any" else row.mark.tier),
+        severity=require.severity or row.mark.severity,
+        outcome=outcome,
+        expected=require.expected,
+        actual=require.actual,
+        fix=require.fix if outcome == "failed" else "",
+        reason=reason,
+        source=row.mark.source,
+        seconds=round(time.monotonic() - started, 4),
+    )
 
 
-def options(inspection_file: Path, checks_file: Path, tiers: tuple[str, ...]) -> list[str]:
-    """Return pytest's arguments: no configuration file, and the checks go to `checks_file`."""
-    return [
-        *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
-        *("-p", "rdma_images.validate.pytest_plugin"),
-        *(word for name in UNUSED_PLUGINS for word in ("-p", f"no:{name}")),
-        *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "-o", "addopts="),
-        *(f"--inspection={inspection_file}", f"--checks={checks_file}", f"--tiers={','.join(tiers)}"),
-    ]
+def _arguments(row: Validator, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return a function's arguments by the names of its parameters; each value is made once, and added to `values`."""
+    for name in inspect.signature(function).parameters:
+        if name not in values:
+            source = getattr(row.module, name, None) or getattr(validator, name)
+            values[name] = source(**_arguments(row, source, values))
+    return {name: values[name] for name in inspect.signature(function).parameters}
+
+
+def _is_for_time(skipped: SkippedError, inspection: Inspection, reason: str) -> bool:
+    """Return whether a validator was left for want of what the clock ended."""
+    measured = inspection.measured
+    return isinstance(skipped, NotMeasuredError) or any(measured.missing[name] in reason for name in measured.stopped)

@@ -4,7 +4,7 @@ What measures is imported when it is used: an image whose report is cached needs
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +22,6 @@ from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
-from rdma_images.report import junit
 from rdma_images.report.report_files import REPORT, report_folder
 from rdma_images.validate import expected_fabric, report_cache, suite
 from rdma_images.validate.image_config import hide_secret_values, image_digest, read_image_config
@@ -45,29 +44,20 @@ class _Validation:
     image: Image | None
     build: Build | None
     question: ChainQuestion
+    tiers: tuple[str, ...]
     folder: Path
-    progress: Progress
     started: float = field(default_factory=time.monotonic)
 
-    def write_report(
-        self,
-        image_config: ImageConfig,
-        measured: Measured,
-        compare: Callable[[Inspection], tuple[Check, ...]],
-        others: tuple[Check, ...] = (),
-    ) -> Report:
-        """Write and return the report of the checks by `compare`, and of `others`: the user's, and emulated ones."""
+    def write_report(self, image_config: ImageConfig, measured: Measured, others: tuple[Check, ...] = ()) -> Report:
+        """Write and return the report of the validators' checks, and of `others`: the user's, and emulated ones."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         requested = chain.requested_fabric(*self.question)
         expected = expected.model_copy(update={"instance": self.question.instance, "question": requested})
         if not expected.fabric and requested in ("efa", "erdma"):
             expected = expected.model_copy(update={"fabric": requested, "because": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
-        self.folder.mkdir(parents=True, exist_ok=True)
         earlier = REPORT.load_if_valid(self.folder / REPORT.name)
-        with report_waiting(self.progress, lambda: "the validators"):
-            checks = compare(inspection)
-        junit.add_checks(self.folder / "report.xml", others)
+        checks = suite.run(inspection, self.tiers)
         rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
         answer = Report(
             ref=image_config.ref,
@@ -120,12 +110,9 @@ def validate(
     chain.requested_fabric(*question)  # what is refused is refused before anything is measured
     if not host or any(question):  # the answer is from the files, which are of the tier static
         tiers = tuple(dict.fromkeys(("static", *tiers)))
-    run = _Validation(image, build, question, report_folder(ref, image, host, *question), progress)
-    junit_file = run.folder / "report.xml"
+    run = _Validation(image, build, question, tiers, report_folder(ref, image, host, *question))
     if host or engine is None:
-        with suite.running_suite(tiers, junit_file) as compare:
-            image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress, question.instance)
-            return run.write_report(image_config, measured, compare)
+        return run.write_report(*_measure_elsewhere(ref, host or "local://", tiers, progress, question.instance))
     if build:  # the name may be another folder's image by now
         command = f"{COMMAND} build {image.options}" if image else f"{COMMAND} build"
         docker_command.built_image(build, engine, command, progress)
@@ -133,17 +120,16 @@ def validate(
     name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if not again and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
-        return report.publish_cached(*previous, run.folder)
+        return report.publish_cached(previous, run.folder)
     from rdma_images import datapath
 
-    with suite.running_suite(tiers, junit_file) as compare:
-        image_config, measured = _measure_in_engine(ref, digest, engine, progress, question.instance, again)
-        own = _own_checks(digest, engine, image, progress) if "static" in tiers else ()
-        emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
-        report_ = run.write_report(image_config, measured, compare, (*own, *emulated))
+    image_config, measured = _measure_in_engine(ref, digest, engine, progress, question.instance, again)
+    own = _own_checks(digest, engine, image, progress) if "static" in tiers else ()
+    emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
+    report_ = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
     if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
-        report_cache.save(name, report_, junit_file)
+        report_cache.save(name, report_)
     return report_
 
 

@@ -12,11 +12,10 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.faults import Faults, Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
-from rdma_images.validate import entry, expected_fabric, probe_files
+from rdma_images.validate import entry, expected_fabric, probe_files, suite
 from rdma_images.validate.run_probes import parse_answers
 from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
-from tests.support import validators_called
 
 RUN_CHECK = "torch.imports"  # nothing of an image is started here
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders on a disk takes longer than to read them
@@ -62,7 +61,7 @@ def run_checks(
     return {
         name: [
             check
-            for check in validators_called.checks(read_image(name, image), only.get(name) if only else None)
+            for check in suite.run(read_image(name, image), only=only.get(name) if only else None)
             if check.id != RUN_CHECK
         ]
         for name, image in images.items()

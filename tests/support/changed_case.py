@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from rdma_images.inspection.inspection import Inspection
-from tests.support import case_parts, validators_called
+from rdma_images.validate import suite
+from tests.support import case_parts
 
 LIBRARY_PARTS = ("nccl", "closures", "resolved", "plugins", "headers", "variables")
 Changes = dict[str, Any]  # by name: a dictionary changes the known one, None takes the name away
@@ -25,7 +26,7 @@ def changed(**changes: Changes) -> Inspection:
 
 def check_outcome(check: str, **changes: Changes) -> str:
     """Return a check's outcome for the changed case: "passed", "left out", or the outcome and its words."""
-    results = validators_called.checks(changed(**changes), {check})
+    results = suite.run(changed(**changes), only={check})
     if not results:
         return "left out"
     (result,) = results

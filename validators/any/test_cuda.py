@@ -2,14 +2,12 @@
 
 import re
 
-import pytest
-
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.gpu_software import Cuda
 from rdma_images.inspection.inspection import Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import in_tree
 from validators.support.in_use import loads_nccl
 
@@ -18,7 +16,7 @@ LIBCUDA = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
 
 
-@pytest.mark.validator(
+@validator(
     "cuda.stub", source="CUDA toolkit: the libcuda in its stubs folder is for linking only", when=in_tree(loads_nccl)
 )
 def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> None:
@@ -42,16 +40,14 @@ def driver_version(libraries: Libraries) -> str:
     return match.group(1) if match else ""
 
 
-@pytest.mark.validator(
-    "cuda.compat", source=COMPAT_SOURCE, when=in_tree(lambda _, libraries: driver_version(libraries))
-)
+@validator("cuda.compat", source=COMPAT_SOURCE, when=in_tree(lambda _, libraries: driver_version(libraries)))
 def test_compat(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A driver library of the image that the loader finds is as new as the CUDA in use asks for."""
     answer = libraries.resolved["libcuda.so.1"]
     driver = driver_version(libraries)
-    cuda = cuda_in_use(inspection, libraries) or pytest.skip("nothing says which CUDA is in use")
+    cuda = cuda_in_use(inspection, libraries) or skip("nothing says which CUDA is in use")
     table = facts_file.read(Cuda)
-    row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
+    row = table.majors.get(cuda.partition(".")[0]) or skip(f"no driver is known for CUDA {cuda}")
     on_machine = not inspection.subject.digest  # whose own driver it then is
     is_new = versions.at_least(driver, row.driver)
     require(

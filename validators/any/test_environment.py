@@ -2,14 +2,12 @@
 
 import re
 
-import pytest
-
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
 from rdma_images.inspection.inspection import Inspection, missing_in
 from rdma_images.inspection.measurements import Settings
 from rdma_images.validate.probes.settings import FILE_VARIABLES
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, validator
 from validators.support.variables import environments, variable_facts
 
 NAME_SOURCE = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
@@ -29,7 +27,7 @@ PLAIN_FIX = "write the line as NAME=value, without quotes and spaces"
 VERBATIM_READERS = ("nccl", "libfabric")  # who takes a line of its file as it stands
 
 
-@pytest.mark.validator("environment.misspelt", source=NAME_SOURCE, severity="warning")
+@validator("environment.misspelt", source=NAME_SOURCE, severity="warning")
 def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
     variable_table, started_with = variable_facts(), started_environment(inspection)
@@ -52,7 +50,7 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.files", source=FILE_SOURCE)
+@validator("environment.files", source=FILE_SOURCE)
 def test_files(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED_FOLDERS)]
@@ -104,7 +102,7 @@ def _preloaded(inspection: Inspection) -> list[str]:
     return re.split(r"[:\s]+", started_environment(inspection).get("LD_PRELOAD", ""))
 
 
-@pytest.mark.validator("settings.readable", source=FORM_SOURCE, severity="warning")
+@validator("settings.readable", source=FORM_SOURCE, severity="warning")
 def test_readable(settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf, libfabric.conf and of shells' files sets a variable that something reads."""
     variable_table = variable_facts()

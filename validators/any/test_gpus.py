@@ -1,19 +1,17 @@
 """The GPUs of a machine: an all-reduce over them is right in every element."""
 
-import pytest
-
 from rdma_images.inspection.machine import MeasuredGpus
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import LOG_SOURCE, is_right, judge_run, outcome, too_few_gpus
 
 ALL_REDUCE_SOURCE = "rdma_images/preflight/all_reduce_rank.py: ones are summed up, which single precision does exactly"
 
 
-@pytest.mark.validator("gpu.visible", source="cuDeviceGetCount() and cuDeviceGetName() of CUDA's driver", tier="gpu")
+@validator("gpu.visible", source="cuDeviceGetCount() and cuDeviceGetName() of CUDA's driver", tier="gpu")
 def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
     """CUDA sees the machine's GPUs, all of one kind."""
     if not gpus.count:
-        pytest.skip("CUDA sees no GPU: there is none here, or the container was started without (--gpus all)")
+        skip("CUDA sees no GPU: there is none here, or the container was started without (--gpus all)")
     require(
         len(set(gpus.names)) == 1,
         expected="at least one GPU, all of one kind",
@@ -22,11 +20,11 @@ def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.all-reduce", source=ALL_REDUCE_SOURCE, tier="gpu")
+@validator("gpu.all-reduce", source=ALL_REDUCE_SOURCE, tier="gpu")
 def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
     if reason := too_few_gpus(gpus, 2):
-        pytest.skip(reason)
+        skip(reason)
     run = gpus.runs["default"]
     require(
         is_right(run),
@@ -36,11 +34,11 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.peers", source=LOG_SOURCE, tier="gpu", severity="warning")
+@validator("gpu.peers", source=LOG_SOURCE, tier="gpu", severity="warning")
 def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
     if reason := too_few_gpus(gpus, 2):
-        pytest.skip(reason)
+        skip(reason)
     log_verdict = judge_run(gpus.runs["default"])
     require(
         log_verdict.network == "one node",

@@ -1,9 +1,7 @@
 """What the other validators need was measured."""
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.pytest_plugin import Requirement, not_measured
+from rdma_images.validate.validator import Requirement, not_measured, validator
 
 PYTHON_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
@@ -14,7 +12,7 @@ def torch_reports(inspection: Inspection) -> bool:
     return packages is not None and any("torch" in folder for folder in packages.wheels.values())
 
 
-@pytest.mark.validator("measured.complete", source="what was not measured is no evidence", tier="any")
+@validator("measured.complete", source="what was not measured is no evidence", tier="any")
 def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every measurement came to its end."""
     measured = inspection.measured

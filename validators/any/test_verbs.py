@@ -1,12 +1,10 @@
 """The verbs library and its providers, whatever the network."""
 
-import pytest
-
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
 from rdma_images.core.check import Severity
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, validator
 from validators.support.applies import in_tree
 from validators.support.wording import shorten_names
 
@@ -18,7 +16,7 @@ def has_providers(files: Files, libraries: Libraries) -> bool:
     return bool(provider_suffixes(libraries)) and any(PROVIDER.fullmatch(base_name(path)) for path in files.libraries)
 
 
-@pytest.mark.validator("verbs.suffix", source=PROVIDER_SOURCE, severity="warning", when=in_tree(has_providers))
+@validator("verbs.suffix", source=PROVIDER_SOURCE, severity="warning", when=in_tree(has_providers))
 def test_suffix(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
     in_use = libraries.resolved[VERBS].file

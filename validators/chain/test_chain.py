@@ -1,7 +1,5 @@
 """Validators of the chain from NCCL to the fabric, as it was run, or read where nothing could be run."""
 
-import pytest
-
 from rdma_images.chain import compute
 from rdma_images.chain.links import EFA_PLUGINS
 from rdma_images.chain.verbs import VERBS
@@ -9,7 +7,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import (
     LIBEFA,
     LIBFABRIC,
@@ -43,7 +41,7 @@ FIXES_BY_LINK = {
 LIBFABRIC_FIX = "install libfabric with the EFA installer, and leave FI_PROVIDER_PATH unset"
 
 
-@pytest.mark.validator("chain.holds", source=PLUGIN_HOST_SOURCE)
+@validator("chain.holds", source=PLUGIN_HOST_SOURCE)
 def test_holds(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every link from NCCL to the fabric holds."""
     image_fabric, question = inspection.expected.fabric, inspection.expected.question
@@ -54,11 +52,11 @@ def test_holds(inspection: Inspection, files: Files, libraries: Libraries, requi
     broken = next((link for link in chain.links if link.fault), None)
     reports = harmful_variables(inspection) if broken else {}
     if broken and (check := next((reports[text] for text in reports if broken.fault.startswith(f"{text} ")), "")):
-        pytest.skip(f"{broken.fault}: see {check}")
+        skip(f"{broken.fault}: see {check}")
     if broken and fabric == image_fabric:
         _skip_if_checked(inspection, files, libraries, broken)
     elif chain.outcome == "unknown":
-        pytest.skip(chain.answer)
+        skip(chain.answer)
     require(
         broken is None,
         expected=f"NCCL {'starts without a' if fabric == 'none' else 'reaches the'} fabric",
@@ -73,21 +71,21 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
     Those are about the fabric that the image is for.
     """
     if link.name in CHECKS_BY_LINK:
-        pytest.skip(f"see {CHECKS_BY_LINK[link.name]}")
+        skip(f"see {CHECKS_BY_LINK[link.name]}")
     if link.name == "libibverbs" and not provider_files(files, str(inspection.expected.fabric)):
-        pytest.skip("the fabric's provider is not there: see verbs.provider")
+        skip("the fabric's provider is not there: see verbs.provider")
     nccl = nccl_in_use(inspection)
     names = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
     if has_broken_file(inspection, libraries, *names, LIBFABRIC, LIBEFA, VERBS):
-        pytest.skip(NO_LIBRARY)
+        skip(NO_LIBRARY)
     file = resolved_plugin(inspection, libraries, nccl.path) if nccl else None
     if link.name == "plugin" and not file:
-        pytest.skip("NCCL finds no network plugin: see plugin.found")
+        skip("NCCL finds no network plugin: see plugin.found")
     plugin = libraries.plugins.get(file or "")
     stranger = plugin and plugin.project not in EFA_PLUGINS and (plugin.project or LIBFABRIC not in plugin.needed)
     if link.name == "plugin" and stranger:
-        pytest.skip("NCCL opens another plugin than the fabric's: see plugin.project")
+        skip("NCCL opens another plugin than the fabric's: see plugin.project")
     if any(closure(libraries, path).faults for path in roots(inspection, files, libraries)):
-        pytest.skip("the loader refuses a library: see libraries.load")
+        skip("the loader refuses a library: see libraries.load")
     if missing_in(libraries, libraries.resolved[LIBFABRIC].file):
-        pytest.skip("libfabric needs what is not there: see libfabric.closure")
+        skip("libfabric needs what is not there: see libfabric.closure")

@@ -1,16 +1,14 @@
 """The EFA devices of a machine or pod. Absent hardware is a skip, never a pass."""
 
-import pytest
-
 from rdma_images.inspection.machine import Devices
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import NO_DEVICE, fabric_devices
 
 
-@pytest.mark.validator("device.efa-domains", source="fi_info(1)", tier="device")
+@validator("device.efa-domains", source="fi_info(1)", tier="device")
 def test_efa_domains(devices: Devices, require: Requirement) -> None:
     """libfabric has a domain with reliable datagrams for every EFA."""
-    present = fabric_devices(devices, "efa") or pytest.skip(NO_DEVICE["efa"])
+    present = fabric_devices(devices, "efa") or skip(NO_DEVICE["efa"])
     require(
         len(devices.efa_domains) == len(present),
         expected=f"{len(present)}, one for each of {', '.join(present)}",
@@ -19,7 +17,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator(
+@validator(
     "device.huge-pages",
     source="the EFA provider takes its buffers from huge pages",
     tier="device",
@@ -28,7 +26,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
 def test_huge_pages(devices: Devices, require: Requirement) -> None:
     """Huge pages are set aside and some are free."""
     if not fabric_devices(devices, "efa"):
-        pytest.skip(NO_DEVICE["efa"])
+        skip(NO_DEVICE["efa"])
     pages = devices.huge_pages
     require(
         pages.free > 0,

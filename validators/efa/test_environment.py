@@ -1,9 +1,7 @@
 """What sets variables after the image's own in a job of SageMaker."""
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import is_image
 from validators.support.tool_runs import NO_PACKAGES, TOOLKIT, toolkits
 
@@ -13,10 +11,10 @@ TOOLKIT_SOURCE = (
 )
 
 
-@pytest.mark.validator("sagemaker.toolkit", source=TOOLKIT_SOURCE, severity="warning", when=is_image)
+@validator("sagemaker.toolkit", source=TOOLKIT_SOURCE, severity="warning", when=is_image)
 def test_toolkit(inspection: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
-    packages = inspection.measured.packages or pytest.skip(inspection.measured.missing.get("packages", NO_PACKAGES))
+    packages = inspection.measured.packages or skip(inspection.measured.missing.get("packages", NO_PACKAGES))
     lines = toolkits(packages)
     require(
         not lines,

@@ -1,24 +1,22 @@
 """NCCL's channels over GPUs: the plugin moves data between two nodes."""
 
-import pytest
-
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate import plugin_log
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import LOG_SOURCE, VERDICTS, is_right, judge_run, outcome, too_few_gpus
 
 
-@pytest.mark.validator("gpu.plugin", source=LOG_SOURCE, tier="gpu")
+@validator("gpu.plugin", source=LOG_SOURCE, tier="gpu")
 def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
     if not gpus.network.plugin:
-        pytest.skip("the loader finds no plugin for libfabric: see plugin.found")
+        skip("the loader finds no plugin for libfabric: see plugin.found")
     if reason := too_few_gpus(gpus):
-        pytest.skip(reason)
+        skip(reason)
     run = gpus.runs["two-nodes"]
     if gpus.network.device and judge_run(run).network != VERDICTS["efa"]:
-        pytest.skip("the channels do not use EFA: see gpu.network")
+        skip("the channels do not use EFA: see gpu.network")
     work = plugin_log.plugin_steps(run.log, load_wordings())
     without_efa = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(

@@ -1,14 +1,12 @@
 """libfabric, its efa provider, and the tool that shows them."""
 
-import pytest
-
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.fabric_software import EFA_INSTALLER, Efa
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import LIBFABRIC, NO_LIBRARY, describe_lack, has_broken_file, resolved_plugin
 from validators.support.tool_runs import summary, tool_run
 from validators.support.variables import rdma_core
@@ -24,22 +22,21 @@ FI_INFO_SOURCE = "fi_info(1)"
 ENODATA = 61  # what fi_info ends with where a provider has no device
 
 
-@pytest.fixture
 def fi_info(inspection: Inspection) -> dict[str, ToolRun]:
     """Return what fi_info printed; skips where it could not run, which has a check of its own."""
-    runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", "fi_info was not run"))
+    runs = inspection.measured.tools or skip(inspection.measured.missing.get("tools", "fi_info was not run"))
     if runs["fi_info --version"].rc != 0:
-        pytest.skip("fi_info does not run: see libfabric.fi-info")
+        skip("fi_info does not run: see libfabric.fi-info")
     return runs
 
 
-@pytest.mark.validator("libfabric.closure", source=f"{LOADER_SOURCE}; {DLOPEN_SOURCE}")
+@validator("libfabric.closure", source=f"{LOADER_SOURCE}; {DLOPEN_SOURCE}")
 def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
-    library = libraries.resolved[LIBFABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
+    library = libraries.resolved[LIBFABRIC].file or skip("the loader finds no libfabric: see chain.holds")
     missing = missing_in(libraries, library)
     if has_broken_file(inspection, libraries, LIBFABRIC, *missing):
-        pytest.skip(NO_LIBRARY)
+        skip(NO_LIBRARY)
     plugins = {
         path for nccl in libraries.nccl if (path := resolved_plugin(inspection, libraries, nccl)) in libraries.plugins
     }
@@ -71,14 +68,14 @@ def _similar(inspection: Inspection, name: str) -> str:
     return f"only {others[0]}" if others else "none"
 
 
-@pytest.mark.validator("libfabric.version", source=VERSION_SOURCE, severity="warning")
+@validator("libfabric.version", source=VERSION_SOURCE, severity="warning")
 def test_libfabric_version(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
     """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
     if inspection.stand_in_id(EFA_INSTALLER):
-        pytest.skip("a stand-in took the place of the EFA installer")
-    installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
+        skip("a stand-in took the place of the EFA installer")
+    installer = packages.efa_installer or skip("the image does not say which EFA installer made it")
     row = facts_file.read(Efa).releases.get(installer)
     bundled = row.libfabric if row else None
     official = bundled or (AWS_BUILD if versions.at_least(installer, FIRST_AWS_BUILD) else "")
@@ -90,7 +87,7 @@ def test_libfabric_version(
     required_core = row.rdma_core if row else None
     older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
     if not (by_path and official) and not (verbs and required_core):
-        pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
+        skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
     aws_build = f"not the EFA installer's {bundled or 'build by AWS'}"
     stated = [
         f"{path} is libfabric {version}, {aws_build}, with which the plugin was tested"
@@ -129,12 +126,12 @@ def _effect(path: str) -> str:
     )
 
 
-@pytest.mark.validator("libfabric.fi-info", source=FI_INFO_SOURCE)
+@validator("libfabric.fi-info", source=FI_INFO_SOURCE)
 def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
     run = tool_run(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
     if isinstance(run, str):
-        pytest.skip(run)
+        skip(run)
     require(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",
@@ -144,7 +141,7 @@ def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirem
     )
 
 
-@pytest.mark.validator("libfabric.device", source="fi_info(1): 61 is FI_ENODATA, no device answers")
+@validator("libfabric.device", source="fi_info(1): 61 is FI_ENODATA, no device answers")
 def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     """Asking for EFA devices gives an answer, or says that there are none."""
     run = fi_info["fi_info -p efa"]

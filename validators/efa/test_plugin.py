@@ -1,7 +1,5 @@
 """The network plugin for EFA: NCCL finds, opens and understands it."""
 
-import pytest
-
 from rdma_images.chain.links import entry_point_choice
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.core import versions
@@ -9,7 +7,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.fabric_software import Plugin
 from rdma_images.inspection.inspection import Inspection, InstalledNccl, base_name
 from rdma_images.inspection.measurements import Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import (
     NO_LIBRARY,
     FoundPlugin,
@@ -29,23 +27,22 @@ FIRST_WITH_PLATFORMS = "1.6.0"
 NET = "ncclNetPlugin_v"
 
 
-@pytest.fixture
 def plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl) -> FoundPlugin:
     """Return the plugin that the loader finds for NCCL; skips where it finds none."""
     return found_plugin(inspection, libraries, nccl)
 
 
-@pytest.mark.validator("plugin.found", source=SEARCH_SOURCE)
+@validator("plugin.found", source=SEARCH_SOURCE)
 def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
     names = tried_plugin_names(inspection, libraries, nccl.path)
     if not names:
-        pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
+        skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     if has_broken_file(inspection, libraries, *names):
-        pytest.skip(NO_LIBRARY)
+        skip(NO_LIBRARY)
     path = resolved_plugin(inspection, libraries, nccl.path)
     if path is None and (script := entry_point_choice(inspection)):
-        pytest.skip(f"{script} chooses the plugin by what it finds on a node")
+        skip(f"{script} chooses the plugin by what it finds on a node")
     files = inspection.measured.tree.files.libraries if inspection.measured.tree else {}
     unsearched = [file for file in files if base_name(file) in names]
     plugins = f"{', '.join(libraries.plugins)} is there" if libraries.plugins else "the image has no plugin"
@@ -64,7 +61,7 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
     )
 
 
-@pytest.mark.validator("plugin.broken", source=FAULT_SOURCE, severity="warning")
+@validator("plugin.broken", source=FAULT_SOURCE, severity="warning")
 def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin.library.version, "nccl": nccl.version}
@@ -74,14 +71,14 @@ def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl
     version_faults.require_none(require, "versions", plugin.library.version or "this plugin")
 
 
-@pytest.mark.validator("plugin.platform", source=PLATFORM_SOURCE, severity="warning")
+@validator("plugin.platform", source=PLATFORM_SOURCE, severity="warning")
 def test_platform(plugin: FoundPlugin, require: Requirement) -> None:
     """The plugin was built with the AWS platform: its tuner, its topology files, its settings by instance type."""
     path, library = plugin
     if library.aws_platform is None:
-        pytest.skip(f"{path} is no aws-ofi-nccl")
+        skip(f"{path} is no aws-ofi-nccl")
     if library.version and not versions.at_least(library.version, FIRST_WITH_PLATFORMS):
-        pytest.skip(f"aws-ofi-nccl {library.version} has no platforms: {FIRST_WITH_PLATFORMS} is the first that has")
+        skip(f"aws-ofi-nccl {library.version} has no platforms: {FIRST_WITH_PLATFORMS} is the first that has")
     require(
         library.aws_platform,
         expected="an aws-ofi-nccl with the AWS platform",
@@ -93,7 +90,7 @@ def test_platform(plugin: FoundPlugin, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator(
+@validator(
     "plugin.libfabric",
     source="the EFA installer puts its libfabric under /opt/amazon/efa; facts/aws-ofi-nccl.yaml, asks",
 )
@@ -114,7 +111,7 @@ def test_libfabric(inspection: Inspection, libraries: Libraries, plugin: FoundPl
     )
     intended = [path for path in inspection.libraries_named("libfabric.so") if path.startswith(EFA_FOLDER)]
     if not intended or not file:
-        pytest.skip("no libfabric is under /opt/amazon/efa" if file else "there is no libfabric: see chain.holds")
+        skip("no libfabric is under /opt/amazon/efa" if file else "there is no libfabric: see chain.holds")
     require(
         file in intended,
         expected=" or ".join(intended),

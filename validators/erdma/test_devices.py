@@ -2,19 +2,17 @@
 
 import re
 
-import pytest
-
 from rdma_images.inspection.machine import Devices
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import NO_DEVICE, fabric_devices
 
 JUMBO_MTU, PLAIN_MTU = 8500, 1400  # bytes: with and without jumbo frames
 
 
-@pytest.mark.validator("device.erdma-port", source="ibv_devinfo(1)", tier="device")
+@validator("device.erdma-port", source="ibv_devinfo(1)", tier="device")
 def test_erdma_port(devices: Devices, require: Requirement) -> None:
     """Every eRDMA port is active, and ibv_devinfo sees it so."""
-    present = fabric_devices(devices, "erdma") or pytest.skip(NO_DEVICE["erdma"])
+    present = fabric_devices(devices, "erdma") or skip(NO_DEVICE["erdma"])
     shown = devices.tools["ibv_devinfo"].out
     down = [
         n for n, d in present.items() if "ACTIVE" not in d.state or not re.search(rf"hca_id:\s*{re.escape(n)}\b", shown)
@@ -27,11 +25,11 @@ def test_erdma_port(devices: Devices, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("device.compat-mode", source="Alibaba Cloud ACK documentation", tier="device")
+@validator("device.compat-mode", source="Alibaba Cloud ACK documentation", tier="device")
 def test_compat_mode(devices: Devices, require: Requirement) -> None:
     """The eRDMA driver is in its RoCE compatible mode, which NCCL needs."""
     if not fabric_devices(devices, "erdma"):
-        pytest.skip(NO_DEVICE["erdma"])
+        skip(NO_DEVICE["erdma"])
     require(
         devices.compat_mode == "Y",
         expected="Y in /sys/module/erdma/parameters/compat_mode",
@@ -40,13 +38,13 @@ def test_compat_mode(devices: Devices, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("device.mtu", source="Alibaba Cloud: eRDMA on GPU instances, MTU", tier="device")
+@validator("device.mtu", source="Alibaba Cloud: eRDMA on GPU instances, MTU", tier="device")
 def test_mtu(devices: Devices, require: Requirement) -> None:
     """The MTU of every eRDMA interface is one that keeps data whole."""
-    present = fabric_devices(devices, "erdma") or pytest.skip(NO_DEVICE["erdma"])
+    present = fabric_devices(devices, "erdma") or skip(NO_DEVICE["erdma"])
     mtus = {name: device.mtu for name, device in present.items() if device.mtu}
     if not mtus:
-        pytest.skip("the interfaces of the eRDMA devices are not visible here: use the host's network")
+        skip("the interfaces of the eRDMA devices are not visible here: use the host's network")
     require(
         all(mtu in (JUMBO_MTU, PLAIN_MTU) for mtu in mtus.values()),
         expected=f"{JUMBO_MTU} with jumbo frames (which NCCL's LL128 needs), {PLAIN_MTU} without",

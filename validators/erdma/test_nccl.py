@@ -1,15 +1,13 @@
 """The NCCL of an image for eRDMA."""
 
-import pytest
-
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.fabric_software import Erdma
 from rdma_images.inspection.inspection import InstalledNccl
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, validator
 
 
-@pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", severity="warning")
+@validator("erdma.nccl", source="facts/erdma.yaml", severity="warning")
 def test_on_erdma(nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no older than Alibaba asks for; nccl.broken reports one that does not start."""
     table = facts_file.read(Erdma)

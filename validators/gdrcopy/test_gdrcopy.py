@@ -2,17 +2,15 @@
 
 import re
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, validator
 
 LIBRARY = "libgdrapi.so"  # the name that aws-ofi-nccl opens: src/nccl_ofi_gdrcopy.cpp
 SOURCE = "aws/aws-ofi-nccl, src/nccl_ofi_gdrcopy.cpp; NVIDIA/gdrcopy, Makefile: the file is named after major and minor"
 
 
-@pytest.mark.validator("gdrcopy.loaded", source=SOURCE)
+@validator("gdrcopy.loaded", source=SOURCE)
 def test_loaded(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The loader finds GDRCopy, in the version of the label, by the name that the plugin opens."""
     version = inspection.subject.label("component.gdrcopy") or ""

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
@@ -11,7 +9,7 @@ from rdma_images.facts.gpu_software import Cuda
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.probes import leftovers
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import in_tree
 from validators.support.in_use import loads_nccl
 
@@ -46,14 +44,14 @@ def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) 
     return by_version
 
 
-@pytest.mark.validator("cuda.driver", source=DRIVER_SOURCE, severity="warning")
+@validator("cuda.driver", source=DRIVER_SOURCE, severity="warning")
 def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
     drivers = driver_versions(inspection, files, libraries)
     row = facts_file.read(Cuda).majors.get(cuda_in_use(inspection, libraries).partition(".")[0])
     version = drivers.get(libraries.resolved["libcuda.so.1"].file)
     if version and row and not versions.at_least(version, row.driver):
-        pytest.skip("it is too old as well: see cuda.compat")
+        skip("it is too old as well: see cuda.compat")
     compat = [path for path in drivers if "compat" in path]
     folders = ", ".join(dict.fromkeys(path.rpartition("/")[0] for path in compat))
     require(
@@ -80,7 +78,7 @@ def uses_rdma(inspection: Inspection) -> bool:
     return inspection.expected.fabric is not None or has_parts(inspection)
 
 
-@pytest.mark.validator("user.memlock", source=MEMLOCK_SOURCE, severity="note", when=uses_rdma)
+@validator("user.memlock", source=MEMLOCK_SOURCE, severity="note", when=uses_rdma)
 def test_memlock(inspection: Inspection, require: Requirement) -> None:
     """The image's user may lock the memory that RDMA registers, where a pod is given IPC_LOCK."""
     name = inspection.subject.user
@@ -94,7 +92,7 @@ def test_memlock(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
+@validator("environment.secret", source="a configuration and its history are readable by all who pull them")
 def test_secret(inspection: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
     values = {**inspection.subject.environment, **inspection.subject.labels}

@@ -2,14 +2,12 @@
 
 import re
 
-import pytest
-
 from rdma_images.core.image import LABEL_PREFIX
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages, System
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import names_component
 
 OCI_SOURCE = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
@@ -30,10 +28,8 @@ def labelled_version(inspection: Inspection, component: str, brought_by: str = "
     Skips where they give none, or a stand-in brought another.
     """
     if brought_by and (stand_in := inspection.stand_in_id(brought_by)):
-        pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
-    return inspection.subject.label(f"component.{component}") or pytest.skip(
-        f"no label {LABEL_PREFIX}.component.{component}"
-    )
+        skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
+    return inspection.subject.label(f"component.{component}") or skip(f"no label {LABEL_PREFIX}.component.{component}")
 
 
 def require_label(require: Requirement, label: str, actual: str, component: str, suffix: str = "[.+]") -> None:
@@ -51,7 +47,7 @@ def is_ours(inspection: Inspection) -> bool:
     return bool(inspection.expected.target or inspection.subject.label("target"))
 
 
-@pytest.mark.validator("label.complete", source=OCI_SOURCE, when=is_ours)
+@validator("label.complete", source=OCI_SOURCE, when=is_ours)
 def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
     missing = [name for name in REQUIRED_LABELS if not inspection.subject.labels.get(name)]
@@ -63,33 +59,31 @@ def test_complete(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("label.python", source=DECLARED_SOURCE, when=names_component("python"))
+@validator("label.python", source=DECLARED_SOURCE, when=names_component("python"))
 def test_python(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
     require_label(require, labelled_version(inspection, "python"), system.python, "python")
 
 
-@pytest.mark.validator("label.pytorch", source=DECLARED_SOURCE, when=names_component("pytorch"))
+@validator("label.pytorch", source=DECLARED_SOURCE, when=names_component("pytorch"))
 def test_pytorch(inspection: Inspection, require: Requirement) -> None:
     """The label names the torch that is there."""
     label = labelled_version(inspection, "pytorch")
     torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
     if not torch and why != NO_TORCH:
-        pytest.skip(why)
+        skip(why)
     require_label(require, label, torch.version if torch else why, "pytorch")
 
 
-@pytest.mark.validator("label.cuda", source=DECLARED_SOURCE, when=names_component("cuda"))
+@validator("label.cuda", source=DECLARED_SOURCE, when=names_component("cuda"))
 def test_cuda(inspection: Inspection, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
     torch = inspection.measured.torch
     label = labelled_version(inspection, "cuda")
-    require_label(
-        require, label, (torch.cuda or "") if torch else pytest.skip(inspection.measured.missing["torch"]), "cuda"
-    )
+    require_label(require, label, (torch.cuda or "") if torch else skip(inspection.measured.missing["torch"]), "cuda")
 
 
-@pytest.mark.validator("label.base", source=DECLARED_SOURCE, when=names_component("base"))
+@validator("label.base", source=DECLARED_SOURCE, when=names_component("base"))
 def test_base(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
     label = labelled_version(inspection, "base", brought_by="base")
@@ -97,30 +91,26 @@ def test_base(inspection: Inspection, system: System, require: Requirement) -> N
     require_label(require, re.split(r"[-@:]", label)[0], distribution, "base")
 
 
-@pytest.mark.validator("label.libfabric", source=DECLARED_SOURCE, when=names_component("libfabric"))
+@validator("label.libfabric", source=DECLARED_SOURCE, when=names_component("libfabric"))
 def test_libfabric(inspection: Inspection, require: Requirement) -> None:
     """The label names the libfabric that is there."""
     label = labelled_version(inspection, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = inspection.measured.tools or {}
     run = runs.get("fi_info --version")
     match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
-    require_label(
-        require, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric"
-    )
+    require_label(require, label, match.group(1) if match else skip("fi_info did not say its libfabric"), "libfabric")
 
 
-@pytest.mark.validator("label.rdma-core", source=DECLARED_SOURCE, when=names_component("rdma-core"))
+@validator("label.rdma-core", source=DECLARED_SOURCE, when=names_component("rdma-core"))
 def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = labelled_version(inspection, "rdma-core", brought_by="efa-installer")
-    version = package_version(packages, re.compile("libibverbs1?")) or pytest.skip(
-        "no package manager knows of libibverbs"
-    )
+    version = package_version(packages, re.compile("libibverbs1?")) or skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
     require_label(require, label, version, "rdma-core", suffix=r"\D")
 
 
-@pytest.mark.validator(
+@validator(
     "label.efa-installer",
     source="the installer lists itself in /opt/amazon/efa_installed_packages",
     when=names_component("efa-installer"),
@@ -130,7 +120,7 @@ def test_efa_installer(inspection: Inspection, packages: MeasuredPackages, requi
     require_label(require, labelled_version(inspection, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
-@pytest.mark.validator(
+@validator(
     "label.aws-ofi-nccl",
     source="the plugin's own first line of log, else the installer's package",
     when=names_component("aws-ofi-nccl"),
@@ -143,12 +133,10 @@ def test_aws_ofi_nccl(
     path = libraries.resolved["libnccl-net.so"].file
     stated = libraries.plugins[path].version if path in libraries.plugins else ""
     version = stated or (package_version(packages, OFI_PACKAGE) if path.startswith("/opt/amazon/") else "")
-    require_label(
-        require, label, version or pytest.skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl"
-    )
+    require_label(require, label, version or skip("neither the plugin nor a package says which it is"), "aws-ofi-nccl")
 
 
-@pytest.mark.validator("label.rehearsal", source=DECLARED_SOURCE)
+@validator("label.rehearsal", source=DECLARED_SOURCE)
 def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
     prefix = f"{LABEL_PREFIX}.component."

@@ -3,13 +3,11 @@
 import re
 from typing import NamedTuple
 
-import pytest
-
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes import leftovers
-from rdma_images.validate.pytest_plugin import Requirement, unmeasured
+from rdma_images.validate.validator import Requirement, skip, unmeasured, validator
 from validators.support.wording import shorten_list
 
 LAYER_SOURCE = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
@@ -39,7 +37,6 @@ class Leftover(NamedTuple):
         return f"{self.path} ({self.why}{f', layer {self.layer}' if self.layer else ''})"
 
 
-@pytest.fixture
 def found_leftovers(inspection: Inspection) -> list[Leftover]:
     """Return the leftovers in any layer; without layers, in the file system that they make."""
     layers, tree = inspection.measured.layers, inspection.measured.tree
@@ -60,7 +57,7 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:,.0f} MB"
 
 
-@pytest.mark.validator("layers.secrets", source=LAYER_SOURCE)
+@validator("layers.secrets", source=LAYER_SOURCE)
 def test_secrets(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No secret lies in any layer, as the content of its files shows."""
     secrets = [
@@ -76,7 +73,7 @@ def test_secrets(found_leftovers: list[Leftover], require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("layers.secret-names", source=LAYER_SOURCE, severity="warning")
+@validator("layers.secret-names", source=LAYER_SOURCE, severity="warning")
 def test_secret_names(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No layer has a file in which programs keep logins, also where its content is of no known form."""
     files = [entry.path for entry in found_leftovers if entry.kind == "secret" and entry.why == leftovers.BY_NAME]
@@ -90,7 +87,7 @@ def test_secret_names(found_leftovers: list[Leftover], require: Requirement) -> 
     )
 
 
-@pytest.mark.validator("layers.host-keys", source=HOST_KEY_SOURCE, severity="warning")
+@validator("layers.host-keys", source=HOST_KEY_SOURCE, severity="warning")
 def test_host_keys(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No layer holds the keys of an SSH server, by which every container is the same host."""
     keys = [entry.path for entry in found_leftovers if entry.kind == "secret" and HOST_KEY.fullmatch(entry.path)]
@@ -102,7 +99,7 @@ def test_host_keys(found_leftovers: list[Leftover], require: Requirement) -> Non
     )
 
 
-@pytest.mark.validator("layers.caches", source=LAYER_SOURCE, severity="note")
+@validator("layers.caches", source=LAYER_SOURCE, severity="note")
 def test_caches(found_leftovers: list[Leftover], require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
     caches = [leftover for leftover in found_leftovers if leftover.kind == "cache"]
@@ -120,7 +117,7 @@ def budget(inspection: Inspection) -> int | None:
     return yaml_file.load(paths.VALIDATORS / "budgets.yaml", Budgets).bytes_to_pull.get(target)
 
 
-@pytest.mark.validator("size.budget", source="validators/budgets.yaml", severity="warning", when=budget)
+@validator("size.budget", source="validators/budgets.yaml", severity="warning", when=budget)
 def test_budget(inspection: Inspection, require: Requirement) -> None:
     """The image takes no more to pull than its target's budget."""
     most, layers = budget(inspection) or 0, inspection.measured.layers
@@ -128,7 +125,7 @@ def test_budget(inspection: Inspection, require: Requirement) -> None:
         unmeasured(inspection, "layers")
     size = sum(layer.bytes for layer in layers)
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
-        pytest.skip("the engine keeps no compressed layers: what a pull takes is unknown")
+        skip("the engine keeps no compressed layers: what a pull takes is unknown")
     sizes = inspection.measured.tree.files.sizes if inspection.measured.tree else {}
     largest = ", ".join(f"{folder} {megabytes(size)}" for folder, size in list(sizes.items())[:MAX_SHOWN])
     require(

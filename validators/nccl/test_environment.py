@@ -2,13 +2,11 @@
 
 import re
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Libraries, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes.settings import FILE_VARIABLES
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, validator
 from validators.support.applies import in_tree, is_image
 from validators.support.variables import (
     ENTRY_POINT_ORIGIN,
@@ -55,7 +53,7 @@ def removal_fix(findings: list[VariableFinding]) -> str:
     return "; ".join(fixes)
 
 
-@pytest.mark.validator("environment.harmful", source=VARIABLE_SOURCE)
+@validator("environment.harmful", source=VARIABLE_SOURCE)
 def test_harmful(inspection: Inspection, require: Requirement) -> None:
     """No variable takes the fabric or the GPUs away."""
     findings = find_variables(inspection, "harmful", environments(inspection))
@@ -70,7 +68,7 @@ def test_harmful(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.slow", source=VARIABLE_SOURCE, severity="warning")
+@validator("environment.slow", source=VARIABLE_SOURCE, severity="warning")
 def test_slow(inspection: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower, or keeps a job from it in some places."""
     absent = inspection.measured.settings.absent if inspection.measured.settings else ()
@@ -92,7 +90,7 @@ def is_image_with_nccl(inspection: Inspection) -> bool:
     return is_image(inspection) and in_tree(lambda _, libraries: libraries.nccl)(inspection)
 
 
-@pytest.mark.validator("environment.gpus", source=RUNTIME_SOURCE, severity="warning", when=is_image_with_nccl)
+@validator("environment.gpus", source=RUNTIME_SOURCE, severity="warning", when=is_image_with_nccl)
 def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL asks Enroot and NVIDIA's runtime for GPUs, and for no newer driver than it needs."""
     environment = inspection.subject.environment
@@ -128,7 +126,7 @@ def places(findings: list[VariableFinding]) -> str:
     return ", ".join(dict.fromkeys(finding.where for finding in findings))
 
 
-@pytest.mark.validator("settings.harmful", source=SETTINGS_SOURCE)
+@validator("settings.harmful", source=SETTINGS_SOURCE)
 def test_harmful_settings(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric or the GPUs away."""
     findings = find_variables(inspection, "harmful", file_variables(inspection))
@@ -140,7 +138,7 @@ def test_harmful_settings(inspection: Inspection, settings: Settings, require: R
     )
 
 
-@pytest.mark.validator("settings.slow", source=SETTINGS_SOURCE, severity="warning")
+@validator("settings.slow", source=SETTINGS_SOURCE, severity="warning")
 def test_slow_settings(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, or keeps a job from it in some places."""
     findings = find_variables(inspection, "slow", file_variables(inspection))

@@ -2,13 +2,11 @@
 
 import re
 
-import pytest
-
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.inspection.inspection import Inspection, explain_refusal, resolve_links
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.probes.libraries import ImageLoader
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.broken_files import BrokenFile, broken
 from validators.support.in_use import broken_candidates, closure, requested_names, roots
 
@@ -36,7 +34,7 @@ FIXES = (
 )
 
 
-@pytest.mark.validator("libraries.intact", source=MAPPING_SOURCE)
+@validator("libraries.intact", source=MAPPING_SOURCE)
 def test_intact(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
     broken_files: dict[str, BrokenFile] = {}
@@ -57,16 +55,16 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
     )
 
 
-@pytest.mark.validator("libraries.load", source=BINDING_SOURCE)
+@validator("libraries.load", source=BINDING_SOURCE)
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
     if libraries.method != ImageLoader.method:
-        pytest.skip(f"the loader was not run: {libraries.method}")
+        skip(f"the loader was not run: {libraries.method}")
     if any(broken_candidates(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
-        pytest.skip("a file is no library: see libraries.intact")
+        skip("a file is no library: see libraries.intact")
     used = [path for path in roots(inspection, files, libraries) if not broken(inspection, path)]
     if not used:
-        pytest.skip("the image has no library of a fabric: see nccl.found")
+        skip("the image has no library of a fabric: see nccl.found")
     faults = [fault for path in used for fault in closure(libraries, path).faults]
     faults += [c.error for path in used if (c := closure(libraries, path)).error.startswith("not asked")]
     refused = [answer.error for answer in libraries.resolved.values() if answer.file in used and answer.error]

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 
-import pytest
 from packaging.version import Version
 
 from rdma_images.core import versions
@@ -20,8 +19,8 @@ from rdma_images.inspection.inspection import (
     second_nccl,
     wheel_nccl,
 )
-from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
+from rdma_images.validate.validator import Requirement, skip, unmeasured, validator
 from validators.support.applies import in_tree
 from validators.support.in_use import LIBNCCL, NO_LIBRARY, describe_lack, has_broken_file
 
@@ -56,12 +55,12 @@ def has_wheel_of_torch(inspection: Inspection) -> bool:
     return has_torch(inspection) and in_tree(lambda _, libraries: wheel_nccl(libraries))(inspection)
 
 
-@pytest.mark.validator("nccl.loaded", source=LOADER_SOURCE, when=has_wheel_of_torch)
+@validator("nccl.loaded", source=LOADER_SOURCE, when=has_wheel_of_torch)
 def test_loaded(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A process that imports torch maps the NCCL that was installed with it, or that the image's LD_PRELOAD names."""
     wheel, mapped = wheel_nccl(libraries), mapped_nccl(inspection)
     if not inspection.measured.torch:
-        pytest.skip(inspection.measured.missing["torch"])
+        skip(inspection.measured.missing["torch"])
     required = preloaded_nccl(inspection) or wheel or ""
     require(
         mapped is not None and mapped.path == required,
@@ -93,15 +92,14 @@ def has_wheels(inspection: Inspection) -> bool:
     return inspection.measured.packages is None or bool(nccl_wheels(inspection))
 
 
-@pytest.mark.validator(
-    "nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata", when=has_wheels
-)
-@pytest.mark.usefixtures("packages")
+@validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata", when=has_wheels)
 def test_version(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The installed libnccl is the version that its wheel says."""
+    if not inspection.measured.packages:
+        unmeasured(inspection, "packages")
     wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(inspection), mapped_nccl(inspection)
     if not wheel or not wheels:
-        pytest.skip("no NCCL wheel is installed")
+        skip("no NCCL wheel is installed")
     answered = mapped.version if mapped and mapped.path == wheel else libraries.nccl[wheel].version
     require(
         answered in wheels.values(),
@@ -113,11 +111,11 @@ def test_version(inspection: Inspection, libraries: Libraries, require: Requirem
     )
 
 
-@pytest.mark.validator("nccl.compiled", source=COMPILED_SOURCE, severity="warning", when=has_torch)
+@validator("nccl.compiled", source=COMPILED_SOURCE, severity="warning", when=has_torch)
 def test_compiled(inspection: Inspection, torch: ImportedTorch, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
-        pytest.skip("this torch was built without NCCL")
+        skip("this torch was built without NCCL")
     chosen = inspection.expected.components.get("nccl")
     compiled, in_use = Version(torch.compiled_nccl), Version(nccl.version)
     newer = in_use >= compiled and in_use.major == compiled.major
@@ -157,7 +155,7 @@ def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Librarie
     return stated if stated.partition(".")[0] == major else major
 
 
-@pytest.mark.validator("nccl.cuda", source=BANNER_SOURCE, severity="warning")
+@validator("nccl.cuda", source=BANNER_SOURCE, severity="warning")
 def test_cuda(
     inspection: Inspection, files: Files, libraries: Libraries, nccl: InstalledNccl, require: Requirement
 ) -> None:
@@ -167,14 +165,14 @@ def test_cuda(
     programs that call NCCL, or the only one of the system.
     """
     if len(nccl_wheels(inspection)) > 1:
-        pytest.skip("there is more than one NCCL wheel: see nccl.wheels")
+        skip("there is more than one NCCL wheel: see nccl.wheels")
     torch = inspection.measured.torch
     declared = torch.cuda if torch else inspection.subject.label("component.cuda")
     needed = "" if torch else _runtime_of_torch(libraries) or _runtime_in_folder(inspection, files, libraries)
-    cuda = declared or needed or pytest.skip("the image has no CUDA")
+    cuda = declared or needed or skip("the image has no CUDA")
     library = libraries.nccl.get(nccl.path)
     if not library or not library.cuda:
-        pytest.skip(f"{nccl.path} does not say its CUDA")
+        skip(f"{nccl.path} does not say its CUDA")
     built_for = library.cuda
     major = cuda.partition(".")[0]
     fits = built_for.partition(".")[0] == major
@@ -192,7 +190,7 @@ def is_planned(inspection: Inspection) -> bool:
     return "nccl" in inspection.expected.components
 
 
-@pytest.mark.validator("nccl.matrix", source=DECLARED_SOURCE, when=is_planned)
+@validator("nccl.matrix", source=DECLARED_SOURCE, when=is_planned)
 def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
     chosen = inspection.expected.components["nccl"]
@@ -206,14 +204,11 @@ def test_matrix(inspection: Inspection, nccl: InstalledNccl, require: Requiremen
     )
 
 
-@pytest.mark.validator("nccl.wheels", source=WHEEL_SOURCE, severity="warning", when=has_wheels)
-@pytest.mark.usefixtures("packages")
-def test_wheels(inspection: Inspection, require: Requirement) -> None:
+@validator("nccl.wheels", source=WHEEL_SOURCE, severity="warning", when=has_wheels)
+def test_wheels(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
-    wheels, packages = nccl_wheels(inspection), inspection.measured.packages
-    in_folders = (
-        [{name for name in folder if name in wheels} for folder in packages.wheels.values()] if packages else []
-    )
+    wheels = nccl_wheels(inspection)
+    in_folders = [{name for name in folder if name in wheels} for folder in packages.wheels.values()]
     wheels = {name: wheels[name] for name in sorted(max(in_folders, key=len, default=wheels))}
     require(
         len(wheels) == 1,
@@ -224,7 +219,7 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("nccl.loader", source=LOADER_SOURCE, severity="warning")
+@validator("nccl.loader", source=LOADER_SOURCE, severity="warning")
 def test_loader(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
@@ -270,7 +265,7 @@ def _nccl_version_variable(inspection: Inspection) -> str:
     return inspection.subject.environment.get("NCCL_VERSION", "")
 
 
-@pytest.mark.validator(
+@validator(
     "nccl.single",
     source="two libraries of one name: which one is loaded depends on who asks first",
     severity="warning",
@@ -299,12 +294,12 @@ def _with_version(libraries: Libraries, paths: Iterable[str]) -> str:
     return ", ".join(f"{path} ({libraries.nccl[path].version or 'no version'})" for path in paths)
 
 
-@pytest.mark.validator("nccl.closure", source=LOADER_SOURCE)
+@validator("nccl.closure", source=LOADER_SOURCE)
 def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl, require: Requirement) -> None:
     """Every library that NCCL needs is found."""
     missing = missing_in(libraries, nccl.path)
     if has_broken_file(inspection, libraries, *missing):
-        pytest.skip(NO_LIBRARY)
+        skip(NO_LIBRARY)
     require(
         not missing,
         expected="nothing missing",
@@ -315,9 +310,7 @@ def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNc
     )
 
 
-@pytest.mark.validator(
-    "nccl.label", source=DECLARED_SOURCE, when=lambda inspection: inspection.subject.label("component.nccl")
-)
+@validator("nccl.label", source=DECLARED_SOURCE, when=lambda inspection: inspection.subject.label("component.nccl"))
 def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The image's label names the NCCL in use."""
     stated = inspection.subject.label("component.nccl") or ""

@@ -1,24 +1,20 @@
 """The GPUs that nccl-tests was compiled for."""
 
-import pytest
-
 from rdma_images.core.image import LABEL_PREFIX
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Libraries, System
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 
 LABEL = "nccl-tests.architectures"
 CODE_SOURCE = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
 
 
-@pytest.mark.validator(
-    "label.architectures", source=CODE_SOURCE, when=lambda inspection: inspection.subject.label(LABEL)
-)
+@validator("label.architectures", source=CODE_SOURCE, when=lambda inspection: inspection.subject.label(LABEL))
 def test_architectures(inspection: Inspection, system: System, libraries: Libraries, require: Requirement) -> None:
     """Every program of nccl-tests holds code for the GPUs that the label names."""
     label = inspection.subject.label(LABEL) or ""
     if not system.python:
-        pytest.skip("programs are read by the image's own Python, and it has none")
+        skip("programs are read by the image's own Python, and it has none")
     lacking = {path: set(label.split()) - set(code) for path, code in libraries.gpu_code.items()}
     without = [f"{path} has none for {' '.join(sorted(missing))}" for path, missing in lacking.items() if missing]
     require(

@@ -2,28 +2,26 @@
 
 import re
 
-import pytest
-
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import NO_DEVICE, fabric_devices
 
 VERBS = re.compile(r"uverbs\d+")
 OPEN_KERNEL_MODULE = "Open Kernel Module"
 
 
-@pytest.mark.validator("device.nodes", source="facts/instances.yaml", tier="device")
+@validator("device.nodes", source="facts/instances.yaml", tier="device")
 def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     """As many RDMA devices are in the container as the instance type has."""
     table = facts_file.read(Instances)
     instance = table.types.get(devices.instance) or table.types.get(f"ecs.{devices.instance}")
     nodes = [name for name in devices.nodes if VERBS.fullmatch(name)]
     if not nodes and not devices.rdma:
-        pytest.skip("this machine has no RDMA device")
+        skip("this machine has no RDMA device")
     if not instance or instance.fabric != fabric:
-        pytest.skip(f"how many {fabric} interfaces {devices.instance or 'this machine'} has is not known")
+        skip(f"how many {fabric} interfaces {devices.instance or 'this machine'} has is not known")
     # Where the first card carries the node's own address, one interface fewer can be given to pods.
     require(
         instance.interfaces - 1 <= len(nodes) <= instance.interfaces,
@@ -33,7 +31,7 @@ def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("device.memlock", source="ulimit -l; RDMA locks the memory it uses", tier="device")
+@validator("device.memlock", source="ulimit -l; RDMA locks the memory it uses", tier="device")
 def test_memlock(devices: Devices, require: Requirement) -> None:
     """Memory can be locked without a limit."""
     require(
@@ -44,7 +42,7 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator(
+@validator(
     "device.gpudirect",
     source="NVIDIA GPUDirect RDMA; EFA's driver names its peer in sysfs",
     tier="device",
@@ -52,9 +50,9 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
 )
 def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
     """What GPUDirect RDMA needs of the kernel is there."""
-    present = fabric_devices(devices, fabric) or pytest.skip(NO_DEVICE[fabric])
+    present = fabric_devices(devices, fabric) or skip(NO_DEVICE[fabric])
     if "nvidia" not in devices.modules and not devices.nvidia_module:
-        pytest.skip("this machine has no NVIDIA driver")
+        skip("this machine has no NVIDIA driver")
     ways = [f"{name}: {device.p2p}" for name, device in present.items() if device.p2p and device.p2p != "NA"]
     ways += [module for module in devices.modules if module in ("nvidia_peermem", "nv_peer_mem")]
     ways += ["dma-buf (open kernel module)"] if OPEN_KERNEL_MODULE in devices.nvidia_module else []

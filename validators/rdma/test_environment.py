@@ -1,12 +1,10 @@
 """Variables that an image for a fabric needs."""
 
-import pytest
-
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.plan.runtime import NETWORK, PROVIDER
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import is_image
 from validators.support.variables import (
     component_versions,
@@ -22,7 +20,7 @@ VARIABLE_SOURCE = "facts/environment.yaml, each variable with its source"
 REFUSAL_SOURCE = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
 
 
-@pytest.mark.validator("environment.needed", source=VARIABLE_SOURCE, severity="warning")
+@validator("environment.needed", source=VARIABLE_SOURCE, severity="warning")
 def test_needed(inspection: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
     environment, versions = environment_facts(), component_versions(inspection)
@@ -62,7 +60,7 @@ def may_refuse(inspection: Inspection) -> bool:
     return is_image(inspection) and bool(says_so)
 
 
-@pytest.mark.validator("environment.refusal", source=REFUSAL_SOURCE, when=may_refuse)
+@validator("environment.refusal", source=REFUSAL_SOURCE, when=may_refuse)
 def test_refusal(inspection: Inspection, fabric: str, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     label = inspection.subject.label("fallback")
@@ -70,7 +68,7 @@ def test_refusal(inspection: Inspection, fabric: str, require: Requirement) -> N
     environment, reports = started_environment(inspection), harmful_variables(inspection)
     current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     if reported := [text for name, value in current.items() if (text := f"{name}={value}") in reports]:
-        pytest.skip(f"{reported[0]} takes the fabric away: see {reports[reported[0]]}")
+        skip(f"{reported[0]} takes the fabric away: see {reports[reported[0]]}")
     refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)
     holds = not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider)
     values = " and ".join(f"{name}={value}" for name, value in current.items()) or f"neither {NETWORK} nor {PROVIDER}"

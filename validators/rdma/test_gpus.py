@@ -1,10 +1,8 @@
 """NCCL's channels between two nodes use the fabric, or NCCL refuses."""
 
-import pytest
-
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.machine import MeasuredGpus
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import LOG_SOURCE, VERDICTS, judge_run, outcome, too_few_gpus
 
 REFUSAL_FIXES = {
@@ -13,13 +11,13 @@ REFUSAL_FIXES = {
 }
 
 
-@pytest.mark.validator("gpu.network", source=LOG_SOURCE, tier="gpu")
+@validator("gpu.network", source=LOG_SOURCE, tier="gpu")
 def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
-        pytest.skip(f"the machine has no device of {FABRIC_TITLES[fabric]}: see gpu.plugin and gpu.refusal")
+        skip(f"the machine has no device of {FABRIC_TITLES[fabric]}: see gpu.plugin and gpu.refusal")
     if reason := too_few_gpus(gpus):
-        pytest.skip(reason)
+        skip(reason)
     log_verdict = judge_run(gpus.runs["two-nodes"])
     require(
         log_verdict.network == VERDICTS[fabric],
@@ -29,15 +27,15 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("gpu.refusal", source=LOG_SOURCE, tier="gpu")
+@validator("gpu.refusal", source=LOG_SOURCE, tier="gpu")
 def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Where the fabric is not, the image's own environment makes NCCL end with an error."""
     if not gpus.network.insists:
-        pytest.skip("the image allows a fallback: its NCCL_NET names no network")
+        skip("the image allows a fallback: its NCCL_NET names no network")
     if gpus.network.device:
-        pytest.skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")
+        skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")
     if reason := too_few_gpus(gpus):
-        pytest.skip(reason)
+        skip(reason)
     run = gpus.runs["refusal"]
     log_verdict = judge_run(run)
     require(

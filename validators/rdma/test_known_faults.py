@@ -1,20 +1,18 @@
 """Versions that are known to fail, or to go without the fabric."""
 
-import pytest
-
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.facts import facts_file
 from rdma_images.facts.faults import PackageFault, Packages
 from rdma_images.inspection.inspection import Inspection, InstalledNccl, cuda_in_use
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.probes.tree import EXTENSION
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.variables import FAULT_SOURCE, component_versions, known_faults
 
 PACKAGE_SOURCE = "facts/packages.yaml, each row with its source"
 
 
-@pytest.mark.validator("nccl.broken", source=FAULT_SOURCE, severity="warning")
+@validator("nccl.broken", source=FAULT_SOURCE, severity="warning")
 def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
     known_faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
@@ -22,7 +20,7 @@ def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement)
     )
 
 
-@pytest.mark.validator(
+@validator(
     "torch.broken",
     source=FAULT_SOURCE,
     severity="warning",
@@ -34,7 +32,7 @@ def test_torch(inspection: Inspection, require: Requirement) -> None:
     known_faults(inspection, versions, "torch").require_none(require, "a torch", versions["torch"])
 
 
-@pytest.mark.validator("packages.broken", source=PACKAGE_SOURCE, severity="warning")
+@validator("packages.broken", source=PACKAGE_SOURCE, severity="warning")
 def test_packages(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -76,9 +74,9 @@ def _is_the_build(libraries: Libraries, row: PackageFault) -> bool:
     return row.unless_needs not in names and (not row.needs or row.needs in names)
 
 
-@pytest.mark.validator("verbs.broken", source=FAULT_SOURCE, severity="warning")
+@validator("verbs.broken", source=FAULT_SOURCE, severity="warning")
 def test_verbs_broken(inspection: Inspection, require: Requirement) -> None:
     """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
     in_image = component_versions(inspection)
-    version = in_image.get("rdma-core") or pytest.skip("the names of libefa and libibverbs do not say their version")
+    version = in_image.get("rdma-core") or skip("the names of libefa and libibverbs do not say their version")
     known_faults(inspection, in_image, "rdma-core").require_none(require, "an rdma-core", version)

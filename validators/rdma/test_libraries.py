@@ -3,13 +3,11 @@
 import re
 from pathlib import PurePosixPath
 
-import pytest
-
 from rdma_images.chain.links import EFA_PLUGINS
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, InstalledNccl, base_name
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import LIBNCCL, NO_LIBRARY, found_plugin, has_broken_file
 from validators.support.transports import opened_libraries
 
@@ -30,13 +28,13 @@ def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> boo
     return bool(devices) or cuda or any(LIBNCCL in closure_.missing for closure_ in libraries.closures.values())
 
 
-@pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric")
+@validator("nccl.found", source="a training image without NCCL cannot use a fabric")
 def test_found(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
     if has_broken_file(inspection, libraries, LIBNCCL):
-        pytest.skip(NO_LIBRARY)
+        skip(NO_LIBRARY)
     if not libraries.nccl and not uses_gpus(inspection, files, libraries):
-        pytest.skip("nothing in the image uses GPUs")
+        skip("nothing in the image uses GPUs")
     nameless = _nameless_nccl(inspection, files, libraries)
     require(
         any(not library.error for library in libraries.nccl.values()) and not nameless,
@@ -62,7 +60,7 @@ def _nameless_nccl(inspection: Inspection, files: Files, libraries: Libraries) -
     return "" if has_name or not readable else readable[0]
 
 
-@pytest.mark.validator("plugin.project", source=PROJECT_SOURCE)
+@validator("plugin.project", source=PROJECT_SOURCE)
 def test_project(
     inspection: Inspection, fabric: str, libraries: Libraries, nccl: InstalledNccl, require: Requirement
 ) -> None:
@@ -70,11 +68,11 @@ def test_project(
     path, library = found_plugin(inspection, libraries, nccl)
     environment = inspection.subject.environment
     if fabric == "erdma" and environment.get("NCCL_NET", "").upper() == "IB":
-        pytest.skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
+        skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
     stranger = fabric == "efa" and not any(name.startswith("libfabric.so") for name in library.needed)
     is_path = any("/" in word for word in environment.get("NCCL_NET_PLUGIN", "").split(","))
     if not library.project and (not stranger or library.error or is_path):
-        pytest.skip(f"{path} does not say whose plugin it is")
+        skip(f"{path} does not say whose plugin it is")
     actual = f"{path}, which NCCL opens, is {library.project}"
     if library.project not in FABRIC_PLUGINS[fabric]:
         actual += f", which does not know {FABRIC_TITLES[fabric]}"
@@ -97,7 +95,7 @@ def _is_for_the_fabric(path: str, fabric: str) -> bool:
     return match is not None and (opens is None or f"{match[1]}.so.1" in opens)
 
 
-@pytest.mark.validator("libraries.bundled", source=BUNDLED_SOURCE, severity="warning")
+@validator("libraries.bundled", source=BUNDLED_SOURCE, severity="warning")
 def test_bundled(files: Files, fabric: str, require: Requirement) -> None:
     """No wheel brings a libfabric or libibverbs of its own for the fabric, under the name that auditwheel gives it."""
     paths = [p for p, file in files.libraries.items() if not file.target and _is_for_the_fabric(p, fabric)]

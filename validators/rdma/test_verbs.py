@@ -3,13 +3,11 @@
 import re
 from pathlib import PurePosixPath
 
-import pytest
-
 from rdma_images.chain.verbs import lib_folder, opened_providers, provider_folders, search_words
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import closure, configured_drivers, provider_files
 from validators.support.tool_runs import summary, tool_run
 
@@ -20,14 +18,14 @@ PROVIDER_SOURCE = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named 
 FOLDER_SOURCE = "rdma-core installs its libraries into the folder that has the one with its providers"
 
 
-@pytest.mark.validator("verbs.closure", source=DRIVER_SOURCE)
+@validator("verbs.closure", source=DRIVER_SOURCE)
 def test_providers(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """Every library that the fabric's verbs provider needs is found."""
     provider_paths = [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
     if not provider_paths:
-        pytest.skip("libibverbs opens no provider of the fabric: see verbs.provider")
+        skip("libibverbs opens no provider of the fabric: see verbs.provider")
     missing = {path: lacks for path in provider_paths if (lacks := closure(libraries, path).missing)}
     require(
         not missing,
@@ -42,12 +40,12 @@ def test_providers(
     )
 
 
-@pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO_SOURCE)
+@validator("verbs.ibv-devinfo", source=DEVINFO_SOURCE)
 def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
     run = tool_run(inspection, libraries, "ibv_devinfo", "libfabric.closure")
     if isinstance(run, str):
-        pytest.skip(run)
+        skip(run)
     require(
         run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
         expected="devices, or the message that there are none",
@@ -63,7 +61,7 @@ def rdma_core_folders(files: Files, libraries: Libraries, fabric: str) -> set[st
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
-@pytest.mark.validator("verbs.provider", source=PROVIDER_SOURCE)
+@validator("verbs.provider", source=PROVIDER_SOURCE)
 def test_provider(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
@@ -91,20 +89,18 @@ def test_provider(
     )
 
 
-@pytest.mark.validator("verbs.loader", source=FOLDER_SOURCE, severity="warning")
+@validator("verbs.loader", source=FOLDER_SOURCE, severity="warning")
 def test_verbs_loader(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
-    home = rdma_core_folders(files, libraries, fabric) or pytest.skip(
-        "libibverbs opens no provider: see verbs.provider"
-    )
+    home = rdma_core_folders(files, libraries, fabric) or skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
     for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):
         bundled = [p for p in inspection.libraries_named(name.removesuffix(".1")) if lib_folder(p) in home]
         intended |= {name: bundled} if bundled else {}
     if not intended:
-        pytest.skip("the provider stands alone: there is no library beside it")
+        skip("the provider stands alone: there is no library beside it")
     loaded = {name: {libraries.resolved[name].file} for name in intended}
     for closure_ in libraries.closures.values():
         for name in intended.keys() & closure_.libraries.keys():

@@ -1,10 +1,8 @@
 """An image for SageMaker trains as SageMaker starts it."""
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes.tools import TRAIN
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.tool_runs import NO_PACKAGES, summary, toolkits
 
 TRAIN_SOURCE = (
@@ -12,13 +10,13 @@ TRAIN_SOURCE = (
 )
 
 
-@pytest.mark.validator("sagemaker.train", source=TRAIN_SOURCE)
+@validator("sagemaker.train", source=TRAIN_SOURCE)
 def test_train(inspection: Inspection, require: Requirement) -> None:
     """The command that SageMaker starts can be started."""
-    packages = inspection.measured.packages or pytest.skip(inspection.measured.missing.get("packages", NO_PACKAGES))
+    packages = inspection.measured.packages or skip(inspection.measured.missing.get("packages", NO_PACKAGES))
     if toolkits(packages):
-        pytest.skip("it may be the toolkit's: see sagemaker.toolkit")
-    runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", "train was not run"))
+        skip("it may be the toolkit's: see sagemaker.toolkit")
+    runs = inspection.measured.tools or skip(inspection.measured.missing.get("tools", "train was not run"))
     run = runs.get(TRAIN)
     require(
         run is not None and run.rc == 0,

@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import pytest
-
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names, started_environment
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
@@ -18,6 +16,7 @@ from rdma_images.inspection.inspection import (
     nccl_in_use,
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries, PluginFile
+from rdma_images.validate.validator import skip
 from validators.support.broken_files import BrokenFile, broken, broken_named
 
 LIBFABRIC, LIBEFA, LIBNCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
@@ -164,8 +163,8 @@ class FoundPlugin(NamedTuple):
 def found_plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl) -> FoundPlugin:
     """Return the plugin that the loader finds for NCCL; skips where it finds none."""
     if has_broken_file(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path)):
-        pytest.skip(NO_LIBRARY)
+        skip(NO_LIBRARY)
     path = resolved_plugin(inspection, libraries, nccl.path)
     if not path or path not in libraries.plugins:
-        pytest.skip("NCCL finds no network plugin: see plugin.found")
+        skip("NCCL finds no network plugin: see plugin.found")
     return FoundPlugin(path, libraries.plugins[path])

@@ -3,7 +3,7 @@
 from rdma_images.inspection.inspection import Inspection, missing_in
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate.pytest_plugin import not_measured
+from rdma_images.validate.validator import not_measured
 
 TOOLKIT = "sagemaker-training"
 NO_PACKAGES = "no packages were read"

@@ -17,7 +17,7 @@ from rdma_images.facts.running import RunRequirements
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries
 from rdma_images.plan.runtime import NETWORK, PROVIDER
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement
 
 FAULT_SOURCE = "facts/faults.yaml, each with its source"
 ENTRY_POINT_ORIGIN = "set by the entry point"

@@ -3,8 +3,6 @@
 import platform
 import re
 
-import pytest
-
 from rdma_images.inspection.inspection import (
     Inspection,
     describe_missing_libraries,
@@ -13,7 +11,7 @@ from rdma_images.inspection.inspection import (
     wheel_nccl,
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
-from rdma_images.validate.pytest_plugin import Requirement, unmeasured
+from rdma_images.validate.validator import Requirement, skip, unmeasured, validator
 from validators.support.in_use import LIBNCCL, missing_for_torch, torch_libraries
 from validators.support.wording import shorten_names
 
@@ -53,10 +51,10 @@ def nccl_at_fault(libraries: Libraries) -> bool:
     return not libraries.nccl or any(missing_in(libraries, path) for path in libraries.nccl)
 
 
-@pytest.mark.validator("torch.closure", source=LOADER_SOURCE)
+@validator("torch.closure", source=LOADER_SOURCE)
 def test_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that torch needs is found, with what it calls of NCCL."""
-    paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
+    paths = torch_libraries(libraries) or skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     stray = other_nccl(libraries) if undefined and not missing else ""
     actual = (
@@ -75,7 +73,7 @@ def test_closure(inspection: Inspection, libraries: Libraries, require: Requirem
     )
 
 
-@pytest.mark.validator("torch.imports", source="import torch, in a process of its own")
+@validator("torch.imports", source="import torch, in a process of its own")
 def test_imports(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
@@ -83,20 +81,20 @@ def test_imports(
     installed = [folder["torch"] for folder in packages.wheels.values() if "torch" in folder]
     torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
     if not installed and not torch:
-        pytest.skip("the image has no torch")
+        skip("the image has no torch")
     if "torch" in inspection.measured.stopped:
         unmeasured(inspection, "torch")
     if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
-        pytest.skip("libraries that torch needs are missing: see torch.closure")
+        skip("libraries that torch needs are missing: see torch.closure")
     reports_nccl = inspection.expected.fabric or libraries.nccl
     if not torch and torch_libraries(libraries) and nccl_at_fault(libraries) and reports_nccl:
-        pytest.skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")
+        skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")
     if (
         not torch
         and "tools" in inspection.measured.missing
         and inspection.subject.machine not in ("", platform.machine())
     ):
-        pytest.skip(f"{why}, on a machine of another architecture")
+        skip(f"{why}, on a machine of another architecture")
     stray = _stray_library(libraries, why)
     stray_words = f"{stray} comes before the one of torch's wheels, and is of another release: " if stray else ""
     require(

@@ -3,11 +3,9 @@
 import re
 from collections.abc import Iterable
 
-import pytest
-
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import LIBFABRIC, closure, resolved_plugin
 from validators.support.transports import opened_libraries, transports
 
@@ -43,13 +41,13 @@ def taken_libraries(inspection: Inspection, libraries: Libraries, paths: Iterabl
     return taken
 
 
-@pytest.mark.validator("transports.fabric", source=SOURCE)
+@validator("transports.fabric", source=SOURCE)
 def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """NIXL, Mooncake, NVSHMEM and their like take the fabric's library that NCCL takes, and no second one."""
     taken = taken_libraries(inspection, libraries, transports(inspection, files))
     known = [(path, file, own) for path, name, file in taken if (own := fabric_library(inspection, libraries, name))]
     if not known:
-        pytest.skip("nothing but NCCL needs a library of the fabric, or the image has none")
+        skip("nothing but NCCL needs a library of the fabric, or the image has none")
     faults = [f"{path} takes {file}, and NCCL {own}" for path, file, own in known if file != own]
     require(
         not faults,

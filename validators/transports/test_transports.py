@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 
-import pytest
-
 from rdma_images.chain.verbs import lib_folder
 from rdma_images.facts.fabric_software import EFA_INSTALLER
 from rdma_images.inspection.inspection import (
@@ -16,7 +14,7 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.probes.tree import IMPORTED
-from rdma_images.validate.pytest_plugin import Requirement
+from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.broken_files import broken
 from validators.support.in_use import closure, describe_lack, missing_for_torch, without_alternatives
 from validators.support.transports import PACKAGES_PATH, transports
@@ -136,10 +134,10 @@ def _is_of_a_stand_in(inspection: Inspection, words: str) -> bool:
     return bool(match and inspection.stand_in_id(EFA_INSTALLER) and match["file"].startswith("/opt/amazon/efa/"))
 
 
-@pytest.mark.validator("transports.load", source=OPEN_SOURCE, severity="warning")
+@validator("transports.load", source=OPEN_SOURCE, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, and Python's modules for NCCL and MPI, find all that they need."""
-    paths = transports(inspection, files) or pytest.skip("nothing but NCCL opens a network")
+    paths = transports(inspection, files) or skip("nothing but NCCL opens a network")
     elsewhere = fabric_faults(inspection, libraries) | set(missing_for_torch(libraries))
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in paths}
     faults = transport_faults(inspection, libraries, lacks, elsewhere)
@@ -195,7 +193,7 @@ def _backends(inspection: Inspection, files: Files) -> tuple[bool, bool]:
     return nixl, "libuct" in names and (fabric is not None or "libibverbs" in names)
 
 
-@pytest.mark.validator("transports.backends", source=BACKEND_SOURCE, severity="warning", when=has_backends)
+@validator("transports.backends", source=BACKEND_SOURCE, severity="warning", when=has_backends)
 def test_backends(inspection: Inspection, files: Files, require: Requirement) -> None:
     """Each UCX has its module for verbs beside libibverbs, and NIXL the backend LIBFABRIC for EFA."""
     nixl, ucx = _backends(inspection, files)

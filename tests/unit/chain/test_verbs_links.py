@@ -6,8 +6,8 @@ import pytest
 
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import LibraryFile, PluginFile, StartedLibrary
+from rdma_images.validate import suite
 from tests.support.chain_parts import NONE, answer, image, plugin
-from tests.support.validators_called import checks
 
 HPCX = "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so"
 MLX5 = "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so"
@@ -93,7 +93,7 @@ def test_a_plugin_that_was_not_run_may_be_the_network_that_is_named() -> None:
 
 
 def test_a_variable_that_the_plugin_does_not_read_is_said() -> None:
-    check = next(check for check in checks(hpcx(OFF)) if check.id == "environment.misspelt")
+    (check,) = suite.run(hpcx(OFF), only={"environment.misspelt"})
     assert check.outcome == "failed"
     assert check.actual == (f"NCCL_IB_DISABLE does nothing: NCCL takes {HPCX}, which reads NCCL_IBEXT_DISABLE")
     assert check.fix == "set NCCL_IBEXT_DISABLE=1, too, or leave NCCL_IB_DISABLE out"

@@ -12,7 +12,7 @@ from rdma_images.core.paths import VALIDATORS
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import check_folders, check_list, suite
-from tests.support import case_parts, suite_here
+from tests.support import case_parts, validators_called
 
 FOLDERS = {path.parent.name for path in VALIDATORS.glob("*/test_*.py")}
 
@@ -57,7 +57,7 @@ def test_an_image_of_somebody_else_gets_what_its_labels_and_files_show() -> None
 
 
 def test_checks_of_other_images_are_not_skipped_but_left_out() -> None:
-    checks = suite_here.checks(changed(None, {}))
+    checks = validators_called.checks_by_id(changed(None, {}))
     assert "plugin.found" not in checks
     assert "environment.misspelt" in checks
 

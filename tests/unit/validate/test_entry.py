@@ -17,7 +17,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
-from tests.support import suite_here
+from tests.support import validators_called
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
 START_ENVIRONMENT = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "LD_LIBRARY_PATH": ""}
@@ -82,7 +82,7 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
     subject = inspection.subject.model_copy(update={"entrypoint": ["/start"]})
     missing = {**inspection.measured.missing, "entry": "the entry point ended with 2"}
     measured = inspection.measured.model_copy(update={"missing": missing})
-    checks = suite_here.checks(inspection.model_copy(update={"subject": subject, "measured": measured}))
+    checks = validators_called.checks_by_id(inspection.model_copy(update={"subject": subject, "measured": measured}))
     assert checks["environment.harmful"].outcome == "passed"
     assert checks["environment.harmful"].actual == "none (the entry point ended with 2)"
     assert checks["measured.complete"].outcome == "passed"
@@ -94,7 +94,7 @@ def test_the_process_that_is_started_is_judged() -> None:
     changes = EntryPointChanges(given=variables, removed=["FI_PROVIDER"])
     also = {"entry": changes, "settings": Settings(assigned=[], absent=[])}
     inspection = inspection.model_copy(update={"measured": inspection.measured.model_copy(update=also)})
-    checks = suite_here.checks(inspection)
+    checks = validators_called.checks_by_id(inspection)
     for check, name in (("harmful", "NCCL_HOSTID"), ("slow", "NCCL_PXN_DISABLE")):
         assert checks[f"environment.{check}"].actual.startswith(f"set by the entry point: {name}=")
         assert f"leave {name} out of what its entry point sets" in checks[f"environment.{check}"].fix

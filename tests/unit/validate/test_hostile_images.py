@@ -22,12 +22,13 @@ from rdma_images.core import progress, stream
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
+from rdma_images.report import junit
 from rdma_images.validate import image_layers, probe_files, run_probes, suite, transport
 from rdma_images.validate.probes import elf, leftovers, libraries, loader, measure, packages, tools
 from rdma_images.validate.probes.rootfs import Root
-from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from rdma_images.validate.run_probes import mark_lost, parse_answers
-from tests.support import suite_here
+from rdma_images.validate.validator import Requirement, UnmetError
+from tests.support import validators_called
 from validators.any import test_measured as any_measured
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
@@ -135,25 +136,25 @@ def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monk
     assert python(tmp_path, monkeypatch, "exit 127") == "the image has no Python to run the probes"
 
 
-def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
+def test_names_that_are_no_text_reach_the_validators() -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
     secrets = dict.fromkeys((LATIN, "/\x1b[2J"), leftovers.BY_NAME)
     files = {**data["files"], "leftovers": {"secret": secrets}}
     inspection = parse_answers(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
     assert inspection.tree
     assert list(inspection.tree.files.leftovers.secret) == ["/opt/caf?", "/\x1b[2J"]
-    checks = suite.run(case(tree=inspection.tree.model_dump(), layers=None), ("static",), tmp_path / "report.xml")
+    checks = suite.run(case(tree=inspection.tree.model_dump(), layers=None))
     assert [c.actual for c in checks if c.outcome == "failed"] == [
         r"programs keep logins in /opt/caf?, /\x1b[2J, which everybody who pulls the image can read"
     ]
-    ElementTree.parse(tmp_path / "report.xml")
+    ElementTree.fromstring(junit.text(checks))
 
 
 def test_what_was_lost_is_reported_once() -> None:
     probes = ("tree", "packages", "tools", "system", "layers")
     reason = "took more than 90 s and was stopped"
     inspection = case(**dict.fromkeys(probes), missing=dict.fromkeys(probes, reason), lost=probes)
-    checks = suite_here.checks(inspection).values()
+    checks = validators_called.checks_by_id(inspection).values()
     (failed,) = [c for c in checks if c.outcome == "failed"]
     assert (failed.id, failed.severity) == ("measured.complete", "error")
     assert failed.actual == "; ".join(f"{name}: {reason}" for name in probes)
@@ -165,7 +166,7 @@ def test_what_was_lost_is_reported_once() -> None:
 
 def test_devices_that_were_lost_are_reported_in_their_tier() -> None:
     inspection = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
-    checks = suite_here.checks(inspection, "device").values()
+    checks = validators_called.checks_by_id(inspection, "device").values()
     assert [(c.id, c.tier) for c in checks if c.outcome == "failed"] == [("measured.complete", "device")]
 
 

@@ -79,11 +79,8 @@ def test_docker_is_asked_where_the_socket_does_not_know_every_image(
 def test_a_cached_report_answers(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    (tmp_path / "report.xml").write_text("<testsuites/>")
     report = Report(REF, DIGEST, suite.digest(), None, (), "2026-11-22T10:00:00+00:00", 3.0, (), None)
-    report_cache.save(
-        report_cache.cache_key(REF, DIGEST, suite.digest(), None, ("static",)), report, tmp_path / "report.xml"
-    )
+    report_cache.save(report_cache.cache_key(REF, DIGEST, suite.digest(), None, ("static",)), report)
     lines: list[str] = []
     assert validate(REF, engine, progress=lines.append) == replace(report, reused=True)
     assert lines == [f"{REF} is up to date: this suite has validated it"]
@@ -93,7 +90,7 @@ def test_a_cached_report_answers(engine: Engine, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("rdma_images.validate.pytest_plugin", "docker jinja2 rich testinfra rdma_images.report rdma_images.datapath"),
+        ("rdma_images.validate.suite", "docker jinja2 pytest rich testinfra rdma_images.report rdma_images.datapath"),
         ("rdma_images.validate.validation", "docker jinja2 testinfra rdma_images.datapath"),
     ],
 )

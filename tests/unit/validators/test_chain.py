@@ -6,8 +6,8 @@ import pytest
 
 from rdma_images.core.check import Check
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.validate import suite
 from tests.support.chain_parts import NONE, image, plugin
-from tests.support.validators_called import checks
 
 STARTED = plugin("3 NET/OFI No eligible providers were found", "2 NET/OFI Initializing plugin failed")
 
@@ -15,7 +15,7 @@ STARTED = plugin("3 NET/OFI No eligible providers were found", "2 NET/OFI Initia
 def chain_holds(inspection: Inspection, question: str) -> Check:
     """Return the check of the chain for a fabric that was asked for."""
     expected = inspection.expected.model_copy(update={"question": question})
-    return checks(inspection.model_copy(update={"expected": expected}), {"chain.holds"})[0]
+    return suite.run(inspection.model_copy(update={"expected": expected}), only={"chain.holds"})[0]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_variable_that_keeps_nccl_from_every_fabric_is_one_finding(question: s
     labels = {"io.rdma-images.fabric": "efa", "io.rdma-images.fallback": "refuse"}
     subject = case.subject.model_copy(update={"labels": {**case.subject.labels, **labels}})
     expected = case.expected.model_copy(update={"question": question})
-    results = checks(case.model_copy(update={"subject": subject, "expected": expected}))
+    results = suite.run(case.model_copy(update={"subject": subject, "expected": expected}))
     failed = {check.id: check for check in results if check.outcome == "failed" and "NCCL_NET" in check.actual}
     assert list(failed) == ["environment.harmful"]
     assert "set NCCL_NET=Libfabric" in failed["environment.harmful"].fix

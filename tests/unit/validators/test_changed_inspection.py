@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import validators_called
+from rdma_images.validate import suite
 from tests.support.changed_case import Changes, changed, check_outcome
 
 S = "/opt/venv/site-packages"
@@ -131,7 +131,7 @@ def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: 
 def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
     inspection = changed(measured=NO_TORCH, nccl={NCCL: None}, closures={NCCL: LACKS})
     for_none = inspection.model_copy(update={"expected": inspection.expected.model_copy(update={"fabric": None})})
-    (finding,) = validators_called.checks(for_none, {"torch.imports"})
+    (finding,) = suite.run(for_none, only={"torch.imports"})
     assert (finding.outcome, finding.severity) == ("failed", "error")
 
 
@@ -144,5 +144,5 @@ def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
     ],
 )
 def test_what_a_finding_is(check: str, changes: dict[str, Changes], severity: str) -> None:
-    (finding,) = validators_called.checks(changed(**changes), {check})
+    (finding,) = suite.run(changed(**changes), only={check})
     assert (finding.outcome, finding.severity) == ("failed", severity)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rdma_images.inspection.machine import Devices
-from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support.validators_called import passed
 from validators.efa import test_devices as efa_devices
 from validators.erdma import test_devices as erdma_devices
@@ -109,5 +109,5 @@ def test_devices_at_fault(validator: Any, measurements: tuple[Any, ...], expecte
 
 @pytest.mark.parametrize(("validator", "measurements"), ABSENT, ids=name)
 def test_devices_that_are_absent_are_skipped(validator: Any, measurements: tuple[Any, ...]) -> None:
-    with pytest.raises(pytest.skip.Exception):
+    with pytest.raises(SkippedError):
         validator(*measurements, Requirement())

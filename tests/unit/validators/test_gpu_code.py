@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes import elf, fatbin, libraries
-from tests.support import suite_here
+from tests.support import validators_called
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
 LABEL = "io.rdma-images.nccl-tests.architectures"
@@ -79,5 +79,5 @@ def test_the_label_is_held_against_the_programs(code: dict[str, list[str]], outc
     data = json.loads(CASE.read_text())
     data["subject"]["labels"][LABEL] = "sm_80 sm_90"
     data["measured"]["tree"]["libraries"]["gpu_code"] = code
-    checks = suite_here.checks(Inspection.model_validate(data))
+    checks = validators_called.checks_by_id(Inspection.model_validate(data))
     assert (checks["label.architectures"].outcome, checks["label.architectures"].actual) == (outcome, expected)

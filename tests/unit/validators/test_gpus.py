@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rdma_images.inspection.machine import MeasuredGpus
-from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support.validators_called import passed
 from validators.any import test_gpus as any_gpus
 from validators.efa import test_gpus as efa_gpus
@@ -43,7 +43,7 @@ def test_real_gpus() -> None:
     assert passed(any_gpus.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
     assert passed(any_gpus.test_peers, gpus())
     assert passed(any_gpus.test_all_reduce, gpus()) == "the sum is right on all GPUs, 1024 MiB at 329.0 GB/s"
-    with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
+    with pytest.raises(SkippedError, match="no device of EFA"):
         rdma_gpus.test_network(gpus(), "efa", Requirement())
 
 
@@ -69,7 +69,7 @@ def test_gpus_at_fault() -> None:
             any_gpus.test_all_reduce(changed("default", answers=broken), Requirement())
     with pytest.raises(UnmetError):
         any_gpus.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
-    with pytest.raises(pytest.skip.Exception, match="CUDA sees no GPU"):
+    with pytest.raises(SkippedError, match="CUDA sees no GPU"):
         any_gpus.test_visible(gpus(count=0, names=[]), Requirement())
     with pytest.raises(UnmetError):
         any_gpus.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
@@ -109,9 +109,9 @@ def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
     with_device = elsewhere(device=True)
     with pytest.raises(UnmetError, match="libfabric over tcp, not EFA"):
         rdma_gpus.test_network(with_device, "efa", Requirement())
-    with pytest.raises(pytest.skip.Exception, match=r"see gpu\.network"):
+    with pytest.raises(SkippedError, match=r"see gpu\.network"):
         efa_gpus.test_plugin(with_device, Requirement())
-    with pytest.raises(pytest.skip.Exception, match="nothing to refuse"):
+    with pytest.raises(SkippedError, match="nothing to refuse"):
         rdma_gpus.test_refusal(with_device, "efa", Requirement())
     # The real log, as it would be where the plugin selects EFA.
     log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
@@ -124,12 +124,12 @@ def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
 
 
 def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:
-    with pytest.raises(pytest.skip.Exception, match="allows a fallback"):
+    with pytest.raises(SkippedError, match="allows a fallback"):
         rdma_gpus.test_refusal(elsewhere(insists=""), "efa", Requirement())
 
 
 def test_without_a_plugin_the_static_check_tells() -> None:
-    with pytest.raises(pytest.skip.Exception, match=r"see plugin\.found"):
+    with pytest.raises(SkippedError, match=r"see plugin\.found"):
         efa_gpus.test_plugin(elsewhere(plugin=""), Requirement())
 
 
@@ -142,5 +142,5 @@ def test_without_a_plugin_the_static_check_tells() -> None:
     ],
 )
 def test_too_few_gpus(check: Any, count: int, reason: str) -> None:
-    with pytest.raises(pytest.skip.Exception, match=reason):
+    with pytest.raises(SkippedError, match=reason):
         check(gpus(count=count, runs={}), Requirement())

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.inspection.inspection import NCCL_WHEEL_PATH, Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Libraries
-from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from rdma_images.validate.validator import Requirement, UnmetError
 from validators.nccl import test_libraries as nccl_libraries
 from validators.nccl import test_nccl as nccl_nccl
 from validators.support import in_use, transports
