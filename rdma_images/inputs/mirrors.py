@@ -205,14 +205,13 @@ SYSTEM_BUNDLES = (
 
 
 def _usable_bundle(path: Path, named_in: str) -> Path:
+    """Return the path of a file with certificates, which whoever uses it parses."""
     try:
-        if ssl.create_default_context(cafile=str(path)).cert_store_stats()["x509"]:
+        if b"-----BEGIN " in path.read_bytes():
             return path.resolve()
         reason = "it has no certificate"
-    except OSError as error:  # ssl.SSLError is one: a file that is no PEM
-        reason = error.strerror or str(error)
-    except ValueError as error:  # a name that no file can have
-        reason = str(files.describe_file_error(error, path))
+    except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
+        reason = getattr(error, "strerror", None) or str(error)
     raise RefusedError(
         f"{named_in}: the CA bundle {path} cannot be used: {reason}\nname a PEM file with the authorities to trust"
     )
