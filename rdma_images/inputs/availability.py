@@ -238,13 +238,11 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if via == "cache" and source.kind == "base":
         return lambda: (True, "in the engine, which was measured there")
     if via == "cache":
-        size = format_bytes(Path(address).stat().st_size)
-        return lambda: (True, f"verified before, {size}")
+        return lambda: (True, f"verified before, {format_bytes(Path(address).stat().st_size)}")
     if not _has_pin(route, source):
         return lambda: (False, UNPINNED)
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
-        made = bootstrap.last_bootstrapped(address, source.extra["platform"])
-        return lambda: (True, f"made before, {made.tar}" if made else "made from Debian's archive on this host")
+        return lambda: _bootstrap_answer(address, source.extra["platform"])
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import reachable
 
@@ -257,6 +255,12 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if source.kind == "index":
         return lambda: reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
     return lambda: reachable.probe_download(address, mirror_settings)
+
+
+def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
+    """Return the answer for a base that is bootstrapped on this host."""
+    base = bootstrap.last_bootstrapped(name, image_platform)
+    return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 
 def _explain_pull(supply: Supply) -> Supply:

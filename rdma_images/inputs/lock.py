@@ -120,9 +120,8 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
     file = _readable_lock(lock_path(request, folder))
     lock = _content(file)
     if lock.request != request:
-        raise RefusedError(
-            f"{file}: locked {_describe(lock.request)}, but {_describe(request)} is asked for\nrun `{COMMAND} lock`"
-        )
+        asked = ", ".join((*request.requirements, *request.overrides))
+        raise RefusedError(f"{file}: locked for other packages or another base than {asked}\nrun `{COMMAND} lock`")
     required = {canonicalize_name(Requirement(line).name) for line in request.requirements}
     if missing := sorted(required - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
@@ -280,10 +279,3 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
             f"{file}: the wheels bring {found}, but {image.id} is planned with {nccl_package(image)} "
             f"{image.version('nccl')}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
         )
-
-
-def _describe(request: LockRequest) -> str:
-    stronger = f" over which {', '.join(request.overrides)}" if request.overrides else ""
-    built = f" with {', '.join(request.sources)} from source" if request.sources else ""
-    requirements = ", ".join(request.requirements)
-    return f"{requirements}{stronger}{built} for python {request.python} on {request.platform} (glibc {request.glibc})"

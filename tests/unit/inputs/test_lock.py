@@ -120,7 +120,7 @@ def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
         lock.lock_path(lock.lock_request(planned_image()), tmp_path)
     )
     with pytest.raises(
-        RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for [^\n]*\nrun `invoke lock`"
+        RefusedError, match=r"locked for other packages or another base than torch==2\.15\.0\nrun `invoke"
     ):
         lock.load(planned_image(), tmp_path)
 
