@@ -1,6 +1,5 @@
 """build.json, the record of what was built: whether it is up to date, writing it, and finding it."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from rdma_images.build.wheel_contexts import WheelContexts
 
 REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>
-# One line for each node of a builder. buildx before 0.13 writes "Buildkit:".
-_BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -132,13 +129,9 @@ def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...
 
 
 def programs(engine: Engine, builder: str | None) -> dict[str, str]:
-    """Return the versions of the programs that build, with BuildKit for a builder."""
-    versions_of_tool = {TOOL: version(TOOL)}
-    if not builder:
-        return {**versions_of_tool, "buildx": engine.buildx, "docker": engine.version}
-    output = docker_command.run(engine, "buildx", "inspect", builder).stdout
-    versions = sorted(set(_BUILDKIT.findall(output)))
-    return {**versions_of_tool, "buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
+    """Return the versions of the programs that build, or the builder's name where it is not the engine's own."""
+    where = {"builder": builder} if builder else {"docker": engine.version}
+    return {TOOL: version(TOOL), "buildx": engine.buildx, **where}
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
 """The description of an image and of what it needs to run, for `invoke describe`."""
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -30,11 +27,6 @@ def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
     return Group(*(part for image in planned for part in _parts(image, facts)))
 
 
-def as_json(planned: Sequence[Image], facts: Facts) -> str:
-    """Return the images for programs: a list of {"image", "components", "settings", …}."""
-    return json.dumps([_plain(image, facts) for image in planned], indent=2)
-
-
 def command(image: Image) -> list[str]:
     """Return the `docker run` of an image with all that it asks for, by the digest where its name is another's."""
     name = build_record.ref(image, ())
@@ -44,23 +36,6 @@ def command(image: Image) -> list[str]:
             if engine := engines.running():
                 name = docker_command.built_image(build, engine, f"{COMMAND} build {image.options}", progress)
     return container_run.command(name, image.settings)
-
-
-def _plain(image: Image, facts: Facts) -> dict[str, Any]:
-    """Return what an image asks for, for `--json`."""
-    return {
-        "image": image.id,
-        "components": {component.name: component.version for component in image.components.values()},
-        "preflight": preflight_folder.version(),
-        "requires": {requirement.name: requirement.at_least for requirement in image.requirements},
-        "environment": image.environment,
-        "settings": [vars(setting) for setting in image.settings],
-        "limits": [vars(limit) for limit in image.limits],
-        "packages": [*image.python_packages, *image.debian_packages],
-        "additions": asdict(image.additions) if image.additions else None,
-        "run": shlex.join(command(image)),
-        "run-without-fabric": runtime.run_without_fabric(image, facts),
-    }
 
 
 def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:

@@ -108,7 +108,7 @@ def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
 
 
 @verb("describe --target efa-pytorch")
-def describe(_: Context, target: Targets = (), all: All = False, set: Changes = (), json: Json = False) -> None:
+def describe(_: Context, target: Targets = (), all: All = False, set: Changes = ()) -> None:
     """Show what is in the images and how to run them.
 
     Also shows how to run an image on a machine without its fabric.
@@ -117,7 +117,7 @@ def describe(_: Context, target: Targets = (), all: All = False, set: Changes = 
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set)
-    show((describe.as_json if json else describe.describe_images)(images, loaded_project.facts))
+    show(describe.describe_images(images, loaded_project.facts))
 
 
 @verb("sources --target efa-pytorch")

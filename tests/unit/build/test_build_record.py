@@ -1,4 +1,4 @@
-"""A build's record, programs, and what it requires before it begins."""
+"""The record of a build: programs, and sources that were replaced."""
 
 from collections.abc import Callable
 from importlib import metadata
@@ -13,35 +13,14 @@ from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from tests.support.existing_images import existing, planned_onto
 
-# buildx 0.13 on a builder of two nodes, and the spelling of buildx 0.12.
-INSPECTED = """Name:          team
-Driver:        kubernetes
-
-Nodes:
-Name:             team0
-BuildKit version: v0.13.2
-Name:             team1
-Buildkit:         v0.12.5
-"""
-
 THIS = {"rdma-images": metadata.version("rdma-images")}
 
 FACTS = facts.load()
 
 
-def test_the_engines_own_buildkit_is_dockers(answering_engine: Callable[..., Engine]) -> None:
+def test_a_named_builder_takes_the_place_of_dockers_version(answering_engine: Callable[..., Engine]) -> None:
     assert build_record.programs(answering_engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
-
-
-@pytest.mark.parametrize(("answer", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
-def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
-    answer: str, version: str, answering_engine: Callable[..., Engine]
-) -> None:
-    assert build_record.programs(answering_engine(answer), "team") == {
-        **THIS,
-        "buildx": "0.24",
-        "buildkit": version,
-    }
+    assert build_record.programs(answering_engine(), "team") == {**THIS, "buildx": "0.24", "builder": "team"}
 
 
 def test_a_newer_stand_in_takes_the_place_of_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

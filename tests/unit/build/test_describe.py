@@ -1,6 +1,5 @@
 """How an image wants to be run: described, labelled, and insisted on."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ from rdma_images import facts
 from rdma_images.build import describe
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.image import Image
+from rdma_images.facts.environment import Environment
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.plan import matrix, planner, runtime
 from rdma_images.render import labels
@@ -107,15 +107,6 @@ def test_a_job_variable_is_not_in_the_command() -> None:
     assert "--env" not in describe.command(image("erdma-pytorch"))
 
 
-def test_for_programs() -> None:
-    (data,) = json.loads(describe.as_json([image("erdma-pytorch")], FACTS))
-    assert data["environment"] == {"NCCL_NET": "IB"}
-    assert {"name": "kubernetes", "value": "aliyun/erdma"}.items() <= next(
-        setting for setting in data["settings"] if setting["name"] == "kubernetes"
-    ).items()
-    assert all(setting["source"] for setting in data["settings"])
-
-
 def test_labels_say_the_same() -> None:
     planned = image("efa-pytorch")
     label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
@@ -127,9 +118,6 @@ def test_labels_say_the_same() -> None:
 
 def test_nothing_harmful_is_asked_for() -> None:
     """What an image sets or asks for is not among the variables that facts/ call harmful."""
-    from rdma_images.core import paths, yaml_file
-    from rdma_images.facts.environment import Environment
-
     rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
     for target in OURS.targets:
         planned = image(target)
@@ -160,8 +148,6 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
     assert [limit.name for limit in planned.limits] == limits
     label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
     assert [name for name in label_values if ".limit." in name] == [f"io.rdma-images.limit.{name}" for name in limits]
-    (plain,) = json.loads(describe.as_json([planned], FACTS))
-    assert [limit["name"] for limit in plain["limits"]] == limits
     text = described(planned)
     assert ("does not work" in text) is bool(limits)
     assert all(limit.feature in text for limit in planned.limits)
