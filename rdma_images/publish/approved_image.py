@@ -1,6 +1,6 @@
 """An image that passed the gate, and the artifacts that will be attached to it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rdma_images import facts
@@ -57,8 +57,7 @@ def read_report(image: Image) -> Report:
 def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ...]:
     """Return provenance, bill of materials and report of an image, ready to be attached.
 
-    `labels` are those of the image itself. The artifacts are written once, beside the image's report: the same image
-    gets the same artifacts in every registry and every run.
+    `labels` are those of the image itself. The same build and report give the same artifacts.
     """
     name, digest = approved.image.target, approved.build.digest
     report = statement.statement(
@@ -66,7 +65,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
     )
     build_finished, validated_at = approved.build.finished, approved.report.started
     if approved.is_built_here:
-        provenance = _cached_file(approved, "provenance.json", lambda: _provenance(approved, labels))
+        provenance = _provenance(approved, labels)
         origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, build_finished, statement.PROVENANCE)
     else:
         validation = statement.statement(name, digest, statement.TEST_RESULT, statement.test_result(approved.report))
@@ -107,20 +106,6 @@ def _report_edition(approved: ApprovedImage) -> str:
     """Return a digest of the report without its times: suite, outcomes, allowed failures."""
     checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
     return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
-
-
-def _cached_file(approved: ApprovedImage, file: str, create: Callable[[], bytes]) -> bytes:
-    """Return `file` of the image's folder, made and written unless it is about this digest."""
-    path = paths.image_folder(approved.image.id) / file
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        content = b""
-    if approved.build.digest.removeprefix("sha256:").encode() in content:
-        return content
-    created = create()
-    atomic.write(path, created.decode())
-    return created
 
 
 def _provenance(approved: ApprovedImage, labels: dict[str, str]) -> bytes:

@@ -38,14 +38,6 @@ class LayerTraffic:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class PushResult:
-    """A pushed image, as it was read back."""
-
-    manifest: Manifest
-    traffic: LayerTraffic
-
-
 def push(
     engine: Engine,
     digest: str,
@@ -55,8 +47,8 @@ def push(
     on_progress: ProgressCallback,
     write_line: Callable[[str], None],
     mounted: Collection[str] = (),
-) -> PushResult:
-    """Push the image with manifest `digest` under `tag`, and return it as it was read back.
+) -> tuple[Manifest, LayerTraffic]:
+    """Push the image with manifest `digest` under `tag`; return it as it was read back, and what became of its layers.
 
     docker writes the tag when every layer has arrived, so a push that dies leaves none. The registry keeps the layers
     that arrived, and the next attempt sends the others.
@@ -91,7 +83,7 @@ def push(
         client.close()
     checked_read_back = partial(_read_back_with_blobs, repository, tag, digest)
     manifest = registry_errors.retry(checked_read_back, policy.attempts, policy.first_wait, progress=write_line)
-    return PushResult(manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started))
+    return manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started)
 
 
 @dataclass

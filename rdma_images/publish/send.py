@@ -102,10 +102,10 @@ def _find_or_push(
     if approved.is_built_here:
         command = f"{COMMAND} build {approved.image.options}"
         docker_command.built_image(approved.build, engine, command, display.write_line)
-    result = push.push(
+    manifest, traffic = push.push(
         engine, digest, repository, tag, publisher.push_policy, display.update, display.write_line, mounted
     )
-    return Arrival(result.manifest, result.traffic, pushed=True, tag=tag, created=created)
+    return Arrival(manifest, traffic, pushed=True, tag=tag, created=created)
 
 
 def _attach(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
@@ -90,25 +90,14 @@ class Ecr(_Common):
 
 
 class AcrAliyun(_Common):
-    """Alibaba Cloud Container Registry, Enterprise (with `instance`) or Personal (with `credentials`)."""
+    """Alibaba Cloud Container Registry, Enterprise. A Personal one is of kind oci: its password is a fixed one."""
 
     kind: Literal["acr-aliyun"]
     region: str
     namespace: str
-    instance: str | None = Field(default=None, description="Enterprise: the instance's id, cri-….")
-    host: Host | None = Field(default=None, description="Enterprise: <name>-registry.<region>.cr.aliyuncs.com.")
+    instance: str = Field(description="The instance's id, cri-….")
+    host: Host = Field(description="<name>-registry.<region>.cr.aliyuncs.com.")
     endpoint: str | None = Field(default=None, description="Of the control plane, instead of cr.<region>.aliyuncs.com.")
-    credentials: Credentials | None = None
-
-    @model_validator(mode="after")
-    def _edition(self) -> "AcrAliyun":
-        if self.instance is None and self.credentials is None:
-            raise ValueError("give instance (Enterprise) or credentials (Personal: the registry's fixed password)")
-        if self.instance is not None and self.host is None:
-            raise ValueError("an Enterprise instance needs host: <name>-registry.<region>.cr.aliyuncs.com")
-        if self.instance is None and "/" in self.prefix:
-            raise ValueError("a Personal registry has only namespace/repository: prefix may hold no '/'")
-        return self
 
 
 Registry = Annotated[Oci | Ecr | AcrAliyun, Field(discriminator="kind")]
@@ -141,8 +130,6 @@ class Registries(yaml_file.Strict):
 def _has_host(registry: Registry, host: str) -> bool:
     if isinstance(registry, Ecr) and host.startswith(f"{registry.account}.dkr.ecr.{registry.region}."):
         return True
-    if isinstance(registry, AcrAliyun) and registry.host is None:
-        return host == f"registry.{registry.region}.aliyuncs.com"
     return registry.host == host
 
 

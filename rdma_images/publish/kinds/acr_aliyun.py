@@ -1,11 +1,10 @@
-"""Alibaba Cloud Container Registry: Enterprise, with tokens and an API, or Personal."""
+"""Alibaba Cloud Container Registry, Enterprise: tokens for an hour, and repositories made by its API."""
 
 import re
 from functools import cached_property
 from typing import Any
 
 from rdma_images.publish.kinds import join_path
-from rdma_images.publish.kinds.oci import from_references
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun
@@ -15,18 +14,17 @@ _HOURS = 1  # the shortest life that GetAuthorizationToken gives
 
 
 class AcrAliyunKind:
-    """One instance (Enterprise) or region (Personal) of ACR."""
+    """One instance of ACR."""
 
     tls: bool | None = None
 
     def __init__(self, registry: AcrAliyun) -> None:
-        self._registry = registry
-        self.host = registry.host or f"registry.{registry.region}.aliyuncs.com"
-        if registry.instance is not None:
-            # Here, so that a missing SDK is reported before anything is done.
-            from alibabacloud_cr20181201 import models
+        # Here, so that a missing SDK is reported before anything is done.
+        from alibabacloud_cr20181201 import models
 
-            self._models: Any = models
+        self._models: Any = models
+        self._registry = registry
+        self.host = registry.host
 
     @cached_property
     def _client(self) -> Any:
@@ -41,10 +39,7 @@ class AcrAliyunKind:
         return Client(config)
 
     def login(self) -> Login | None:
-        """Return a fresh token for an hour (Enterprise), or the fixed password (Personal)."""
-        if self._registry.instance is None:
-            assert self._registry.credentials is not None
-            return from_references(self._registry.credentials)
+        """Return a fresh token for an hour."""
         token = self._call("GetAuthorizationToken", expires_in_hours=_HOURS).body
         return Login(username=token.temp_username, password=token.authorization_token)
 
@@ -53,9 +48,7 @@ class AcrAliyunKind:
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
-        """Create the missing repository of an Enterprise instance; a Personal one has it made by the push."""
-        if self._registry.instance is None:
-            return ()
+        """Create a missing repository; the namespace has to exist."""
         namespace, _, repository = name.partition("/")
         names = {"repo_namespace_name": namespace, "repo_name": repository}
         try:

@@ -24,7 +24,7 @@ class OciKind:
         """Return the login of registries.yaml, or of docker's config and helpers."""
         credentials = self._registry.credentials
         if isinstance(credentials, Credentials):
-            return from_references(credentials)
+            return Login(resolve_secret(credentials.username), resolve_secret(credentials.password))
         return from_docker_config(self.host) if credentials == "docker-config" else None
 
     def repository(self, target: str) -> str:
@@ -34,11 +34,6 @@ class OciKind:
     def prepare(self, _name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Return nothing: a push creates the repository, where the registry allows that."""
         return ()
-
-
-def from_references(credentials: Credentials) -> Login:
-    """Return the login that references lead to. Raises RefusedError for a missing one."""
-    return Login(username=resolve_secret(credentials.username), password=resolve_secret(credentials.password))
 
 
 def from_docker_config(host: str) -> Login | None:

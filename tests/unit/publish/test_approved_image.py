@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
-from rdma_images.publish.approved_image import artifacts, read_build
+from rdma_images.publish.approved_image import read_build
 from tests.support.existing_images import REF, existing, planned_onto
 from tests.support.published_image import approve, make_artifacts
 
@@ -34,9 +34,3 @@ def test_a_provenance_has_the_files_that_the_image_was_built_from(image: Image) 
     provenance, *_ = make_artifacts(dataclasses.replace(item, build=build))
     dependencies = json.loads(provenance.content)["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert {"name": "matrix.yaml", "digest": {"sha256": "c" * 64}} in dependencies
-
-
-def test_artifacts_are_made_once_an_image(image: Image) -> None:
-    item = approve(image, "sha256:ab")
-    first = make_artifacts(item)
-    assert artifacts(item, {}) == first, "it is written down"

@@ -55,7 +55,7 @@ def test_a_secret_written_out_is_refused_and_not_repeated() -> None:
         ("registries:\n  r:\n    kind: oci\n    host: https://h.example\n", 4, "write name or name:port"),
         ("registries:\n  r:\n    kind: oci\n    host: h.example/training\n", 4, "write name or name:port"),
         ("registries:\n  r:\n    kind: oci\n    host: 127.0.0.1:x@h.example\n", 4, "write name or name:port"),
-        ("registries:\n  r:\n    kind: acr-aliyun\n    region: r\n    namespace: n\n", 2, "Personal"),
+        ("registries:\n  r:\n    kind: acr-aliyun\n    region: r\n    namespace: n\n", 2, "instance"),
     ],
 )
 def test_mistakes_have_their_line(text: str, line: int, words: str) -> None:
@@ -97,7 +97,7 @@ def test_loopback(host: str, expected: bool) -> None:
 def test_the_registry_of_a_host() -> None:
     loaded = registries.load(EXAMPLE)
     assert isinstance(loaded.for_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
-    assert loaded.for_host("registry.cn-hangzhou.aliyuncs.com") == loaded.registries["personal"]
+    assert loaded.for_host("registry.example.com") == loaded.registries["mirror"]
     assert loaded.for_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
 
 
