@@ -22,7 +22,7 @@ def job_result(
     job: Job | None,
     tcp: Sequence[Path] = (),
     base: Path | None = None,
-    without_job: Expectations | None = None,
+    expected: Expectations | None = None,
 ) -> Result:
     """Return the result of the run that left `logs`, and of the one over TCP.
 
@@ -30,25 +30,25 @@ def job_result(
         job: The run's job.json; None for a job that was written elsewhere.
         tcp: The logs of the same run over TCP.
         base: The folder that lines are named relative to.
-        without_job: The expectations of a job without job.json.
+        expected: What to expect; without it what the job says.
 
     Raises:
         RdmaImagesError: A log cannot be read.
     """
-    compared_with = without_job or expectations.job_expectations(job)
+    expected = expected or expectations.job_expectations(job)
     runs = (
-        run_results.run_result("fabric", logs, compared_with, base),
-        *((run_results.run_result("tcp", tcp, compared_with, base),) if tcp else ()),
+        run_results.run_result("fabric", logs, expected, base),
+        *((run_results.run_result("tcp", tcp, expected, base),) if tcp else ()),
     )
-    node = compared_with.instance_type
+    node = expected.instance_type
     line_rate = node.bandwidth / 8 if node else None
     states = {run.good for run in runs}
     return Result(
         job=job.name if job else "",
         digest=job.digest if job else "",
-        instance=compared_with.instance,
-        nodes=compared_with.nodes,
-        fabric=compared_with.fabric,
+        instance=expected.instance,
+        nodes=expected.nodes,
+        fabric=expected.fabric,
         runs=runs,
         line_rate=line_rate,
         sentence=_sentence(runs, line_rate),

@@ -11,12 +11,8 @@ from rdma_images.jobs.write.job import JobFolder
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
 WAITING = (
-    "Starting",
-    "Pending",
-    "LaunchingMLInstances",
-    "PreparingTrainingStack",
-    "Downloading",
-    "DownloadingTrainingImage",
+    *("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"),
+    *("Downloading", "DownloadingTrainingImage"),
 )
 ENDED: dict[str, JobPhase] = {"Completed": "succeeded", "Failed": "failed", "Stopped": "failed"}
 ApiResponse = dict[str, Any]  # of the API

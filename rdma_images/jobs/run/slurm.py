@@ -2,20 +2,12 @@
 
 import re
 import time
-from pathlib import Path
 
 from rdma_images.jobs.run.command import CommandError, output
 from rdma_images.jobs.run.runner import JobState, Submission
 
 WAITING = (
-    "PENDING",
-    "REQUEUED",
-    "REQUEUE_HOLD",
-    "REQUEUE_FED",
-    "SUSPENDED",
-    "STOPPED",
-    "RESV_DEL_HOLD",
-    "SPECIAL_EXIT",
+    *("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "STOPPED", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
 )
 RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
 CANCEL_SECONDS = 60.0  # seconds until a cancelled job has left the queue
@@ -30,14 +22,9 @@ class Slurm:
 
     def submit(self) -> None:
         """Submit the script from the job's folder; it runs in the folder of logs, where its output goes."""
-        command: list[str | Path] = [
-            "sbatch",
-            "--parsable",
-            f"--comment={self._submission.tag}",
-            f"--chdir={self._submission.logs.absolute()}",
-        ]
-        words = [*command, self._submission.file]
-        self._id = output(words, folder=self._submission.files).strip().partition(";")[0]
+        logs, tag = self._submission.logs.absolute(), self._submission.tag
+        command = ["sbatch", "--parsable", f"--comment={tag}", f"--chdir={logs}", str(self._submission.file)]
+        self._id = output(command, folder=self._submission.files).strip().partition(";")[0]
 
     def state(self) -> JobState:
         """Return Slurm's state of the job with its reason, and nodes that cannot be used."""

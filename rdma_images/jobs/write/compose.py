@@ -410,7 +410,7 @@ def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
         return
     slot = f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
     reason = f"the share of the GPUs in the node's {parts.node.interfaces}" if job.fabric == "efa" else slot
-    yield JobValue(counts.resource_name(job.fabric), str(node_counts.interfaces), reason, node)
+    yield JobValue(counts.RESOURCES[job.fabric], str(node_counts.interfaces), reason, node)
     if node_counts.hugepages:
         yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", "libfabric keeps its buffers in them", pods)
     yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)

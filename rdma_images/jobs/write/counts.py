@@ -10,6 +10,7 @@ from rdma_images.jobs.write.job import Counts
 
 RESERVED_SHARE = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
+# What Kubernetes calls an interface of a fabric.
 RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
@@ -48,8 +49,3 @@ def part_counts(
 def available_memory(node: InstanceType, reserve: NodeResources) -> int:
     """Return the MiB of a node's memory that its system and the huge pages leave to pods."""
     return int(node.memory * 1024 * (1 - RESERVED_SHARE)) - reserve.hugepages
-
-
-def resource_name(fabric: Fabric) -> str:
-    """Return what Kubernetes calls an interface of the fabric."""
-    return RESOURCES[fabric]

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rdma_images.jobs.write.job import Job
-from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
-from tests.support.kubelet import expand
 
 # ssh runs the command on this machine; docker runs what it would run in the container, with the variables that it has.
 SSH = """#!/bin/bash
@@ -135,46 +132,8 @@ def test_arena_is_called_with_whole_words(tmp_path: Path, path: str) -> None:
     assert ranks[-3:] == list(jobs.SCRIPT)
 
 
-@pytest.mark.parametrize(
-    ("launcher", "variables"),
-    [
-        ("pytorchjob", {"RANK": "1", "MASTER_ADDR": "one"}),
-        ("trainjob", {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "one"}),
-    ],
-)
-def test_a_pod_starts_torchrun(tmp_path: Path, path: str, launcher: str, variables: dict[str, str]) -> None:
-    template = jobs.pods(jobs.job(launcher, "efa", "torchrun"))[-1]
-    *_, script = template["spec"]["containers"][0]["command"]
-    ((_, words, _),) = _started(tmp_path, path, script, **variables)
-    assert words[2:4] == ["--node-rank=1", "--master-addr=one"]
-    assert words[-3:] == list(jobs.SCRIPT)
-
-
-@pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
-def test_skypilot_starts_torchrun(tmp_path: Path, path: str, tcp: bool, network: str) -> None:
-    task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", "torchrun", tcp=tcp))["job.yaml"])
-    variables = {**task["envs"], "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
-    ((_, words, environment),) = _started(tmp_path, path, task["run"], **variables)
-    assert words[2:4] == ["--node-rank=1", "--master-addr=10.0.0.1"]
-    assert words[-3:] == list(jobs.SCRIPT)
-    assert environment["NCCL_NET"] == network
-
-
 def _started(tmp_path: Path, path: str, script: str, **variables: str) -> list[Any]:
     """Return the calls of a container's start."""
     (tmp_path / "calls.json").unlink(missing_ok=True)
     subprocess.run(["sh", "-c", script], env={"PATH": path, **variables}, check=True, capture_output=True)
     return [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]
-
-
-def test_a_pod_leaves_commands_and_variables_as_they_are_told() -> None:
-    """A kubelet replaces $$ and $(NAME) in both: the commands that are written have neither, but for its own escape."""
-    command, value = ("train.py", "--pw", "a$$b", "--x", "$(A)"), "a$$b $(A) $HOME"
-    job = jobs.job("pytorchjob", "efa", "torchrun", command=command, work=Work(env={"A": "1", "B": value}))
-    container = jobs.pods(job)[0]["spec"]["containers"][0]
-    (text,) = (word for word in container["command"] if "torchrun" in word)
-    variables = {row["name"]: row.get("value", "") for row in container["env"]}
-    assert expand(variables["B"], variables) == value
-    assert "--pw 'a$$b' --x '$(A)'" in expand(text, variables)
-    before = text.partition("train.py")[0]
-    assert expand(before, variables) == before

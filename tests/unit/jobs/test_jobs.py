@@ -113,7 +113,7 @@ def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: st
         (container,) = spec["containers"]
         resources = container["resources"]
         assert "requests" not in resources
-        assert resources["limits"][counts.resource_name(fabric)] == job.counts.interfaces
+        assert resources["limits"][counts.RESOURCES[fabric]] == job.counts.interfaces
         assert container["image"].rpartition("@")[2].startswith("sha256:")
         assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
         shm = next(volume for volume in spec["volumes"] if volume["name"] == "shm")

@@ -85,8 +85,8 @@ PROGRAMS = {
     "scontrol": "#!/bin/sh\necho n0\n",
 }
 NODE = {
-    **{"RANK": "0", "MASTER_ADDR": "x", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "x", "LWS_WORKER_INDEX": "0"},
-    **{"LWS_LEADER_ADDRESS": "x", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "192.0.2.1\n"},
+    **{"RANK": "1", "MASTER_ADDR": "x", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "x", "LWS_WORKER_INDEX": "1"},
+    **{"LWS_LEADER_ADDRESS": "x", "SKYPILOT_NODE_IPS": "x\n192.0.2.2\n"},
     **{"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "j", "SLURM_JOB_NODELIST": "n0"},
 }
 
@@ -148,12 +148,21 @@ def test_ranks_get_each_word_and_variable_as_it_was_given(
     replaced = {"install -D": "true", job.mpirun or "mpirun": "mpirun"}
     for old, new in replaced.items():
         words = [word.replace(old, new) for word in words]
-    environment = {**variables, **NODE, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": "/home/x"}
+    first = starter == "mpirun"  # mpirun runs on the first node alone
+    environment = {
+        **variables,
+        **NODE,
+        "SKYPILOT_NODE_RANK": "0" if first else "1",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "HOME": "/home/x",
+    }
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (tmp_path / "calls").exists(), done.stderr
     arguments, rank_environment = json.loads((tmp_path / "calls").read_text())
     assert tuple(arguments[-len(command) :]) == command
     assert {name: rank_environment.get(name) for name in VARIABLES} == VARIABLES
+    if starter == "torchrun" and launcher in ("pytorchjob", "trainjob", "leaderworkerset", "skypilot"):
+        assert arguments[2:4] == ["--node-rank=1", "--master-addr=x"]
 
 
 @pytest.mark.parametrize("value", ['"', "\\"])
