@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
 from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
@@ -77,7 +79,7 @@ def pin(text: str, folder: Path, where: str) -> str:
         with files.as_file_error():
             _refuse_login(match["url"])
             name, package_url = _commit(match) if "git+" in match["url"] else _local(match, folder)
-            if axis := axis_of_wheel(_normal(name)):
+            if axis := axis_of_wheel(canonicalize_name(name)):
                 raise _ProblemError(f"the axis {axis} decides the version of {name}\nremove it here")
     except _ProblemError as problem:
         raise RefusedError(f"{where}: {problem}") from None
@@ -132,15 +134,13 @@ def _local(match: re.Match[str], folder: Path) -> tuple[str, str]:
     if not path.exists():
         raise _ProblemError(f"{url!r}: no such file or folder\nwrite it, or correct its path")
     name, fragment = _wheel(path) if path.is_file() else _project(path, match["name"])
-    if match["name"] and _normal(match["name"]) != _normal(name):
+    if match["name"] and canonicalize_name(match["name"]) != canonicalize_name(name):
         raise _ProblemError(f"{url!r} is the package {name}\nwrite {name} @ {url}")
     return name, f"./{path.relative_to(paths.PROJECT).as_posix()}#{fragment}"
 
 
 def _wheel(path: Path) -> tuple[str, str]:
     """Return the name of a wheel's package, and the digest of the file as "sha256=…"."""
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # here, because most targets have none
-
     try:
         name = str(parse_wheel_filename(path.name)[0])
     except InvalidWheelFilename:
@@ -180,7 +180,3 @@ def _project_name(file: Path) -> str | None:
         raise _ProblemError(f"{paths.display_path(file)}: {error}\ncorrect it") from None
     name = project.get("name") if isinstance(project, dict) else None
     return name if isinstance(name, str) else None
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

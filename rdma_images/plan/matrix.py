@@ -5,8 +5,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name, is_normalized_name
 from pydantic import Field
 from pydantic.config import JsonDict
 
@@ -31,8 +33,6 @@ MAX_NAME_LENGTH = 100
 MAX_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
-# packaging.python.org, "Names and normalization": a package's name in its one normal form.
-NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The axes that an existing image decides, and those that are chosen for the fabric that is added to it.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
 ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, GDRCOPY.name, "fallback")
@@ -295,58 +295,40 @@ def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     yield from _repeated(("python-packages",), target.python_packages, _required)
     yield from _repeated(("source-packages",), target.source_packages)
     for number, text in enumerate(target.source_packages):
-        if not NORMAL_NAME.fullmatch(text):
-            from packaging.utils import canonicalize_name  # here, as in _parsed_requirement
-
+        if not is_normalized_name(text):
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
 
 
-class PackageRequirement(NamedTuple):
-    """One of python-packages: its normalized name, marker and address."""
-
-    name: str
-    marker: str = ""
-    url: str = ""
-
-
-def _parsed_requirement(text: str) -> PackageRequirement | None:
-    """Return what a requirement asks for; None if the text is no requirement."""
-    if NORMAL_NAME.fullmatch(text):
-        return PackageRequirement(text)
-    # Here, because the imports take 0.02 s and most lists have names alone.
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
+def _requirement(text: str) -> Requirement | None:
+    """Return one of python-packages as a requirement; None if the text is none."""
     try:
-        requirement = Requirement(text)
+        return Requirement(text)
     except InvalidRequirement:
         return None
-    return PackageRequirement(canonicalize_name(requirement.name), str(requirement.marker or ""), requirement.url or "")
 
 
 def _requirement_problem(text: str, target: Target) -> str | None:
     """Return what is wrong with one of a target's python-packages."""
     if local_packages.is_address(text):  # read by the plan of this target alone
         return None
-    requirement = _parsed_requirement(text)
+    requirement = _requirement(text)
     if requirement is None or requirement.url:
         return f"{text!r} is no Python package: write name, name==1.2, ./PATH or the like"
-    axis = components.axis_of_wheel(requirement.name)
-    if axis in target.complete():
-        return f"the axis {axis} decides the version of {requirement.name}: remove it here"
-    return None
+    name = canonicalize_name(requirement.name)
+    axis = components.axis_of_wheel(name)
+    return f"the axis {axis} decides the version of {name}: remove it here" if axis in target.complete() else None
 
 
 def package_names(target: Target) -> frozenset[str]:
     """Return the Python packages that a target names in matrix.yaml, in the normal form."""
-    requirements = (_parsed_requirement(text) for text in target.python_packages)
-    return frozenset(requirement.name for requirement in requirements if requirement)
+    requirements = map(_requirement, target.python_packages)
+    return frozenset(canonicalize_name(requirement.name) for requirement in requirements if requirement)
 
 
 def _required(text: str) -> object:
     """Return what a requirement is about: a package, and when."""
-    requirement = _parsed_requirement(text)
-    return requirement[:2] if requirement else text
+    requirement = _requirement(text)
+    return (canonicalize_name(requirement.name), str(requirement.marker)) if requirement else text
 
 
 def _exclude_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:

@@ -5,6 +5,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
@@ -104,9 +107,6 @@ def _add_requirement(
     versions: Mapping[str, str],
     result: Requirements,
 ) -> None:
-    from packaging.requirements import InvalidRequirement, Requirement  # here, because most targets have no such file
-    from packaging.utils import canonicalize_name
-
     if is_constraint and local_packages.is_address(line):
         raise RefusedError(f"{where}: an address among constraints\nwrite it into the requirements")
     text = local_packages.pin(line, folder, where)
