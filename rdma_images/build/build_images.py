@@ -130,9 +130,12 @@ def _build_missing(
         log_file().write_bytes(b"")
         baking = BakeCommand(engine, options, secrets, progress)
         build_system_layers = partial(baking.build_system_layers, file)
-        layers = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)
-        file = bake.with_contexts(file, layers.contexts)
         rehearsed = {image_id: availability.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
+        compiling = {spec.image.id for spec in specs if not source_wheels.are_kept(spec, rehearsed[spec.image.id])}
+        layers = wheel_contexts.provide_contexts(
+            specs, project, engine, options, compiling, build_system_layers, progress
+        )
+        file = bake.with_contexts(file, layers.contexts)
         compile_stage = partial(baking.export_stage, file)
         compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         build_record.keep_other_folders_images(targets, engine, progress)

@@ -69,6 +69,11 @@ def provide_contexts(
     return contexts
 
 
+def are_kept(spec: BuildSpec, rehearsed: Sequence[str]) -> bool:
+    """Return whether this machine has every wheel from source of an image, so that nothing is compiled for it."""
+    return all(_has_wheel(root() / wheel_key(spec, wheel, rehearsed)) for wheel in _from_source(spec))
+
+
 def _from_source(spec: BuildSpec) -> tuple[Wheel, ...]:
     return tuple(wheel for wheel in spec.lock.sources if wheel.is_source)
 

@@ -1,6 +1,6 @@
 """Bring wheel layers to the builder while BuildKit builds the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -41,18 +41,20 @@ def provide_contexts(
     project: Project,
     engine: Engine,
     options: Options,
+    compiling: Container[str],
     build_system_layers: Callable[[Sequence[str]], None],
     progress: Progress = silent,
 ) -> WheelContexts:
     """Bring all images' wheel layers to the builder: into the engine, or a registry.
 
     While layers are made or sent, `build_system_layers` builds the rest of the images whose ids it gets. Where
-    layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels.
+    layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels. `compiling` has the
+    ids of images of which packages are compiled: that needs the layers of a devel image, too.
 
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
     is_usable = options.layers is not None or _is_loadable(engine, options)
-    layer_sets = _layer_sets(specs, options.compression) if is_usable else {}
+    layer_sets = _layer_sets(specs, compiling, options.compression) if is_usable else {}
     distinct_layer_sets = list(
         dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values())
     )
@@ -77,7 +79,8 @@ def provide_contexts(
             loaded_images = bringing.result()
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
-        return provide_contexts(specs, project, engine, replace(options, layers=None), build_system_layers, progress)
+        options = replace(options, layers=None)
+        return provide_contexts(specs, project, engine, options, compiling, build_system_layers, progress)
     contexts = {
         image_id: {name: f"docker-image://{loaded_images[layer_set].ref}" for name, layer_set in by_stage.items()}
         for image_id, by_stage in layer_sets.items()
@@ -137,7 +140,9 @@ def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
     return layer is None or not engine_layers.has(layer.blob(part))
 
 
-def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> dict[str, dict[str, LayerSet]]:
+def _layer_sets(
+    specs: Sequence[BuildSpec], compiling: Container[str], compression: bake.Compression
+) -> dict[str, dict[str, LayerSet]]:
     """Return the layers that stand for stages of an image, by its id and the stage.
 
     An image whose base has its own settings below the wheels has no entry.
@@ -147,6 +152,6 @@ def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> di
         recipes = tuple(layer_recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
         if recipes and spec.image.details(BaseDetails).cuda is None:
             layer_sets[spec.image.id] = {bake.WHEELS: LayerSet(recipes, "runtime", spec.image.platform)}
-            if spec.image.axes["variant"] == "devel" or any(wheel.is_source for wheel in spec.lock.sources):
+            if spec.image.axes["variant"] == "devel" or spec.image.id in compiling:
                 layer_sets[spec.image.id][bake.DEVEL] = LayerSet(recipes, "devel", spec.image.platform)
     return layer_sets

@@ -58,7 +58,9 @@ def provided(compiler: Compiler, order: BuildSpec, rehearsed: tuple[str, ...] = 
 
 def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
     compiler = Compiler()
+    assert not source_wheels.are_kept(spec(), ())
     first, second = provided(compiler, spec()), provided(compiler, spec())
+    assert source_wheels.are_kept(spec(), ())
     assert first == second
     assert list(first) == compiler.stages == ["source-some-extension"]
     assert [file.name for file in Path(first["source-some-extension"]).iterdir()] == [WHEEL]

@@ -44,7 +44,7 @@ def built_meanwhile(order: BuildSpec, options: Options, engine: Engine = ENGINE)
     """Return the images whose rest is built while their layers are brought."""
     built: list[str] = []
 
-    loaded = wheel_contexts.provide_contexts([order], project.load(), engine, options, built.extend)
+    loaded = wheel_contexts.provide_contexts([order], project.load(), engine, options, (), built.extend)
     assert list(loaded.contexts[order.image.id].values()) == [f"docker-image://{REF}"]
     return built
 
@@ -70,6 +70,15 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
 ) -> None:
     monkeypatch.setattr(wheel_contexts, "engine_layers", lambda *_: EngineLayers(loaded=present))
     assert built_meanwhile(order, Options()) == ([order.image.id] if is_long else [])
+
+
+@pytest.mark.parametrize("compiling", [True, False])
+def test_the_layers_of_a_devel_image_are_brought_to_compile_alone(
+    order: BuildSpec, loaded: list[LayerSet], compiling: bool
+) -> None:
+    ids = {order.image.id} if compiling else set()
+    wheel_contexts.provide_contexts([order], project.load(), ENGINE, Options(), ids, lambda _: None)
+    assert [layer_set.part for layer_set in loaded] == ["runtime", *(["devel"] if compiling else [])]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +115,7 @@ def test_without_the_right_to_send_layers_they_are_brought_without_the_registry(
     lines: list[str] = []
     with served(Closed) as host:
         options = Options(layers=layers_repository(f"{host}/layers"))
-        contexts = wheel_contexts.provide_contexts([order], project.load(), ENGINE, options, print, lines.append)
+        contexts = wheel_contexts.provide_contexts([order], project.load(), ENGINE, options, (), print, lines.append)
     assert contexts.blobs[order.image.id] == {BLOB.digest: BLOB.size}
     assert loaded
     (reason,) = [line for line in lines if "denies access" in line]
