@@ -7,14 +7,12 @@ from pathlib import Path
 from rdma_images import components
 from rdma_images.build import build_record, preflight_folder, project_files, stand_ins
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import availability, download_store
 from rdma_images.inputs.fetch import fetch
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
@@ -133,22 +131,3 @@ def image_targets(
             )
         )
     return targets
-
-
-def write_bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
-    """Write build/bake.json for `specs` without downloads, and return its path."""
-
-    def base_tar(base: str, platform: str) -> Path:
-        base_record = bootstrap.last_bootstrapped(base, platform)
-        return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
-
-    def download_folder(source: Source) -> Path:
-        file = download_store.cached_file(source)
-        return file.parent if file else download_store.root() / source.id
-
-    supplies = {spec.image.id: availability.find_supplies(spec.sources, project.mirrors, rehearse) for spec in specs}
-    contexts = Contexts(project.facts, download_folder, base_tar)
-    targets = image_targets(specs, supplies, contexts, project, labels.project_revision())
-    path = paths.BUILD / "bake.json"
-    atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))
-    return path

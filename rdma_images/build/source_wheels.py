@@ -134,7 +134,7 @@ def _compile(
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
-        is_remote = repository is not None and _fetch(folder.name, repository, unfinished, progress)
+        is_remote = repository is not None and fetch(folder.name, repository, unfinished, progress)
         if not is_remote:
             progress(f"compiling {source.title}")
             compile_stage(spec.image.id, source_stage(source.name), unfinished)
@@ -147,27 +147,10 @@ def _compile(
         unfinished.rename(folder)
         os.utime(folder)
         if repository and not is_remote:
-            _send(folder, repository, progress)
+            send(folder.name, repository, folder, progress)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
-
-
-def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -> bool:
-    """Return whether the registry had the wheel; one that denies reading has none."""
-    try:
-        return fetch_from_registry(key, repository, folder, progress)
-    except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
-        progress(f"{first_line(error)}; the wheel is compiled here")
-        return False
-
-
-def _send(folder: Path, repository: Repository, progress: Progress) -> None:
-    """Send a wheel to the registry, and only report one that does not take it."""
-    try:
-        send_to_registry(folder.name, repository, folder, progress)
-    except registry_errors.RegistryError as error:
-        progress(f"{first_line(error)}; other machines compile this wheel themselves")
 
 
 def _set_distinct_mtime(folder: Path) -> None:
@@ -202,14 +185,20 @@ def _trim() -> None:
         del sizes[folder]
 
 
-def fetch_from_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
-    """Write a key's wheel into a folder; False without one. Raises RegistryError."""
+def fetch(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
+    """Write a key's wheel into a folder; False where the registry has none, or denies reading it.
+
+    Raises RegistryError.
+    """
     try:
-        manifest = repository.manifest(_registry_tag(key))
+        layers = repository.manifest(_registry_tag(key)).layers()
     except registry_errors.MissingError:
         return False
+    except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
+        progress(f"{first_line(error)}; the wheel is compiled here")
+        return False
     try:
-        (wheel,) = manifest.layers()
+        (wheel,) = layers
         name = wheel.annotations[TITLE]
         parse_wheel_filename(name)
     except (ValueError, LookupError):
@@ -222,11 +211,15 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
     return True
 
 
-def send_to_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
-    """Send the wheel in a folder, then its tag. Raises RegistryError."""
+def send(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
+    """Send the wheel in a folder, then its tag; a registry that does not take it is only reported."""
     (wheel,) = folder.glob("*.whl")
-    registry_errors.retry_cached(partial(_send_wheel, key, repository, wheel), progress)
-    progress(f"{wheel.name}: sent to {repository.ref}")
+    try:
+        registry_errors.retry_cached(partial(_send_wheel, key, repository, wheel), progress)
+    except registry_errors.RegistryError as error:
+        progress(f"{first_line(error)}; other machines compile this wheel themselves")
+    else:
+        progress(f"{wheel.name}: sent to {repository.ref}")
 
 
 def _send_wheel(key: str, repository: Repository, wheel: Path) -> None:

@@ -178,13 +178,10 @@ def lock(
 
 @verb("render --target efa-pytorch --rehearse")
 def render(_: Context, target: Targets = (), all: All = False, set: Changes = (), rehearse: Rehearse = False) -> None:
-    """Write the Dockerfiles and the bake file.
-
-    Prints the path of each image's Dockerfile and of build/bake.json, which is for all of them.
-    """
-    from rdma_images.build import bake_targets, build_spec
+    """Write the Dockerfiles, and print the path of each."""
+    from rdma_images.build import build_spec
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     specs = [build_spec.build_spec(image, loaded_project, rehearse, progress=progress) for image in images]
-    show(*(str(spec.dockerfile) for spec in specs), str(bake_targets.write_bake_file(specs, loaded_project, rehearse)))
+    show(*(str(spec.dockerfile) for spec in specs))

@@ -53,10 +53,8 @@ def _details(combination: Combination, facts: Facts) -> PluginDetails:
     return PluginDetails(
         from_="source" if is_from_source(combination, facts) else "installer",
         net_name=plugin_facts.net_name(version),
-        files=tuple(file.path for file in plugin_facts.files if file.holds(version)),
-        configure=tuple(
-            Option(option.switch, option.why) for option in plugin_facts.configure if option.holds(version)
-        ),
+        files=tuple(file.value for file in plugin_facts.files if file.holds(version)),
+        configure=tuple(Option(option.value, option.why) for option in plugin_facts.configure if option.holds(version)),
         platform=plugin_facts.platform.name,
         platform_headings=plugin_facts.platform.headings,
         other_net_names=tuple(plugin_facts.network_names(version)[1:]),

@@ -1,6 +1,6 @@
 """AWS's EFA installer, with libfabric and rdma-core, and on some bases the plugin."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.components import base, cuda, pytorch
@@ -19,6 +19,7 @@ from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as NAME
+from rdma_images.facts.fabric_software import InstallerRelease
 
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
@@ -66,7 +67,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     version = combination[NAME]
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
     return InstallerDetails(
-        flags=tuple(Option(flag.flag, flag.why) for flag in facts.efa.flags if flag.holds(version)),
+        flags=tuple(Option(flag.value, flag.why) for flag in facts.efa.flags if flag.holds(version)),
         bin=("/opt/amazon/efa/bin", f"{OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
         cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
@@ -89,14 +90,13 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
         yield download_source(NAME, version, url, f"openpgp:{download.fingerprint}", signed)
 
 
-def _libfabric(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
-    installer = versions.get(NAME)
-    return facts.efa.releases[installer].libfabric if installer else None
+def _brought(value: Callable[[InstallerRelease], str | None]) -> BundledVersion:
+    """Return the version that the installer brings, by its facts."""
 
+    def version(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+        return value(facts.efa.releases[versions[NAME]]) if NAME in versions else None
 
-def _rdma_core(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
-    installer = versions.get(NAME)
-    return facts.efa.releases[installer].rdma_core if installer else None
+    return BundledVersion(NAME, version)
 
 
 def _stand_in_obstacle(image: Image, facts: Facts) -> str:
@@ -119,7 +119,7 @@ EFA_INSTALLER = ComponentDefinition(
     source_names=(NAME,),
     stand_in_obstacle=_stand_in_obstacle,
 )
-LIBFABRIC = ComponentDefinition(name="libfabric", position=61, bundled=BundledVersion(NAME, _libfabric))
+LIBFABRIC = ComponentDefinition(name="libfabric", position=61, bundled=_brought(lambda release: release.libfabric))
 RDMA_CORE = ComponentDefinition(
-    name="rdma-core", position=62, bundled=BundledVersion(NAME, _rdma_core), in_tables=False
+    name="rdma-core", position=62, bundled=_brought(lambda release: release.rdma_core), in_tables=False
 )

@@ -10,6 +10,13 @@ EFA_INSTALLER = "efa-installer"
 AWS_OFI_NCCL = "aws-ofi-nccl"
 
 
+class VersionedValue(VersionedRow):
+    """A name, file or option of some versions, and why an image is built with it."""
+
+    value: str
+    why: str = ""
+
+
 class InstallerRelease(Row):
     """One release, with what it brings. What is not stated is not known."""
 
@@ -30,13 +37,6 @@ class BundledPlugin(VersionedRow):
 
     distribution: str
     platform: Platform
-
-
-class InstallerFlag(VersionedRow):
-    """A flag of efa_installer.sh, and why an image is built with it."""
-
-    flag: str
-    why: str
 
 
 class NgcTrap(VersionedRow):
@@ -62,13 +62,13 @@ class Efa(FactsFile):
     releases: dict[Version, InstallerRelease]
     supported: tuple[SupportedDistribution, ...]
     plugin_brought: tuple[BundledPlugin, ...]
-    flags: tuple[InstallerFlag, ...]
+    flags: tuple[VersionedValue, ...]  # of efa_installer.sh
     ngc_trap: NgcTrap
     download: InstallerDownload
 
     def flags_for(self, version: str) -> tuple[str, ...]:
         """Return what efa_installer.sh of this version is called with in an image."""
-        return tuple(row.flag for row in self.flags if row.holds(version))
+        return tuple(row.value for row in self.flags if row.holds(version))
 
 
 class PluginRelease(Row):
@@ -79,25 +79,6 @@ class PluginRelease(Row):
     tested_nccl: tuple[Version, ...] = ()
     net: int | None = None  # the newest net ABI version known to be exported; older ones are too
     sha512: str | None = None  # of the release tarball, the one that has `configure`
-
-
-class NetName(VersionedRow):
-    """A name to which the plugin answers: what NCCL_NET may say."""
-
-    name: str
-
-
-class InstalledFile(VersionedRow):
-    """A file that the plugin installs, relative to its prefix."""
-
-    path: str
-
-
-class ConfigureSwitch(VersionedRow):
-    """A switch of the plugin's configure, and why an image is built with it."""
-
-    switch: str
-    why: str
 
 
 class PluginPlatform(VersionedRow):
@@ -141,9 +122,9 @@ class Plugin(FactsFile):
     asks: tuple[RequiredLibfabric, ...]
     topologies: tuple[TopologyFile, ...]
     releases: dict[Version, PluginRelease]
-    net_names: tuple[NetName, ...]
-    files: tuple[InstalledFile, ...]
-    configure: tuple[ConfigureSwitch, ...]
+    net_names: tuple[VersionedValue, ...]  # to which the plugin answers: what NCCL_NET may say
+    files: tuple[VersionedValue, ...]  # that it installs, relative to its prefix
+    configure: tuple[VersionedValue, ...]  # its switches
     platform: PluginPlatform
     tarballs: tuple[TarballUrl, ...]
     cuda_fixes: tuple[CudaFixes, ...]
@@ -165,7 +146,7 @@ class Plugin(FactsFile):
 
         Its own name is first; None is for those of any version.
         """
-        return [row.name for row in self.net_names if version is None or row.holds(version)]
+        return [row.value for row in self.net_names if version is None or row.holds(version)]
 
     def net_name(self, version: str) -> str:
         """Return the name under which this plugin version registers with NCCL."""

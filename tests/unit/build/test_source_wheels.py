@@ -145,15 +145,15 @@ def test_one_machine_compiles_and_the_other_takes_its_wheel(
 
 def test_what_is_no_wheel_is_not_taken(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / WHEEL).write_bytes(b"x")
-    assert not source_wheels.fetch_from_registry(KEY, repository, tmp_path)
-    source_wheels.send_to_registry(KEY, repository, tmp_path)
+    assert not source_wheels.fetch(KEY, repository, tmp_path)
+    source_wheels.send(KEY, repository, tmp_path)
     tag = f"wheel-{KEY[:40]}"
     body = repository.manifest(tag).body
     for name in ("../x-1-py3-none-any.whl", "x.txt", ""):
         body["layers"][0]["annotations"] = {"org.opencontainers.image.title": name}
         repository.put_manifest(tag, Manifest(OCI_MANIFEST, canonical(body)))
         with pytest.raises(registry_errors.MalformedError, match="is no wheel\ndelete the tag there"):
-            source_wheels.fetch_from_registry(KEY, repository, tmp_path)
+            source_wheels.fetch(KEY, repository, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [WHEEL]
 
 

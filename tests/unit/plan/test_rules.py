@@ -223,7 +223,7 @@ def test_refused_by_facts_that_are_not_those_of_today(
 
 def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
     nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
-    flags = tuple(flag for flag in FACTS.efa.flags if flag.flag != "--disable-ngc")
+    flags = tuple(flag for flag in FACTS.efa.flags if flag.value != "--disable-ngc")
     changed_facts = facts_with(efa=FACTS.efa.model_copy(update={"flags": flags}))
     assert broken(EFA, FACTS, **nvidia) == {}
     assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, changed_facts, **nvidia)["ngc-trap"].reason
