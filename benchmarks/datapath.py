@@ -1,8 +1,6 @@
 """Time the validation of a data path: reading, starting, each exchange. Print medians.
 
 python benchmarks/datapath.py rdma-images/efa-pytorch:<tag> …     images of the engine
-
-With RDMA_IMAGES_ACCELERATOR=tcg in the environment, as without KVM.
 """
 
 import os
@@ -15,7 +13,7 @@ from statistics import median
 from time import perf_counter
 
 from rdma_images import datapath, engine
-from rdma_images.datapath import accelerator, kit
+from rdma_images.datapath import kit
 
 RUNS = 3
 
@@ -23,10 +21,8 @@ RUNS = 3
 def main() -> None:
     """Print the median seconds of each part, for each image that is named."""
     running = engine.ensure(print_progress)
-    parts = kit.prepare(print_progress)
-    print(
-        f"{os.cpu_count()} cores, {accelerator.choose(parts)}, {RUNS} runs; load at the start {os.getloadavg()[0]:.1f}"
-    )
+    kit.prepare(print_progress)
+    print(f"{os.cpu_count()} cores, {RUNS} runs; load at the start {os.getloadavg()[0]:.1f}")
     for ref in sys.argv[1:]:
         print(ref)
         for part, seconds in time_parts(ref, running).items():

@@ -10,14 +10,11 @@ from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Fabric, Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.datapath import accelerator, kit, lab, steps
-from rdma_images.datapath.checks import verdict
+from rdma_images.datapath import kit, lab, steps
 from rdma_images.datapath.disk import ImageDisk
-from rdma_images.datapath.guest import GUEST_MEMORY_MIB, GuestError, GuestMachine, NoGuestError
+from rdma_images.datapath.guest import GUEST_MEMORY_MIB, GuestError, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.engine.docker_command import Engine
-
-__all__ = ["check", "run", "verdict"]
 
 CONSOLE = "datapath-console.log"
 
@@ -54,24 +51,23 @@ def check(
     """Return the checks for a disk; a failure writes both consoles into `folder`."""
     if files.architecture != "amd64":
         return steps.all_skipped(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
-    machine = GuestMachine(guest_kit.qemu, guest_kit.kernel, guest_kit.initramfs, accelerator.choose(guest_kit))
-    progress(f"datapath: starting two machines ({machine.accelerator})")
+    progress("datapath: starting two machines")
     (folder / CONSOLE).unlink(missing_ok=True)
     try:
-        return _check_between(machine, files, fabric, folder, progress)
+        return _check_between(guest_kit, files, fabric, folder, progress)
     except NoGuestError as error:
         return steps.all_skipped(f"the emulator does not run here: {error}", fabric)
 
 
 def _check_between(
-    machine: GuestMachine, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
+    guest_kit: Kit, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
     """Return the checks between two machines with these files.
 
     Raises NoGuestError where no machine can run.
     """
     checks: list[Check] = []
-    with lab.guests(machine, files) as pair:
+    with lab.guests(guest_kit, files) as pair:
         try:
             checks.extend(steps.run_steps(lab.open_lab(pair, files), fabric, progress))
         except GuestError as error:

@@ -1,10 +1,9 @@
 """Write an image's files as a read-only disk: an unlinked file, which the kernel deletes at its last close."""
 
-import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -26,16 +25,6 @@ class ImageDisk:
     user: str = "0"  # as an image's configuration has it: "name", "uid", "name:group", "uid:gid"
     architecture: str = "amd64"
     fabric: Fabric | None = None  # as the image says itself
-
-
-@contextlib.contextmanager
-def folder_disk(folder: Path, mkfs: Sequence[str]) -> Iterator[ImageDisk]:
-    """Yield the disk of a root filesystem in a folder."""
-    descriptor = write_disk(mkfs, folder)
-    try:
-        yield ImageDisk(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_disk(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:

@@ -7,11 +7,11 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.datapath.kit import Kit
 
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
 GUEST_MEMORY_MIB = 512  # MiB a guest
@@ -30,16 +30,6 @@ class LateError(GuestError):
 
 class NoGuestError(RdmaImagesError):
     """A guest did not reach the image's files, which is not the image's fault."""
-
-
-@dataclass(frozen=True)
-class GuestMachine:
-    """The QEMU command, kernel and first root filesystem of every guest."""
-
-    qemu: tuple[str, ...]
-    kernel: Path
-    initramfs: Path
-    accelerator: str  # "kvm" | "tcg"
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Guest:
     it ends when its wire closes: no exit of this process, not even SIGKILL, leaves one behind.
     """
 
-    machine: GuestMachine
+    kit: Kit
     address: str
     disk: int
     link: int
@@ -85,7 +75,7 @@ class Guest:
             except OSError as error:
                 self._wire.close()
                 self._console.close()
-                raise NoGuestError(f"{self.machine.qemu[0]} cannot be started: {error.strerror}") from None
+                raise NoGuestError(f"{self.kit.qemu[0]} cannot be started: {error.strerror}") from None
         self._lines = self._wire.makefile("rb")
         return self
 
@@ -167,15 +157,14 @@ class Guest:
 
     def _command(self, wire: int) -> list[str]:
         """Return the QEMU command: one core, no device that is not used, no network but the link."""
-        cpu = "host" if self.machine.accelerator == "kvm" else "max"
         number = int(self.address.rpartition(".")[2])
         return [
-            *self.machine.qemu,
+            *self.kit.qemu,
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-sandbox", "on,spawn=deny,resourcecontrol=deny"),
             *(("-run-with", "user=65534:65534") if os.geteuid() == 0 else ()),  # nobody, once all is open
-            *("-machine", f"q35,accel={self.machine.accelerator}", "-cpu", cpu, "-m", str(GUEST_MEMORY_MIB)),
-            *("-kernel", str(self.machine.kernel), "-initrd", str(self.machine.initramfs)),
+            *("-machine", "q35,accel=tcg", "-cpu", "max", "-m", str(GUEST_MEMORY_MIB)),
+            *("-kernel", str(self.kit.kernel), "-initrd", str(self.kit.initramfs)),
             *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off address={self.address}"),
             *("-serial", "stdio"),
             *("-add-fd", f"fd={self.disk},set=1"),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from rdma_images.datapath import survey
 from rdma_images.datapath.disk import ImageDisk
-from rdma_images.datapath.guest import Guest, GuestMachine, TaskResult
+from rdma_images.datapath.guest import Guest, TaskResult
+from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.survey import OUTSIDE, SHELL, Survey
 
 ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
@@ -62,15 +63,15 @@ class Lab:
 
 
 @contextlib.contextmanager
-def guests(machine: GuestMachine, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
+def guests(kit: Kit, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
     """Start both guests.
 
     Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
     """
     sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with sockets[0] as first_socket, sockets[1] as second_socket, contextlib.ExitStack() as stack:
-        first = stack.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
-        second = stack.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
+        first = stack.enter_context(Guest(kit, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
+        second = stack.enter_context(Guest(kit, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
         yield first, second
 
 

@@ -1,12 +1,15 @@
 """Real root filesystems with RDMA packages for the data path, whole and broken."""
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rdma_images.core import locking
+from rdma_images.datapath.disk import ImageDisk, write_disk
+from rdma_images.datapath.kit import Kit
 from rdma_images.engine.debian import debian_packages, host_apt
 
 PACKAGES = (
@@ -28,6 +31,16 @@ def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     environ = {**os.environ, "PATH": path, "DPKG_FORCE": "downgrade,security-mac,unsafe-io"}  # as bootstrap.py has it
     subprocess.run([*command, "trixie", str(folder), str(apt.sources)], check=True, env=environ)
     return folder
+
+
+@contextlib.contextmanager
+def folder_disk(root: Path, kit: Kit) -> Iterator[ImageDisk]:
+    """Yield the disk of a root filesystem in a folder."""
+    descriptor = write_disk(kit.mkfs, root)
+    try:
+        yield ImageDisk(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def copy(root: Path, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The data path of real root filesystems between emulated machines: no engine, no KVM."""
+"""The data path of real root filesystems between emulated machines: no engine."""
 
 import os
 import shutil
@@ -16,10 +16,9 @@ import pytest
 from rdma_images import datapath, engine
 from rdma_images.core import paths
 from rdma_images.core.check import Check
-from rdma_images.datapath import accelerator, disk, exchange, export, kit, lab, steps
-from rdma_images.datapath.guest import GuestMachine
+from rdma_images.datapath import exchange, export, kit, lab, steps
 from tests.e2e import volumes
-from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy
+from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy, folder_disk
 
 pytestmark = [
     pytest.mark.e2e,
@@ -37,17 +36,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bootstrap(tmp_path_factory.mktemp("root") / "whole", PACKAGES)
 
 
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(accelerator.VARIABLE, "tcg")
-
-
 def outcomes(checks: Iterable[Check]) -> dict[str, str]:
     return {check.id.removeprefix("datapath."): check.outcome for check in checks}
 
 
 def checked(root: Path, parts: kit.Kit, folder: Path) -> tuple[Check, ...]:
-    with disk.folder_disk(root, parts.mkfs) as files:
+    with folder_disk(root, parts) as files:
         return datapath.check(files, parts, "efa", folder)
 
 
@@ -93,8 +87,7 @@ def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.K
 def pair_lab(root: Path, parts: kit.Kit) -> Iterator[lab.Lab]:
     """Yield two guests with the whole root filesystem, which they leave as it was."""
     before = sorted(path.name for path in root.iterdir())
-    machine = GuestMachine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
-    with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
+    with folder_disk(root, parts) as files, lab.guests(parts, files) as pair:
         yield lab.open_lab(pair, files)
     assert sorted(path.name for path in root.iterdir()) == before
 
@@ -140,9 +133,10 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from rdma_images import datapath
-from rdma_images.datapath import disk, kit
+from rdma_images.datapath import kit
+from tests.e2e.datapath_roots import folder_disk
 parts = kit.prepare(print)
-with disk.folder_disk(Path(sys.argv[1]), parts.mkfs) as files:
+with folder_disk(Path(sys.argv[1]), parts) as files:
     datapath.check(files, parts, None, Path(sys.argv[2]), lambda line: print(line, flush=True))
 """
 
@@ -248,11 +242,3 @@ def test_the_loader_that_reads_an_image_preloads_nothing_of_it(root: Path, parts
     assert "libc.so.6" in loaded[loader.name]
     assert "libibverbs" not in loaded[loader.name]
     assert "libibverbs" in loaded["as-it-came"]
-
-
-def test_kvm_is_used_only_where_a_guest_starts_on_it(parts: kit.Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(accelerator.VARIABLE)
-    chosen = accelerator.choose(parts)
-    assert chosen == ("kvm" if os.access("/dev/kvm", os.W_OK) and accelerator.can_start(parts) else "tcg")
-    monkeypatch.setattr(accelerator, "can_start", lambda _: pytest.fail("what is known was asked again"))
-    assert accelerator.choose(parts) == chosen

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from rdma_images import datapath
-from rdma_images.core.errors import RefusedError
-from rdma_images.datapath import accelerator, exchange, library_checks, steps, survey
-from rdma_images.datapath.checks import CheckSubject, failed, hardware_checks, passed, skipped
+from rdma_images.datapath import exchange, library_checks, steps, survey
+from rdma_images.datapath.checks import CheckSubject, claim, failed, hardware_checks, passed, skipped
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, TaskResult
 from rdma_images.datapath.kit import Kit
@@ -259,15 +258,15 @@ def test_every_report_says_what_it_cannot_prove() -> None:
     assert len(hardware_checks(None)) == 3
 
 
-def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
+def test_a_report_claims_what_passed_and_nothing_else() -> None:
     subject = steps.RC.subject
-    good = datapath.verdict([passed(subject, "10 messages"), *hardware_checks("efa")])
+    good = claim([passed(subject, "10 messages"), *hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
-    bad = datapath.verdict([failed(subject, "x"), skipped(library_checks.MEMLOCK, "no su")])
+    bad = claim([failed(subject, "x"), skipped(library_checks.MEMLOCK, "no su")])
     assert "adapter: nothing." in bad
     assert "Failed: two hosts exchange messages" in bad
-    assert datapath.verdict([]) == ""
+    assert claim([]) == ""
 
 
 def test_no_figure_of_speed_is_in_what_a_passed_exchange_says() -> None:
@@ -284,22 +283,12 @@ def test_an_image_for_another_machine_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("qemu", ["/bin/false", "/nonexistent"])
-def test_an_emulator_that_does_not_run_is_not_the_images_fault(
-    qemu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(accelerator.VARIABLE, "tcg")
+def test_an_emulator_that_does_not_run_is_not_the_images_fault(qemu: str, tmp_path: Path) -> None:
     broken = Kit(qemu=(qemu,), mkfs=(), tar=(), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
     checks = datapath.check(ImageDisk(0), broken, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the emulator does not run here" in checks[0].reason
     assert not list(tmp_path.iterdir())
-
-
-def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(accelerator.VARIABLE, "xen")
-    unused: Any = None
-    with pytest.raises(RefusedError, match=r"is 'xen'\nset it to kvm or tcg"):
-        accelerator.choose(unused)
 
 
 def test_one_image_can_always_be_validated() -> None:
