@@ -1,6 +1,7 @@
 """The nearest combination that works, for one that does not."""
 
 from collections.abc import Collection, Iterator
+from heapq import merge
 from itertools import combinations, product
 
 from rdma_images import components
@@ -14,6 +15,7 @@ MAX_CHANGES = 2
 Changes = dict[str, str]
 Cost = tuple[int, int, int]  # requested values that change, untested values, distance
 Step = tuple[Cost, str]  # the cost of a change to a value
+Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
 
 def nearest(
@@ -75,11 +77,20 @@ def _culprits(refused: Candidate, broken: BrokenRule) -> set[str]:
 
 
 def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
-    """Yield all choices of one value for each axis of each set, the cheapest first."""
-    choices = (
-        (tuple(map(sum, zip(*(cost for cost, _ in chosen), strict=True))), names, places, chosen)
+    """Yield all choices of one value for each axis of each set, the cheapest first; each is made on demand."""
+    rows = (
+        _row(names, places, steps)
         for names in sets
-        for places, chosen in (zip(*pair, strict=True) for pair in product(*(enumerate(steps[n]) for n in names)))
+        for places in product(*(range(len(steps[name])) for name in names[:-1]))
     )
-    for _, names, _, chosen in sorted(choices):
-        yield {name: value for name, (_, value) in zip(names, chosen, strict=True)}
+    for _, names, places in merge(*rows):
+        yield {name: steps[name][place][1] for name, place in zip(names, places, strict=True)}
+
+
+def _row(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Iterator[Choice]:
+    """Yield the choices that differ in the last axis, the cheapest first, each with its cost: the sum of its steps'."""
+    for last in range(len(steps[names[-1]])):
+        chosen = (*places, last)
+        costs = (steps[name][place][0] for name, place in zip(names, chosen, strict=True))
+        requested, untested, distance = map(sum, zip(*costs, strict=True))
+        yield (requested, untested, distance), names, chosen

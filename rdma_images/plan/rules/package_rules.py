@@ -9,11 +9,13 @@ from rdma_images.facts.facts_file import Needs
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules.plan_rule import Reason, rule
 
+PACKAGES = tuple(package.names())  # once: a nearest combination is one of thousands that are judged
+
 
 @rule("package-fabric")
 def package_uses_fabric(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse a package that does not run over the image's fabric."""
-    for name in package.names():
+    for name in PACKAGES:
         if name in candidate or name in candidate.packages:
             table = package.package_facts(name, facts)
             if row := table.not_on.get(candidate.fabric):
@@ -25,7 +27,7 @@ def package_uses_fabric(candidate: Candidate, facts: Facts) -> Reason | None:
 @rule("package-needs")
 def package_goes_with_image(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require beside a package the versions with which it works."""
-    for name in package.names():
+    for name in PACKAGES:
         if name not in candidate:
             continue
         table = package.package_facts(name, facts)
