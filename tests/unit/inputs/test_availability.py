@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rdma_images import facts
 from rdma_images.components.aws_ofi_nccl import PluginDetails
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Component, Image
 from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.engine.debian import bootstrap, host_apt
@@ -74,11 +74,6 @@ def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(availability, "DEADLINE", 1.0)
     site.answers["/tool"] = Answer(silent_for=30)
     assert only(download(f"{site.address}/tool")).detail == "no answer in 1 s"
-
-
-def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
-    with pytest.raises(RefusedError, match="efa-instaler is no source"):
-        only(download(f"{site.address}/tool"), rehearse=False, **{"efa-instaler": "https://x.example/"})
 
 
 def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:

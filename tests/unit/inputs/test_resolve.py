@@ -101,13 +101,6 @@ def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
     assert {wheel.name: wheel.version for wheel in new_lock.wheels}["nvidia-nccl-cu13"] == "2.32.3"
 
 
-def test_facts_that_are_wrong_about_the_pin_are_refused_when_locking(index: Site, tmp_path: Path) -> None:
-    wrong = planned_image(components={"nccl": Component("nccl", "2.29.7", "pytorch")})
-    with pytest.raises(RdmaImagesError, match=r"facts\.update"):
-        lock.create_lock(wrong, mirrors(index), tmp_path)
-    assert not list(tmp_path.rglob("*.json"))
-
-
 def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match=r"no wheels go together: .*nothing-like-it"):
         lock.create_lock(planned_image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
@@ -196,13 +189,6 @@ class TestLocalPackages:
         }
         assert resolved.sources[0].sha256 == hashlib.sha256(content).hexdigest()
         assert str(folder) not in resolved.text()
-
-    def test_a_wheel_of_another_python_is_refused(self, index: Site, folder: Path) -> None:
-        file, content = make_wheel("my-ops", "1.0", tag="cp311-cp311-linux_x86_64")
-        (folder / file).write_bytes(content)
-        request = REQUEST.model_copy(update={"requirements": (local_packages.pin(f"./{file}", folder, "x:1"),)})
-        with pytest.raises(RdmaImagesError, match="no wheels with a matching Python version tag"):
-            resolve.resolve(request, f"{index.address}/simple", mirrors(index))
 
     def test_a_setup_py_that_imports_what_it_does_not_declare(self, index: Site, folder: Path) -> None:
         settings = folder / "project" / "pyproject.toml"

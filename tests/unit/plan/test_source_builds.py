@@ -112,13 +112,16 @@ def test_packages_that_look_for_a_wheel_elsewhere_are_told_to_compile(package: s
     assert "_FORCE_BUILD='TRUE'\n" in stage(planned(package), f"build-{package}")
 
 
-def test_each_package_is_compiled_by_itself_and_installed_without_a_network() -> None:
+def test_each_package_is_compiled_by_itself_and_no_compiler_reaches_the_image() -> None:
     image = planned("flash-attn", "some-extension")
     assert "COPY --link --from=build-flash-attn /wheels/ /" in stage(image, "source-flash-attn")
     install = stage(image, "wheels-from-source")
     assert "RUN --network=none" in install
     for name in ("flash-attn", "some-extension"):
         assert f"--mount=type=bind,from=source-{name},target=/mnt/{name}" in install
+    assert re.findall(r"--from=(\S+)", stage(image, "with-source-packages")) == ["wheels-from-source"]
+    devel = stage(planned("flash-attn", variant="devel"), "with-source-packages")
+    assert "COPY --link --from=wheels-from-source /devel/ /" in devel
 
 
 @pytest.mark.parametrize("target", ["efa-pytorch", "erdma-pytorch"])
@@ -132,12 +135,6 @@ def test_of_a_cuda_without_a_compiler_in_wheels_packages_are_built_without_one()
     assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
     assert "CUDA_HOME" not in stage(image, "source-builder")
     assert "cuda-toolkit" not in stage(image, "build-some-extension")
-
-
-def test_nothing_of_the_compilers_reaches_the_image() -> None:
-    assert re.findall(r"--from=(\S+)", stage(planned("flash-attn"), "with-source-packages")) == ["wheels-from-source"]
-    devel = stage(planned("flash-attn", variant="devel"), "with-source-packages")
-    assert "COPY --link --from=wheels-from-source /devel/ /" in devel
 
 
 def test_what_cannot_be_built_without_a_compiler_of_cuda_12_is_refused_with_a_torch_that_has_one() -> None:
