@@ -40,8 +40,7 @@ def _decode(file: BufferedReader, path: Path) -> Iterator[str]:
     chunk = file.read1(READ_BYTES)
     if chunk.startswith(b"\x1f\x8b"):
         raise FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
-    wide = chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8")(errors="replace")
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     while chunk:
         yield decoder.decode(chunk)
         chunk = file.read1(READ_BYTES)

@@ -268,11 +268,8 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
         ]
         missing = [name for name in launcher.starts if name == "mpirun" or request.work.launch != "mpirun"]
         components = " or ".join(job_image.STARTER_COMPONENTS[name] for name in missing)
-        fix = (
-            f"choose one of its launchers: {', '.join(suitable)}"
-            if suitable
-            else f"add {components} to its row of matrix.yaml"
-        )
+        others = f"choose one of its launchers: {', '.join(suitable)}"
+        fix = others if suitable else f"add {components} to its row of matrix.yaml"
         raise RefusedError(
             f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
             f"and {request.target or 'an image that is no target'} "

@@ -21,8 +21,9 @@ FILE = "jobs.yaml"
 # Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
 MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
 OPTIONS = {"mounts": "mount"}  # of fields that are not called like the option for one value
-# Of a job here, and of the user's part of a job.
-SAME_FIELDS = (
+# Fields of a job that JobRequest has by the same names, and those that Work has.
+REQUEST_FIELDS = ("target", "launcher", "instance", "nodes", "gpus", "image", "preflight", "tcp", "model")
+WORK_FIELDS = (
     *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
     *("tolerations", "topology", "launch", "restarts", "spot", "allow"),
 )
@@ -243,20 +244,12 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
         if not getattr(entry, option):
             raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
     return JobRequest(
-        target=entry.target,
-        launcher=entry.launcher,
-        instance=entry.instance,
-        nodes=entry.nodes,
-        gpus=entry.gpus,
-        image=entry.image,
         name=name,
         command=command or entry.command,
         parameters=entry.param,
         work=_job_work(entry),
-        preflight=entry.preflight,
-        tcp=entry.tcp,
-        model=entry.model,
         roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
+        **{field: getattr(entry, field) for field in REQUEST_FIELDS},
         **options,
     )
 
@@ -278,7 +271,7 @@ def _job_work(entry: JobEntry) -> Work:
         code=code,
         checkpoints=entry.checkpoints or "",
         time=parse_duration(entry.time, "time") if entry.time else 0,
-        **{name: getattr(entry, name) for name in SAME_FIELDS},
+        **{name: getattr(entry, name) for name in WORK_FIELDS},
     )
 
 

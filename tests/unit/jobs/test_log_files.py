@@ -1,4 +1,4 @@
-"""Files that hold a log, or none: their encodings, pipes, and sizes."""
+"""Files that hold a log, or none: pipes, and sizes."""
 
 import gzip
 import subprocess
@@ -19,12 +19,6 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 @pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
 def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
     assert judge_lines([line], load_wordings()).network == "unknown"
-
-
-def test_a_log_in_utf_16_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text((LOGS / "net-socket.log").read_text(), encoding="utf-16")
-    assert judge_log(path) == judge_log(LOGS / "net-socket.log")
 
 
 def test_a_log_through_a_pipe_is_read() -> None:
