@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator
 from pathlib import Path, PurePath
 
 import pytest
@@ -12,7 +11,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from rdma_images.core.paths import VALIDATORS
 from tests.support.leftovers import Snapshot
 
 ENGINE = "engine"
@@ -106,21 +104,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         if config.getoption("--leave-nothing") and (before := Snapshot.take()):
             config.add_cleanup(before.restore)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that calls a validator which is skipped: it would be skipped unseen."""
-    report = yield
-    if (
-        report.skipped
-        and call.excinfo
-        and any(VALIDATORS in Path(entry.path).parents for entry in call.excinfo.traceback)
-    ):
-        report.outcome, report.longrepr = "failed", f"a validator was skipped: {call.excinfo.value}"
-    return report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Counter as CounterOf
 from typing import Iterator, Tuple
@@ -12,8 +12,6 @@ Channel = Tuple[str, str, bool]  # network, device, GPUDirect
 
 MAX_PROCESSES = 20_000  # processes, or different prefixes of lines
 MAX_VALUES = 1000  # different channels or values of a process: no job of NCCL's has as many
-MAX_NAMED = 3  # hosts, or values, that are named in a sentence
-NO_PLUGIN = "none"
 
 SENDER = re.compile(r"(?<![\w.-])([\w.-]{1,255}):(\d{1,10}):\d{1,10} \[-?\d+\][^\[\]]*$")
 RANK = re.compile(r"(?: rank (\d{1,6}))? n[rR]anks (\d{1,6})\b(?: nNodes (\d{1,6})\b)?")
@@ -23,8 +21,6 @@ DEVICE = re.compile(r"\[\d+\] ?(\{[^}]{0,300}\}|[\w.-]{1,100}):\d+/")
 # The plain text that a value follows, the value's name, and an expression that begins with that text.
 VALUES = (
     ("NCCL version ", "nccl", re.compile(r"NCCL version (\d[\w.+-]*)")),
-    ("oaded net plugin ", "loaded", re.compile(r"oaded net plugin (\S.*?)(?: \(v\d+\))?$")),
-    ("NET/Plugin", "loaded", re.compile(r"NET/Plugin ?: (?:No plugin found|Could not find: )()")),
     ("NET/OFI Initializing ", "plugin", re.compile(r"NET/OFI Initializing aws-ofi-nccl (\d[\w.-]*)")),
     ("NET/OFI Using aws-ofi-nccl ", "plugin", re.compile(r"NET/OFI Using aws-ofi-nccl (\d[\w.-]*)")),
     ("NET/OFI Using Libfabric ", "libfabric", re.compile(r"NET/OFI Using Libfabric version (\d[\w.]*)")),
@@ -33,19 +29,8 @@ VALUES = (
     ("NET/IB", "adapters", re.compile(r"NET/IB ?: No device found()")),
     ("Using network ", "network", re.compile(r"Using network (.+)")),
     ("Using internal Network ", "network", re.compile(r"Using internal Network (.+)")),
-    ("cudaDriverVersion ", "driver", re.compile(r"cudaDriverVersion (\d+)")),
     ("NCCL_HOSTID ", "hostid", re.compile(r"NCCL_HOSTID set by environment to ([\w.-]{1,255})")),
 )
-# What should be the same on all nodes, the likeliest cause of a fault first.
-COMPARED = {
-    "nccl": "NCCL",
-    "loaded": "the plugin",
-    "plugin": "the plugin's version",
-    "libfabric": "libfabric",
-    "adapters": "the number of adapters",
-    "network": "the network",
-    "driver": "CUDA's driver",
-}
 
 
 @dataclass
@@ -105,7 +90,7 @@ class Processes:
         for mark, name, pattern in VALUES:
             start = message.find(mark)
             if start >= 0 and (match := pattern.match(message, start)):
-                process.record_value(name, match[1] or {"loaded": NO_PLUGIN}.get(name, "0"), place)
+                process.record_value(name, match[1] or "0", place)
         start = message.find("NET/IB")
         if start >= 0 and (devices := DEVICES.match(message, start)):
             names = tuple(DEVICE.findall(devices["devices"]))
@@ -139,33 +124,3 @@ class Processes:
     def first_value(self, name: str) -> str | None:
         """Return what the first process that names a value says."""
         return next((value for process in self for value in process.values.get(name, ())), None)
-
-    def differences(self) -> dict[str, str]:
-        """Return what differs between the nodes: "NCCL" -> the values with their nodes."""
-        found = {COMPARED[name]: values for name in COMPARED if (values := self._difference(name))}
-        if COMPARED["loaded"] in found:  # which decides the other
-            found.pop(COMPARED["network"], None)
-        return found
-
-    def _difference(self, name: str) -> str:
-        """Return "1.2 on n1; 1.3 on n2 and n3" of a value that differs, the rarest first; "" for one that does not."""
-        values_by_host: defaultdict[str, set[str]] = defaultdict(set)
-        for process in self.by_host_and_pid.values():
-            if values := process.values.get(name):
-                values_by_host[process.host].update(values)
-        hosts_by_values: defaultdict[frozenset[str], list[str]] = defaultdict(list)
-        for host, found in sorted(values_by_host.items()):
-            hosts_by_values[frozenset(found - {NO_PLUGIN} or found)].append(host)
-        if len(hosts_by_values) < 2 or frozenset.intersection(*hosts_by_values):
-            return ""
-        rarest_first = sorted(hosts_by_values.items(), key=lambda item: (len(item[1]), *sorted(item[0])))
-        phrases = (
-            f"{' and '.join(sorted(found))} on {_list_hosts(hosts)}" for found, hosts in rarest_first[:MAX_NAMED]
-        )
-        return "; ".join(phrases)
-
-
-def _list_hosts(hosts: list[str]) -> str:
-    """Return "n1, n2 and 5 others"."""
-    remainder = f" and {len(hosts) - MAX_NAMED} others" if len(hosts) > MAX_NAMED else ""
-    return ", ".join(hosts[:MAX_NAMED]) + remainder

@@ -74,10 +74,6 @@ def judge_summary(summary: LogSummary, wordings: Wordings) -> Verdict:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
     elif summary.channels and summary.transfer_fault and summary.transfer_fault not in sentence:
         sentence = f"{sentence}; {WHILE_RUNNING}: {summary.transfer_fault}"
-    if found := summary.processes.differences():
-        differences = ". ".join(f"the nodes differ in {what}: {values}" for what, values in found.items())
-        parts = (sentence, differences) if network in GOOD_NETWORKS else (differences, sentence)
-        sentence = "; ".join(parts)
     logged, ranks = len(summary.processes.logged_ranks()), summary.processes.ranks
     if 0 < logged < ranks and network != "refused":
         sentence = f"{sentence}; {logged} of {ranks} ranks {'has' if logged == 1 else 'have'} lines in the log"

@@ -7,7 +7,7 @@ from itertools import chain
 
 from rdma_images.jobs.results.expectations import COMPONENTS, Expectations
 from rdma_images.jobs.results.result import NodeResult, Problem, SourcedValue
-from rdma_images.nccl_logs.processes import COMPARED, Process, Processes
+from rdma_images.nccl_logs.processes import Process, Processes
 
 RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
@@ -85,14 +85,6 @@ def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Ite
         listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         subject = "every node" if len(names) == len(run_nodes) > 1 else listed
         yield Problem(f"{subject}: {sentence}", fix, tuple(where for _, where in affected if where)[:8])
-
-
-def version_problems(processes: Processes) -> Iterator[Problem]:
-    """Yield the versions that differ between the nodes."""
-    found = processes.differences()
-    for name in COMPONENTS:
-        if values := found.get(COMPARED[name]):
-            yield Problem(f"the nodes differ in {COMPARED[name]}: {values}", "give every node the same image")
 
 
 def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tuple[str, str, str]]:

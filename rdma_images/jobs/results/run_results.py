@@ -67,7 +67,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
         _check_network(name, expectations, run_logs),
         _check_coverage(name, job_nodes, expectations, run_logs) if verdict.network != "refused" else (),
         chain(*map(_check_table, run_logs.tables)),
-        (*nodes.problems(job_nodes, expectations), *nodes.version_problems(processes)) if name == "fabric" else (),
+        tuple(nodes.problems(job_nodes, expectations)) if name == "fabric" else (),
     )
     problems = _merge_equal(chain(*parts))
     severities = {problem.severity for problem in problems}

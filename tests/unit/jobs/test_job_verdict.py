@@ -125,11 +125,6 @@ def test_a_plugin_that_is_not_the_images(tmp_path: Path, plugin: str, image: str
     )
 
 
-def test_nodes_of_different_versions(tmp_path: Path) -> None:
-    result = judged(tmp_path, [LoggedNode("one"), LoggedNode("two", plugin="1.20.0")])
-    assert sentences(result) == ["the nodes differ in the plugin's version: 1.20.0 on two; 1.21.1 on one"]
-
-
 def test_erdma_on_both_devices(tmp_path: Path) -> None:
     result = judged(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
     assert (result.exit_code, sentences(result)) == (0, [])
