@@ -1,15 +1,20 @@
-"""Start, find and end the private engine's processes."""
+"""Start, find and end the private engine's processes, which outlive their starter and are recorded for others."""
 
+import json
 import os
 import shutil
+import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rdma_images.core import atomic
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
-from rdma_images.engine import daemon_api, process
+from rdma_images.engine import daemon_api
 from rdma_images.engine.layout import Layout
 
 DAEMONS = {"containerd": ("--config", "containerd.toml"), "dockerd": ("--config-file", "daemon.json")}  # in this order
@@ -25,9 +30,21 @@ MNT_DETACH = 2  # sys/mount.h
 HOST_LEFTOVERS = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
 
 
-def running(layout: Layout) -> dict[str, process.Process]:
+@dataclass(frozen=True)
+class Process:
+    """A process, told apart from later ones of its pid by its start in clock ticks."""
+
+    pid: int
+    started: int
+
+    def is_running(self) -> bool:
+        """Return whether this very process runs (a zombie does not)."""
+        return start_ticks(self.pid) == self.started
+
+
+def running(layout: Layout) -> dict[str, Process]:
     """Return the daemons that run, by name."""
-    processes = {name: process.recorded(layout.run / f"{name}.json") for name in DAEMONS}
+    processes = {name: recorded(layout.run / f"{name}.json") for name in DAEMONS}
     return {name: record for name, record in processes.items() if record}
 
 
@@ -49,7 +66,7 @@ def start(layout: Layout, path: str) -> None:
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
         argv = [str(layout.program(name)), flag, str(layout.root / configuration)]
-        daemon = process.start(argv, log, environ, layout.run / f"{name}.json")
+        daemon = start_process(argv, log, environ, layout.run / f"{name}.json")
         wait_until_ready(ready[name], daemon, name, log)
 
 
@@ -67,20 +84,20 @@ def stop(layout: Layout) -> bool:
 
     Raises RdmaImagesError where something stays.
     """
-    recorded = running(layout)
+    daemons = running(layout)
     for name in reversed(DAEMONS):  # dockerd ends its containers and builds itself
-        if name in recorded:
-            process.terminate(recorded[name], STOP_SECONDS)
-    processes = sorted(process.processes_below(layout.root), key=lambda p: p.started, reverse=True)
+        if name in daemons:
+            terminate(daemons[name], STOP_SECONDS)
+    processes = sorted(processes_below(layout.root), key=lambda p: p.started, reverse=True)
     for running_process in processes:
         # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
-        for child in process.children(running_process):
-            process.terminate(child, 2.0)
-        process.terminate(running_process, 10.0)
+        for child in children(running_process):
+            terminate(child, 2.0)
+        terminate(running_process, 10.0)
     for mount in _mounts(layout.root):
         _unmount(mount)
     if survivors := [
-        *(f"process {running_process.pid}" for running_process in process.processes_below(layout.root)),
+        *(f"process {running_process.pid}" for running_process in processes_below(layout.root)),
         *_mounts(layout.root),
     ]:
         raise RdmaImagesError(f"the private engine could not be ended, {', '.join(survivors)} stayed\nsee {layout.log}")
@@ -88,10 +105,10 @@ def stop(layout: Layout) -> bool:
     for folder in HOST_LEFTOVERS:
         with suppress(OSError):  # not there, or another engine's: not empty
             folder.rmdir()
-    return bool(recorded or processes)
+    return bool(daemons or processes)
 
 
-def wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: str, log: Path) -> None:
+def wait_until_ready(ready: Callable[[], bool], daemon: Process, name: str, log: Path) -> None:
     """Wait until `ready`. Raises RdmaImagesError with the end of the log."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
@@ -99,7 +116,7 @@ def wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: s
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             last_line = lines[-1] if lines else "nothing"
             event = "did not answer" if daemon.is_running() else "ended"
-            process.terminate(daemon, 5.0)
+            terminate(daemon, 5.0)
             fix = f"see {log}"
             if "no space left on device" in last_line:
                 fix = (
@@ -122,3 +139,86 @@ def _mounts(root: Path) -> list[str]:
     # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
     mount_points = [line.split()[4].replace(r"\040", " ") for line in lines]
     return sorted((path for path in mount_points if Path(path).is_relative_to(root)), key=len, reverse=True)
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return the start of a running `pid` in clock ticks since boot, or None."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # proc_pid_stat(5): the start is field 22. The name, field 2, is in brackets and may hold brackets and blanks, too.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def start_process(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
+    """Start `argv` in its own session, logging to `log`; return it, noted in `record`."""
+    with log.open("ab") as log_file:
+        child = subprocess.Popen(  # it outlives us: nobody waits for it here
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            cwd="/",
+            env=dict(env),
+            umask=0o022,
+            start_new_session=True,
+        )
+    process = Process(child.pid, start_ticks(child.pid) or 0)
+    atomic.write(record, json.dumps(asdict(process)))
+    return process
+
+
+def recorded(record: Path) -> Process | None:
+    """Return the process of `record`; None where it does not run any more."""
+    try:
+        process = Process(**json.loads(record.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return process if process.is_running() else None
+
+
+def processes_below(folder: Path) -> Iterator[Process]:
+    """Yield every process whose program is a file in `folder`, whoever started it."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            program = (entry / "exe").readlink()
+            # The path alone may be another's: a process outside of our root (a chroot, a container) shows its own.
+            is_below = program.is_relative_to(folder) and program.samefile(entry / "exe")
+        except OSError:
+            continue
+        born = start_ticks(int(entry.name))
+        if is_below and born is not None:
+            yield Process(int(entry.name), born)
+
+
+def children(parent: Process) -> list[Process]:
+    """Return the processes that `parent` started itself and that still run."""
+    processes = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent.pid and fields[0] not in "ZX":
+            processes.append(Process(int(entry.name), int(fields[19])))
+    return processes
+
+
+def terminate(process: Process, seconds: float) -> None:
+    """Ask `process` to end, and kill it when it has not after `seconds`."""
+    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+        if not process.is_running():
+            return
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + patience
+        while process.is_running() and time.monotonic() < deadline:
+            time.sleep(0.05)

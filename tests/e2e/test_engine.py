@@ -18,7 +18,7 @@ import pytest
 from rdma_images import engine
 from rdma_images.core import locking
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.engine import daemons, layout, private, process, status
+from rdma_images.engine import daemons, layout, private, status
 from rdma_images.engine.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine.docker_command import Engine
 from rdma_images.layers import layer_store
@@ -77,7 +77,7 @@ def pids(folders: layout.Layout) -> dict[str, int]:
 
 
 def assert_no_trace(folders: layout.Layout) -> None:
-    assert list(process.processes_below(folders.root)) == []
+    assert list(daemons.processes_below(folders.root)) == []
     assert str(folders.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(folders.root.rglob("*.sock"))
     assert status.status(layer_store.size_limit()).engine is None
@@ -150,7 +150,7 @@ def test_a_container_of_killed_daemons_goes_too(up: Engine, folders: layout.Layo
     docker(up, "run", "--detach", "--network", "none", image, "sleep", "1234.5")
     for pid in pids(folders).values():
         os.kill(pid, signal.SIGKILL)
-    assert list(process.processes_below(folders.root)), "the shim is what this is about"
+    assert list(daemons.processes_below(folders.root)), "the shim is what this is about"
     assert private.down() is True
     assert_no_trace(folders)
     assert not sleeping("1234.5")
@@ -175,12 +175,12 @@ def test_two_at_once_start_one(folders: layout.Layout) -> None:
         output = [starter.communicate(timeout=120)[0] for starter in starters]
         assert [starter.returncode for starter in starters] == [0, 0]
         assert output[0] == output[1] != ""
-        assert len([daemon for daemon in process.processes_below(folders.root) if is_dockerd(daemon)]) == 1
+        assert len([daemon for daemon in daemons.processes_below(folders.root) if is_dockerd(daemon)]) == 1
     finally:
         private.down()
 
 
-def is_dockerd(daemon: process.Process) -> bool:
+def is_dockerd(daemon: daemons.Process) -> bool:
     return Path(f"/proc/{daemon.pid}/exe").readlink().name == "dockerd"
 
 

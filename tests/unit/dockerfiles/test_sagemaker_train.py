@@ -356,11 +356,6 @@ def test_the_reason_is_of_the_rank_that_failed_first() -> None:
     assert reason == f'rank 1 ended with 1: ValueError: nan\n{start}  File "job.py", line 3\nValueError: nan'
 
 
-def test_a_process_that_a_signal_ended(tmp_path: Path) -> None:
-    ended, reason = launched(tmp_path, "import os; os.kill(os.getpid(), 9)")
-    assert (ended, reason) == (137, "the job ended with 137\n")
-
-
 def run_train(ml: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Return the command itself."""
     environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(ml)}
@@ -396,8 +391,3 @@ def test_the_command_ends_of_sigterm_while_it_waits(configured: Callable[..., Pa
     process.terminate()
     assert process.wait(10) == 143
     process.stderr.close()
-
-
-def test_the_command_says_what_it_is(tmp_path: Path) -> None:
-    assert run_train(tmp_path, "--help").returncode == 0
-    assert run_train(tmp_path, "--other").returncode == 2

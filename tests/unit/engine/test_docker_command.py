@@ -1,12 +1,17 @@
 """Questions to an engine, by its socket or by the docker command."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Build
 from rdma_images.engine import Engine, daemon_api, docker_command
+
+BUILD = Build("mine-1", "rdma-images/mine:1", "sha256:1", "", (), "", 0.0)
 
 
 def test_images_are_listed_and_removed_by_the_engines_socket(
@@ -27,3 +32,32 @@ def test_images_are_listed_and_removed_by_the_engines_socket(
         ("GET", '/images/json?filters={"label": ["a", "b=1"]}'),
         ("DELETE", "/images/127.0.0.1:1/x:y"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "address", "line"),
+    [
+        ("sha256:1 rdma-images/mine:1\n", "rdma-images/mine:1", []),
+        (
+            "sha256:1\nsha256:2 rdma-images/mine:1\n",
+            "sha256:1",
+            ["the name rdma-images/mine:1 was given to another image; this folder's build is sha256:1"],
+        ),
+        ("sha256:1\n", "sha256:1", ["the name rdma-images/mine:1 is gone; this folder's build is sha256:1"]),
+    ],
+)
+def test_the_name_serves_as_long_as_it_is_this_images(
+    answer: str, address: str, line: list[str], answering_engine: Callable[..., Engine]
+) -> None:
+    said: list[str] = []
+    assert docker_command.built_image(BUILD, answering_engine(answer), "invoke build", said.append) == address
+    assert said == line
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [("", "the name rdma-images/mine:1 is gone"), ("sha256:2 rdma-images/mine:1\n", "was given to another image")],
+)
+def test_an_image_that_is_gone_is_refused(answer: str, reason: str, answering_engine: Callable[..., Engine]) -> None:
+    with pytest.raises(RefusedError, match=f"{reason}\nrun `invoke build --target mine`"):
+        docker_command.built_image(BUILD, answering_engine(answer), "invoke build --target mine", pytest.fail)
