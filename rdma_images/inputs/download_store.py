@@ -25,7 +25,7 @@ def root() -> Path:
 def cached_file(source: Source) -> Path | None:
     """Return the verified file of a source; None where it is to be downloaded.
 
-    Looks at names and size only, see `intact`.
+    Looks at names and size only.
     """
     try:
         record = DownloadRecord.model_validate_json(_record(source).read_text(encoding="utf-8"))
@@ -33,11 +33,6 @@ def cached_file(source: Source) -> Path | None:
         return None
     file = root() / "sha256" / record.sha256 / record.file
     return file if record.pin == source.pin and file.exists() and file.stat().st_size == record.size else None
-
-
-def intact(file: Path) -> bool:
-    """Return whether a kept file still is what its folder is named after: reads all of it."""
-    return digest(file, "sha256") == file.parent.name
 
 
 def save(source: Source, verified: Path, name: str) -> Path:

@@ -63,7 +63,8 @@ def _fetch_supply(supply: Supply, settings: DownloadSettings) -> Path:
     source = supply.source
     with locking.hold(f"download-{source.id}", f"downloading {source.id}", settings.progress):
         # Asked again under the lock: another run may have downloaded it while this one waited.
-        if (file := download_store.cached_file(source)) and download_store.intact(file):
+        file = download_store.cached_file(source)
+        if file and download_store.digest(file, "sha256") == file.parent.name:
             return file
         if source.pin == UNPINNED:
             raise RdmaImagesError(

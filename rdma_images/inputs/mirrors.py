@@ -20,6 +20,8 @@ from rdma_images.registry.credentials import Login
 FORM = "https://host:port/path, file:///path or /path"
 SCHEMES = ("https", "http", "file")
 KINDS = ("base", "apt", "index", "download")
+# Where distributions keep the bundle that their certificate updates write. Python's default may be another file.
+SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # the first that is set counts
 
 
@@ -192,16 +194,8 @@ def trusted_bundle(bundle: Path | None, named_in: str, environ: Mapping[str, str
     for variable in CA_VARIABLES:
         if value := environ.get(variable):
             return _usable_bundle(Path(value), f"${variable}")
-    system = ssl.get_default_verify_paths().openssl_cafile
-    return next((p for p in (Path(system), *SYSTEM_BUNDLES) if p.is_file()), Path(certifi.where()))
-
-
-# Where distributions keep the bundle that their certificate updates write. Python's default may be another file.
-SYSTEM_BUNDLES = (
-    Path("/etc/ssl/certs/ca-certificates.crt"),
-    Path("/etc/pki/tls/certs/ca-bundle.crt"),
-    Path("/etc/ssl/cert.pem"),
-)
+    candidates = map(Path, (ssl.get_default_verify_paths().openssl_cafile, *SYSTEM_BUNDLES))
+    return next(filter(Path.is_file, candidates), Path(certifi.where()))
 
 
 def _usable_bundle(path: Path, named_in: str) -> Path:

@@ -15,8 +15,6 @@ from rdma_images.core.errors import RdmaImagesError
 CONFIGURATION_SECONDS = 60  # far more than a client needs to print its configuration
 RELEVANT = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables that decide where it is read from
 
-Environ = tuple[tuple[str, str], ...]
-
 
 def index_address(environ: Mapping[str, str] | None = None) -> str:
     """Return the index that uv uses here: its own setting, else pip's, else its default.
@@ -25,8 +23,8 @@ def index_address(environ: Mapping[str, str] | None = None) -> str:
     """
     environ = os.environ if environ is None else environ
     relevant = {name: value for name, value in environ.items() if name.startswith(RELEVANT)}
-    configured = _uv_index(_cache_key(relevant))
-    default = _uv_index(_cache_key(without_uv(relevant)), "--no-config")
+    configured = _uv_index(tuple(sorted(relevant.items())))
+    default = _uv_index(tuple(sorted(without_uv(relevant).items())), "--no-config")
     return configured if configured != default else (_pip_index(relevant) or default)
 
 
@@ -35,29 +33,14 @@ def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
 
 
-def _cache_key(environ: Mapping[str, str]) -> Environ:
-    """Return an environment that a cache can remember."""
-    return tuple(sorted(environ.items()))
-
-
 @cache
-def _uv_index(environ: Environ, *options: str) -> str:
+def _uv_index(environ: tuple[tuple[str, str], ...], *options: str) -> str:
     """Return the index that uv would write as --index-url, without network.
 
     This Python is named because uv would start every other one on PATH to choose: 0.3 s in place of 0.02.
     """
-    command = [
-        find_uv_bin(),
-        "pip",
-        "compile",
-        "-",
-        "--emit-index-url",
-        "--no-header",
-        "--offline",
-        "--quiet",
-        f"--python={sys.executable}",
-        *options,
-    ]
+    command = [find_uv_bin(), "pip", "compile", "-", "--emit-index-url", "--no-header", "--offline", "--quiet"]
+    command += [f"--python={sys.executable}", *options]
     with tempfile.TemporaryDirectory() as folder:  # away from any project's own uv.toml
         process = subprocess.run(
             command,
