@@ -47,15 +47,15 @@ class ImageConfig(MeasuredValue):
     ref: str
     digest: str
     platform: str
-    labels: dict[str, str]
-    environment: dict[str, str]
-    user: str
-    entrypoint: list[str]
-    tags: list[str]
-    bytes: int
-    created: str
-    layers: list[str]  # digests of the uncompressed layers, lowest first
-    history: list[HistoryStep]  # oldest first
+    labels: dict[str, str] = Field(default_factory=dict)
+    environment: dict[str, str] = Field(default_factory=dict)
+    user: str = ""
+    entrypoint: list[str] = Field(default_factory=list)
+    tags: list[str] = Field(default_factory=list)
+    bytes: int = 0
+    created: str = ""
+    layers: list[str] = Field(default_factory=list)  # digests of the uncompressed layers, lowest first
+    history: list[HistoryStep] = Field(default_factory=list)  # oldest first
     workdir: str = ""  # in which the entry point begins; "" where it is not known
 
     def label(self, name: str) -> str | None:

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from rdma_images.core.plain import first_misfit
 from rdma_images.inspection.machine import Devices, MeasuredGpus
 from rdma_images.inspection.values import Count, MeasuredValue, Probe, ToolRun
 
@@ -340,27 +339,3 @@ PROBE_DECLARATIONS = _probes()
 def probe_names(*tiers: str) -> tuple[str, ...]:
     """Return the names of the probes that the validators of these tiers read."""
     return tuple(name for name, probe in PROBE_DECLARATIONS.items() if set(probe.tiers) & set(tiers))
-
-
-def readable(document: dict[str, object]) -> dict[str, object]:
-    """Return the document of a Measured without values of another form than here.
-
-    `missing` names each that was left out, with the reason.
-    """
-    odd = {
-        name: problem
-        for name in (*PROBE_DECLARATIONS, "entry", "layers")
-        if name in document and (problem := _misfit(name, document[name]))
-    }
-    missing = document.get("missing")
-    reasons = missing if isinstance(missing, dict) else {}
-    return {**document, **dict.fromkeys(odd), "missing": {**reasons, **odd}} if odd else document
-
-
-def _misfit(name: str, value: object) -> str:
-    """Return why `value` is nothing that `name` measures here; empty where it is."""
-    try:
-        Measured.model_validate({name: value})
-    except ValidationError as error:
-        return f"the report has it in another form: {first_misfit(error)}"
-    return ""

@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from rdma_images.core.check import Check
-from rdma_images.inspection import measurements
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
 
@@ -82,8 +81,6 @@ def encode_report(report: Report) -> dict[str, object]:
 def decode_report(decoded: object) -> Report:
     """Return the report of decoded JSON.
 
-    A measurement of another version that has another form is left out, and `missing` names it.
-
     Raises:
         ValueError: The JSON is no report, or of another schema.
     """
@@ -91,15 +88,7 @@ def decode_report(decoded: object) -> Report:
         schema = decoded.get("schema", SCHEMA)
         if schema != SCHEMA:
             raise ValueError(f"it is of schema {schema!r}, and this version reads {SCHEMA}")
-        decoded = {**decoded, "facts": _readable_facts(decoded.get("facts"))}
     return _report_type().validate_python(decoded)
-
-
-def _readable_facts(facts: object) -> object:
-    """Return the facts without what another version reads; None if there are none."""
-    if isinstance(facts, dict) and isinstance(measured := facts.get("measured"), dict):
-        return {**facts, "measured": measurements.readable(measured)}
-    return None if facts == {} else facts
 
 
 @functools.cache

@@ -70,20 +70,7 @@ def planned_inspection(image: Image) -> Inspection:
     """Return what is known of a planned image before anything is measured in it."""
     versions = {name: component.version for name, component in image.components.items()}
     expected = Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
-    subject = ImageConfig(
-        ref=image.id,
-        digest="not built yet",
-        platform=image.platform,
-        labels={},
-        environment=image.environment,
-        user="",
-        entrypoint=[],
-        tags=[],
-        bytes=0,
-        created="",
-        layers=[],
-        history=[],
-    )
+    subject = ImageConfig(ref=image.id, digest="not built yet", platform=image.platform, environment=image.environment)
     return Inspection(subject=subject, expected=expected, measured=Measured())
 
 

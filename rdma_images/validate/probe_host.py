@@ -53,13 +53,6 @@ def host_config(ref: str, host: str, measured: Measured) -> ImageConfig:
         ref=ref or host,
         digest="",
         platform=f"linux/{system.machine}" if system else "",
-        labels={},
         environment=system.environment if system else {},
         user=str(system.user) if system else "",
-        entrypoint=[],
-        tags=[],
-        bytes=0,
-        created="",
-        layers=[],
-        history=[],
     )

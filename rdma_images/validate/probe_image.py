@@ -12,12 +12,10 @@ from testinfra.host import Host
 from rdma_images.chain import network_request
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.core.stream import CHUNK
-from rdma_images.engine import Engine, docker_command
+from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
-from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, probe_files, run_probes, torch_reuse, transport
-from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import PROBE_SECONDS
 from rdma_images.validate.run_probes import mark_lost, mark_stopped
 
@@ -46,7 +44,7 @@ def measure(
             earlier = _earlier_torch(engine, image_config, box, again)
             starting = pool.submit(entry.measure, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it, where it imports torch")
-            measured = _measure_inside(client, box, engine, image_config, activities, earlier)
+            measured = _measure_inside(box, engine, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
             activities.append("its network plugin, which is started as NCCL starts it")
@@ -96,7 +94,6 @@ def _with_network(
 
 
 def _measure_inside(
-    client: DockerClient,
     box: container.SealedContainer,
     engine: Engine,
     image_config: ImageConfig,
@@ -123,37 +120,9 @@ def _measure_inside(
             return measured.model_copy(update={"torch": measured.torch or earlier.torch})
         why = str(measured) if running else "its container ended as soon as it had started"
     activities.append("the image's files, which are read without running any")
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        pending_runs = pool.submit(_tool_runs, client, box, engine) if running else None
-        exported = probe_files.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
-        activities.append("the fabric's tools in it")
-    runs = pending_runs.result() if pending_runs else None
-    missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
-    return exported.model_copy(update={"tools": runs, "missing": exported.missing | missing})
-
-
-def _tool_runs(client: DockerClient, box: container.SealedContainer, engine: Engine) -> dict[str, ToolRun]:
-    """Return the runs of the fabric's tools, each started by the engine.
-
-    Without Python nothing inside can start them.
-    """
-    tool_runs = {}
-    for name, (tool, *arguments) in tools.COMMANDS.items():
-        run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
-        for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
-            command = docker_command.command_line("exec", str(box.container.id), path, *arguments)
-            clock = container.ContainerTime(client, box.container)
-            rc, out, err = transport.run_with_limits(command, tools.TOOL_SECONDS, engine.environ(), clock=clock)
-            timed_out = rc == transport.TIMED_OUT
-            if rc in transport.NOT_FOUND and b"exec failed" in err + out:
-                continue
-            text = [output[: tools.MAX_OUTPUT_BYTES].decode("utf-8", "replace") for output in (out, err)]
-            run = ToolRun(
-                path=path, rc=None if timed_out else rc, out=text[0], err=text[1], timed_out=timed_out, seconds=0.0
-            )
-            break
-        tool_runs[name] = run
-    return tool_runs
+    exported = probe_files.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
+    missing = {"torch": f"torch was not imported: {why}", "tools": why}
+    return exported.model_copy(update={"missing": exported.missing | missing})
 
 
 def _with_entry(

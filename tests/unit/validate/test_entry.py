@@ -14,7 +14,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import EntryPointChanges, Measured, Settings, readable
+from rdma_images.inspection.measurements import EntryPointChanges, Settings
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
 from tests.support import validators_called
@@ -154,9 +154,3 @@ def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
     assert (row.file, row.line, row.name, row.reader) == ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
     assert assigned.absent == ["/no/lib", "/no/topo.xml"]
     assert entry.with_files(assigned, variables, files.get) == assigned
-
-
-def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:
-    inspection = Measured.model_validate(readable({"entry": ["NCCL_NET=Socket"]}))
-    assert inspection.entry is None
-    assert "another form" in inspection.missing["entry"]

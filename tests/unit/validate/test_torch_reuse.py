@@ -109,15 +109,8 @@ def image(*layers: str, **variables: str) -> ImageConfig:
         ref="x",
         digest="sha256:1",
         platform="linux/amd64",
-        labels={},
         environment=variables,
-        user="",
-        entrypoint=[],
-        tags=[],
-        bytes=0,
-        created="",
         layers=list(layers),
-        history=[],
     )
 
 
