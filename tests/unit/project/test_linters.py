@@ -65,3 +65,12 @@ def test_the_workflow_of_init_installs_what_the_tests_ran_with() -> None:
     )
     assert started
     assert started <= ours
+
+
+def test_only_the_job_that_opens_an_issue_may_write_and_it_runs_nothing_else() -> None:
+    jobs = yaml.safe_load(STARTED.read_text(encoding="utf-8"))["jobs"]
+    assert {name: job.get("permissions") for name, job in jobs.items()} == {"build": None, "issue": {"issues": "write"}}
+    assert [step.get("uses", "").partition("@")[0] for step in jobs["issue"]["steps"]] == [
+        "actions/download-artifact",
+        "",
+    ]
