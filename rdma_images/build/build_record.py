@@ -134,16 +134,8 @@ def programs(engine: Engine, builder: str | None) -> dict[str, str]:
     return {TOOL: version(TOOL), "buildx": engine.buildx, **where}
 
 
-@dataclass(frozen=True)
-class BuiltImage:
-    """An image that was built: its record, and the command that builds it again."""
-
-    build: Build
-    build_command: str
-
-
-def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> BuiltImage:
-    """Return the image that was built of a target's default row, or of that row with changes.
+def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> tuple[Build, str]:
+    """Return the build of a target's default row, or of that row with changes, and the command that builds it again.
 
     Args:
         project: The matrix and the facts.
@@ -160,7 +152,7 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
     if build := BUILD.read_if_valid(image.id):
-        return BuiltImage(build, command)
+        return build, command
     built_refs = _built_refs(image.target)
     choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built_refs)}" if built_refs else ""
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first{choice}")

@@ -177,14 +177,14 @@ def run(
     words = after_dashes(sys.argv)
     if shell and words:
         raise RefusedError(f"--shell takes no command, and got {words[0]}\nleave out --shell, or the command")
-    built = None
+    build, build_command = None, ""
     if image:
         refuse_beside("--image", {"--target": target, "--set": set, "--onto": onto})
     else:
         loaded_project = with_measured_base(project.load(), [target] if target else (), onto)
-        built = build_record.built_image(loaded_project, target, set)
+        build, build_command = build_record.built_image(loaded_project, target, set)
     running = engine.ensure(progress)
-    ref = docker_command.built_image(built.build, running, built.build_command, progress) if built else image
+    ref = docker_command.built_image(build, running, build_command, progress) if build else image
     config = container_run.image_config(running, ref)
     if config is None:
         raise docker_command.missing_image(running, ref)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -143,22 +143,15 @@ class Variables(FactsFile):
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
     def closest_name(self, name: str) -> str | None:
-        """Return the variable most similar to `name`; None if it is read, or for none.
+        """Return the variable most similar to `name`; None if it is read itself, or for none.
 
-        The same words in another order are also similar.
+        One with the same words in another order is also similar; one with a word more or less is another variable.
         """
         if name in self.names or not name.startswith(PREFIXES):
             return None
-        return closest(name, self.names)
-
-
-def closest(name: str, names: Collection[str]) -> str | None:
-    """Return the most similar of `names`; None if none is similar.
-
-    One with the same words in another order is also similar; one with a word more or less is another variable.
-    """
-    words = sorted(name.split("_"))
-    swapped = [candidate for candidate in sorted(names) if sorted(candidate.split("_")) == words]
-    letters = name.replace("_", "")
-    alike = [row for row in names if row.count("_") == name.count("_") or row.replace("_", "") == letters]
-    return next(iter([*swapped, *difflib.get_close_matches(name, alike, n=1, cutoff=MIN_SIMILARITY)]), None)
+        words, letters = sorted(name.split("_")), name.replace("_", "")
+        swapped = [known for known in sorted(self.names) if sorted(known.split("_")) == words]
+        alike = [
+            known for known in self.names if known.count("_") == name.count("_") or known.replace("_", "") == letters
+        ]
+        return next(iter([*swapped, *difflib.get_close_matches(name, alike, n=1, cutoff=MIN_SIMILARITY)]), None)

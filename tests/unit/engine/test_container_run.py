@@ -182,7 +182,7 @@ def test_the_image_of_the_row_that_is_named_is_taken() -> None:
     checkout = project.load()
     (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
     write_build(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
-    assert build_record.built_image(checkout, "efa-pytorch", None).build.ref == "rdma-images/efa-pytorch:1-rehearsal"
+    assert build_record.built_image(checkout, "efa-pytorch", None)[0].ref == "rdma-images/efa-pytorch:1-rehearsal"
     with pytest.raises(
         RefusedError, match=r"(?s)or choose a built one:\n  --image rdma-images/efa-pytorch:1-rehearsal"
     ):
