@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -205,8 +204,8 @@ def fetch(key: str, repository: Repository, folder: Path, progress: Progress = s
         name = ""
     if not name or "/" in name:
         raise registry_errors.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
-    save = partial(repository.save, wheel.digest, folder / name, threading.Event())
-    registry_errors.retry_cached(save, progress)
+    save = partial(repository.save, wheel.digest, folder / name)
+    registry_errors.retry(save, progress=progress)
     progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
@@ -215,7 +214,7 @@ def send(key: str, repository: Repository, folder: Path, progress: Progress = si
     """Send the wheel in a folder, then its tag; a registry that does not take it is only reported."""
     (wheel,) = folder.glob("*.whl")
     try:
-        registry_errors.retry_cached(partial(_send_wheel, key, repository, wheel), progress)
+        registry_errors.retry(partial(_send_wheel, key, repository, wheel), progress=progress)
     except registry_errors.RegistryError as error:
         progress(f"{first_line(error)}; other machines compile this wheel themselves")
     else:

@@ -75,10 +75,10 @@ def complete_registry(
         for recipe in remote.missing:
             layer = layer_pool.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
-            registry_errors.retry_cached(partial(_send, recipe, layer, layer_set, repository), progress)
+            registry_errors.retry(partial(_send, recipe, layer, layer_set, repository), progress=progress)
         layer_store.check_collisions(layer_set.recipes)
         complete_image = _layer_image(layer_set, blobs)
-        registry_errors.retry_cached(partial(_put_image, repository, complete_image, layer_set.tag), progress)
+        registry_errors.retry(partial(_put_image, repository, complete_image, layer_set.tag), progress=progress)
         digest = complete_image.manifest.digest
     else:
         blobs, digest = remote.blobs, remote.image_digest

@@ -5,7 +5,6 @@ tar: their blobs have other digests, and the config of the image stays as it is.
 """
 
 import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -122,8 +121,7 @@ def convert(original: Manifest, repository: Repository, scratch: Path) -> Conver
 def _write_with_table(repository: Repository, layer: Descriptor, scratch: Path, path: Path) -> Blob:
     """Download a layer into `scratch`, and write it with a table to `path`."""
     packed = scratch / "layer"
-    packed.unlink(missing_ok=True)
-    repository.save(layer.digest, packed, threading.Event())
+    repository.save(layer.digest, packed)
     with tempfile.TemporaryFile(dir=scratch) as tar, packed.open("rb") as file, path.open("wb") as converted:
         try:
             zstandard.ZstdDecompressor().copy_stream(file, tar)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import IO, Any
 import requests
 from pydantic import TypeAdapter, ValidationError
 
-from rdma_images.core import files, http
+from rdma_images.core import files
 from rdma_images.registry import registry_errors
 from rdma_images.registry.connection import Connection, parse_document
 
@@ -255,39 +254,21 @@ class Repository:
             raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
 
-    def save(self, digest: str, file: Path, stop: threading.Event) -> None:
-        """Write a blob to a file, checked by digest; setting `stop` ends it.
-
-        A partial file is resumed, where the registry does that. One that then has other bytes is removed, for another
-        try, by a BusyError.
-        """
-        stop_error = registry_errors.RegistryError(f"{self.ref}@{digest}: stopped, because something else failed")
-        if stop.is_set():
-            raise stop_error
-        offset = file.stat().st_size if file.exists() else 0
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
-        ok = (200, 206, 416) if offset else (200,)  # 416: the file is complete
+    def save(self, digest: str, file: Path) -> None:
+        """Write a blob to a file, checked by its digest. Raises ConflictError for other bytes."""
+        checksum, headers = hashlib.sha256(), {"Accept-Encoding": "identity"}
         with (
-            self._request("GET", f"blobs/{digest}", digest, ok=ok, headers=headers, stream=True) as response,
+            self._request("GET", f"blobs/{digest}", digest, headers=headers, stream=True) as response,
             files.as_file_error(file),
-            file.open("a+b" if response.status_code == 416 or http.continues(response, offset) else "w+b") as target,
+            file.open("wb") as target,
         ):
-            target.seek(0)
-            checksum = hashlib.file_digest(target, "sha256")
             try:
-                for chunk in response.iter_content(CHUNK) if response.status_code != 416 else ():
+                for chunk in response.iter_content(CHUNK):
                     checksum.update(chunk)
                     target.write(chunk)
-                    if stop.is_set():
-                        raise stop_error
             except requests.RequestException as error:
                 raise registry_errors.transport_error(self.connection.host, error) from None
         if f"sha256:{checksum.hexdigest()}" != digest:
-            file.unlink(missing_ok=True)
-            if offset:
-                raise registry_errors.BusyError(
-                    f"{self.ref}@{digest}: the download did not go on where it broke off\ntry again"
-                )
             raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
 
     def put_blob(self, raw: bytes) -> str:
@@ -295,14 +276,14 @@ class Repository:
         digest = sha256_digest(raw)
         if self.has_blob(digest, len(raw)):
             return digest
-        self.upload(self.begin_upload(digest), digest, raw)
+        self._upload(digest, raw)
         return digest
 
     def put_file(self, digest: str, file: Path) -> None:
         """Store a file as the blob `digest`; nothing is sent if it is present."""
         with files.as_file_error(file), file.open("rb") as content:
             if not self.has_blob(digest, file.stat().st_size):
-                self.upload(self.begin_upload(digest), digest, content)
+                self._upload(digest, content)
 
     def mount(self, digest: str, source: "Repository") -> bool:
         """Mount a blob from `source`, in the same registry; return whether it was.
@@ -325,11 +306,6 @@ class Repository:
             )
         return False
 
-    def begin_upload(self, digest: str) -> str:
-        """Return the address for uploading the blob `digest`, present or not."""
-        response = self._request("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
-        return self._location(response)
-
     def _location(self, response: requests.Response) -> str:
         location = response.headers.get("Location", "")
         try:
@@ -339,12 +315,13 @@ class Repository:
                 f"{self.ref}: the registry names {location[:80]!r} as the address of an upload\nlook into its log"
             ) from None
 
-    def upload(self, address: str, digest: str, content: bytes | IO[bytes]) -> None:
-        """Send the blob `digest` to the address that `begin_upload` returned."""
-        separator = "&" if "?" in address else "?"
+    def _upload(self, digest: str, content: bytes | IO[bytes]) -> None:
+        """Send the blob `digest`, present or not."""
+        response = self._request("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
+        address = self._location(response)
         self.connection.request(
             "PUT",
-            f"{address}{separator}digest={digest}",
+            f"{address}{'&' if '?' in address else '?'}digest={digest}",
             self._scope(write=True),
             f"{self.ref} {digest}",
             ok=(201,),

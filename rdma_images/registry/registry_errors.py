@@ -161,12 +161,3 @@ def retry(
             progress(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")
-
-
-def retry_cached(
-    action: Callable[[], Result],
-    progress: Callable[[str], None] = lambda _: None,
-    sleep: Callable[[float], object] = time.sleep,
-) -> Result:
-    """Return `retry` with few attempts, for a registry that is only a cache."""
-    return retry(action, attempts=4, progress=progress, sleep=sleep)

@@ -108,7 +108,7 @@ def read_registry(server: _Server, folder: Path) -> None:
         lambda: repository.config(image),
         lambda: repository.referrers(DIGEST),
         lambda: repository.has_blob(DIGEST, 3),
-        lambda: repository.save(DIGEST, folder / "blob", threading.Event()),
+        lambda: repository.save(DIGEST, folder / "blob"),
         lambda: repository.put_blob(b"abc"),
         lambda: repository.put_manifest("latest", Manifest(OCI_INDEX, b"{}")),
         lambda: repository.mount(DIGEST, repository),
