@@ -25,11 +25,10 @@ def with_template(template: str) -> Image:
 
 
 def test_a_target_without_a_template_is_offered_those_of_targets(user_templates: Path) -> None:
-    (user_templates / "targets" / "mine.j2").touch()
-    problem = template_problem(with_template("efa-pytorhc")) or ""
-    assert "targets/efa-pytorhc.j2: no such template, for target efa-pytorch\n" in problem
-    assert "did you mean efa-pytorch or " in problem
-    assert "mine" in problem
+    (user_templates / "targets" / "efa-pytorch-of-mine.j2").touch()
+    problem = template_problem(with_template("efa-pytorch-of-mines")) or ""
+    assert "targets/efa-pytorch-of-mines.j2: no such template, for target efa-pytorch\n" in problem
+    assert "did you mean efa-pytorch-of-mine or efa-pytorch" in problem
     assert "onto-efa" not in problem  # of --onto, and no target's
 
 
