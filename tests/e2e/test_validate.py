@@ -97,9 +97,8 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     report = checked(steps, context, base=base)
     measured = inspection(report).measured
     assert measured.tree
-    assert measured.tools
+    assert measured.tools is None
     assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
-    assert measured.tools["fi_info -p efa"].rc == 61
     assert inspection(report).expected.because.startswith("guessed: the EFA installer was here")
     passed = {c.id for c in report.checks if c.outcome == "passed"}
     assert {
@@ -133,6 +132,8 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files() -> Non
             file["identity"] = first[file["identity"]]
         for answer in tree["libraries"]["resolved"].values():
             answer["error"] = bool(answer["error"])
+        for closure in tree["libraries"]["closures"].values():
+            closure["faults"] = []  # of symbols and versions, which the loader alone compares
     sizes = [tree["files"].pop("bytes") for tree in trees]
     assert abs(sizes[0] - sizes[1]) < 4096
     methods = [tree["libraries"].pop("method") for tree in trees]
