@@ -14,7 +14,6 @@ from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-MAX_JOB_MINUTES = 120  # minutes that a job may take
 MAX_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 
 
@@ -26,7 +25,6 @@ class CiJob:
     target: str
     platform: str
     runner: str
-    timeout: int  # minutes
     arguments: str  # for `invoke build`, `validate` and `publish`: exactly this image
     cache: str  # name of its registry cache
     caches: str  # names of the caches worth reading, its own first, with blanks between
@@ -52,7 +50,6 @@ def jobs(
             target=image.target,
             platform=image.platform,
             runner=runner_by_platform[image.platform],
-            timeout=MAX_JOB_MINUTES,
             arguments=arguments(image, matrix),
             cache=cache_name(image),
             caches=" ".join(_caches(image, all_images)),

@@ -160,8 +160,7 @@ def job_check(
 def job_preflight(_: Context, out: Annotated[str, "The folder to write; by default build/preflight/."] = "") -> None:
     """Write the preflight as files, for an image that lacks it.
 
-    Images built here have it at /opt/rdma-images/preflight. A job of another image mounts the folder there, from a
-    ConfigMap or a file system that all nodes see, and starts /opt/rdma-images/preflight/rdma-preflight.
+    A job mounts the folder at /opt/rdma-images/preflight, where images built here have it.
     """
     from rdma_images.build import preflight_folder
     from rdma_images.core import paths
@@ -192,9 +191,8 @@ def job_run(
 ) -> None:
     """Run a job and say what its logs show.
 
-    Submits with kubectl, arena, sbatch, sky, boto3 or docker, follows the job, says which network it uses as soon as
-    its logs show it, collects them, and removes the job. It ends the job 10 seconds after a line that no job survives.
-    Ctrl-C removes the job, too.
+    Submits and follows the job, says which network it uses as soon as its logs show it, collects them, and removes the
+    job, also on Ctrl-C. It ends the job 10 seconds after a line that no job survives.
     """
     from rdma_images.jobs.results import from_logs, result_table, run_folder
     from rdma_images.jobs.run import job_run, record

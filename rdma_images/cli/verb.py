@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from invoke.exceptions import Exit
 from invoke.tasks import Task
@@ -20,8 +20,6 @@ from rdma_images.core.progress import progress
 
 if TYPE_CHECKING:
     from rdma_images.inputs.project import Project
-
-Parameters = ParamSpec("Parameters")
 
 # Options of several tasks: the type of the value, and what --help says.
 Targets = Annotated[Sequence[str], "A target of matrix.yaml; may be given more than once. Without it: every target."]
@@ -51,9 +49,7 @@ class Verb(Task[Any]):
         return options
 
 
-def verb(
-    *examples: str, name: str | None = None, default: bool = False
-) -> Callable[[Callable[Parameters, None]], Task[Callable[Parameters, None]]]:
+def verb(*examples: str, name: str | None = None, default: bool = False) -> Callable[[Callable[..., None]], Verb]:
     """Make a task of the decorated function, with an option for each parameter; those without a default must be given.
 
     Args:
@@ -62,18 +58,16 @@ def verb(
         default: Whether the task's group stands for it, as `job` does for `job.job`.
     """
 
-    def decorate(function: Callable[Parameters, None]) -> Task[Callable[Parameters, None]]:
+    def decorate(function: Callable[..., None]) -> Verb:
         @functools.wraps(function)
-        def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        def guarded(*arguments: Any, **options: Any) -> None:
             with ended_in_order():
                 function(*arguments, **options)
 
         # invoke joins the lines of a paragraph: each example is a paragraph of its own.
-        guarded.__doc__ = "\n\n".join(
-            (inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {line}" for line in examples))
-        )
-        task: Task[Callable[Parameters, None]] = Verb(guarded, name=name, default=default, auto_shortflags=False)
-        return task
+        paragraphs = [inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {e}" for e in examples)]
+        guarded.__doc__ = "\n\n".join(paragraphs)
+        return Verb(guarded, name=name, default=default, auto_shortflags=False)
 
     return decorate
 
