@@ -86,9 +86,9 @@ def _chosen_images(
 ) -> "Iterator[tuple[str, ScannedImage]]":
     """Yield the chosen images that were built here with their ids, or those in the registries that have them."""
     from rdma_images.plan import planner
-    from rdma_images.publish import published_images
     from rdma_images.publish.approved_image import read_build
     from rdma_images.publish.evidence.scanner import ScannedImage
+    from rdma_images.publish.published_images import published_images
     from rdma_images.registry import registries
 
     loaded_project = project.load()
@@ -99,9 +99,9 @@ def _chosen_images(
             yield image.id, ScannedImage(build.ref, build.digest)
         return
     all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
-    for name, registry in registries.load().pick(published).items():
-        for ref in published_images.published_refs(images, all_images, loaded_project.matrix, {name: registry}):
-            yield "", published_images.find_published(ref, registry)
+    chosen_registries = registries.load().pick(published)
+    for found in published_images(images, all_images, loaded_project.matrix, chosen_registries):
+        yield "", found
 
 
 @verb(

@@ -17,14 +17,14 @@ from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import attach
 from rdma_images.publish.evidence.policy import VULNERABILITIES, Policy, decide
 from rdma_images.publish.evidence.scan_result import SCAN, Scan, Vulnerability
-from rdma_images.publish.published_images import find_published, published_refs
+from rdma_images.publish.published_images import published_images
 from rdma_images.publish.verify import verify
-from rdma_images.registry.client import OCI_INDEX, Manifest, Repository
+from rdma_images.registry.client import Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import approve, make_artifacts, make_index, put_image
+from tests.support.published_image import approve, make_artifacts, put_image
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -106,13 +106,6 @@ def test_a_refused_vulnerability_that_is_attached_fails(image: Image, remote: tu
 def test_a_published_image_is_found_for_a_scan(image: Image, remote: tuple[Repository, Oci]) -> None:
     repository, registry = remote
     manifest = put_image(repository, image)
-    (ref,) = published_refs([image], [image], matrix.load(), {"team": registry})
-    assert ref == f"{repository.ref}:latest"
     repository.put_manifest("latest", manifest)
-    assert find_published(ref, registry).by_digest == f"{repository.ref}@{manifest.digest}"
-    index = make_index((manifest, "amd64"))
-    repository.put_manifest("several", Manifest(OCI_INDEX, index.raw))
-    with pytest.raises(
-        RefusedError, match=f"is an index over several platforms\nname one of them: .*{manifest.digest}"
-    ):
-        find_published(f"{repository.ref}:several", registry)
+    (found,) = published_images([image], [image], matrix.load(), {"team": registry})
+    assert found.by_digest == f"{repository.ref}@{manifest.digest}"
