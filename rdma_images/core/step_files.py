@@ -49,14 +49,7 @@ class StepFile(Generic[Form]):
             return None
 
     def load(self, path: Path) -> Form | None:
-        """Return what is in the file at `path`.
-
-        Returns:
-            None where there is none.
-
-        Raises:
-            RdmaImagesError: The file is broken.
-        """
+        """Return what is in the file at `path`; None where there is none. Raises RdmaImagesError if broken."""
         if not files.exists(path):
             return None
         text = files.read_bytes(path, MAX_FILE_BYTES)
@@ -77,13 +70,6 @@ class StepFile(Generic[Form]):
     def save(self, path: Path, value: Form) -> None:
         """Write it to `path`."""
         atomic.write(path, self.text(value))
-
-    def holds(self, path: Path, value: Form) -> bool:
-        """Return whether the file at `path` has what would be written of `value`."""
-        try:
-            return bool(pydantic_core.from_json(path.read_bytes()) == self.encode(value))
-        except (OSError, ValueError):
-            return False
 
     def text(self, value: Form) -> str:
         """Return what is written of a value."""

@@ -77,4 +77,4 @@ def _exists(report: Report, folder: Path) -> bool:
     An unchanged build must take no time.
     """
     other_files = (folder / "report.html", folder / "report.xml")
-    return all(file.exists() for file in other_files) and REPORT.holds(folder / REPORT.name, report)
+    return all(file.exists() for file in other_files) and REPORT.load_if_valid(folder / REPORT.name) == report
