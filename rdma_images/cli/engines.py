@@ -13,7 +13,7 @@ from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 
-@verb("engine.up", "engine.up --docker")
+@verb("engine.up", "engine.up --docker", name="engine.up")
 def up(
     _: Context,
     docker: Annotated[bool, "Print lines for `eval`: `docker` of this shell is then the private engine's."] = False,
@@ -33,7 +33,7 @@ def up(
     show(status.table(status.status(layer_store.size_limit())))
 
 
-@verb("engine.status --json")
+@verb("engine.status --json", name="engine.status")
 def status(_: Context, json: Json = False) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
@@ -43,7 +43,7 @@ def status(_: Context, json: Json = False) -> None:
     show(dumps(engine_status.json(), indent=2) if json else status.table(engine_status))
 
 
-@verb("engine.down --purge")
+@verb("engine.down --purge", name="engine.down")
 def down(_: Context, purge: Annotated[bool, "Also remove its data: images, caches, its own packages."] = False) -> None:
     """Stop the private engine and what it started."""
     from rdma_images.engine import private
@@ -51,7 +51,7 @@ def down(_: Context, purge: Annotated[bool, "Also remove its data: images, cache
     show("stopped" if private.down(purge, progress) else "no private engine was running")
 
 
-@verb("engine.prune --cache")
+@verb("engine.prune --cache", name="engine.prune")
 def prune(
     _: Context,
     all_targets: Annotated[bool, "Also remove images of targets that this folder's matrix does not have."] = False,

@@ -1,9 +1,11 @@
-"""The tasks for jobs and their clusters: job and job.check, .preflight, .run and .launchers; cluster."""
+"""The tasks for jobs, their clusters and their logs: job and job.*, cluster, verdict."""
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -18,6 +20,9 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
+if TYPE_CHECKING:
+    from rdma_images.nccl_logs.verdict import Verdict
+
 Out = Annotated[str, "The folder to write; by default build/jobs/<name>/."]
 CLUSTER_EXAMPLE = (
     "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a "
@@ -29,6 +34,7 @@ CLUSTER_EXAMPLE = (
     "job --target efa-nccl-tests --launcher mpijob --instance p5.48xlarge --nodes 2",
     "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 --mount /fsx:/data -- train.py",
     "job --job training",
+    name="job.job",
     default=True,
 )
 def job(
@@ -107,7 +113,7 @@ def cluster(
     show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))
 
 
-@verb("job.launchers", "job.launchers --fields", name="launchers")
+@verb("job.launchers", "job.launchers --fields", name="job.launchers")
 def job_launchers(
     _: Context,
     fields: Annotated[bool, "Show the fields of jobs.yaml that each launcher supports, and how it does them."] = False,
@@ -132,7 +138,7 @@ def job_launchers(
     "job.check build/jobs/efa-nccl-tests-p5-48xlarge-2 --json",
     "job.check job.yaml job.sbatch request.json",
     "job.check -",
-    name="check",
+    name="job.check",
 )
 def job_check(
     _: Context,
@@ -156,7 +162,7 @@ def job_check(
         raise Exit(code=exit_codes.USAGE)
 
 
-@verb("job.preflight", "job.preflight --out /shared/rdma-preflight", name="preflight")
+@verb("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")
 def job_preflight(_: Context, out: Annotated[str, "The folder to write; by default build/preflight/."] = "") -> None:
     """Write the preflight as files, for an image that lacks it.
 
@@ -176,7 +182,7 @@ def job_preflight(_: Context, out: Annotated[str, "The folder to write; by defau
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
     "job.run build/jobs/training --follow",
     "job.run build/jobs/training --attach --sign cosign.key",
-    name="run",
+    name="job.run",
 )
 def job_run(
     _: Context,
@@ -232,3 +238,67 @@ def _attach(run_path: Path, sign: str) -> None:
     image = job.image if job else ""
     attached = evidence.publish(run_folder.load(run_path), image, publisher(sign))
     show(f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}")
+
+
+@verb(
+    "verdict worker-0.log",
+    "verdict build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T060000Z",
+    "verdict worker-0.log worker-1.log --instance p5.48xlarge --nodes 2 --html result.html",
+)
+def verdict(
+    _: Context,
+    logs: Annotated[Sequence[str], "A log or several, a folder of logs, the folder of a run, or - for standard input."],
+    tcp: Annotated[str, "The logs of the same job over TCP: a folder, or one file."] = "",
+    job: Annotated[str, "The job.json of the job; without it the one beside the run."] = "",
+    instance: Annotated[str, "Without job.json: the instance type that it ran on."] = "",
+    nodes: Annotated[int, "Without job.json: how many nodes it should have run on."] = 0,
+    html: Annotated[str, "Write a page with the chart into this file."] = "",
+    json: Json = False,
+) -> None:
+    """Say which network a job's NCCL used, from its logs.
+
+    NCCL must have run with NCCL_DEBUG=INFO. Of several logs, a folder, or a log with an option about its job, it also
+    shows the adapters of each node, and the bus bandwidth that nccl-tests measured. Exit code 0: the network is good;
+    1: it is not; 3: the logs do not show it.
+    """
+    paths = [Path("/dev/stdin" if name == "-" else name) for name in logs]
+    is_about_job = bool(tcp or job or instance or nodes or html)
+    from rdma_images.core import atomic
+    from rdma_images.jobs.results import from_logs, result_page, result_table, run_folder, run_results
+
+    if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_folder.RESULT.name and not is_about_job:
+        _show_verdict(run_results.judge_log(paths[0]), json)
+        return
+    result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
+    if html:
+        atomic.write(Path(html), result_page.result_html(result))
+    show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
+    if result.exit_code:
+        raise Exit(code=result.exit_code)
+
+
+def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
+    """Print the verdict on one log. Raises Exit with its exit code unless the network is good."""
+    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence}")
+    if log_verdict.exit_code:
+        raise Exit(code=log_verdict.exit_code)
+
+
+@verb(
+    "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
+    name="job.compare",
+)
+def job_compare(
+    _: Context,
+    first: Annotated[str, "A result.json, or the folder of a run or of logs."],
+    second: Annotated[str, "The result to compare it with."],
+    json: Json = False,
+) -> None:
+    """Compare two results, size by size.
+
+    Shows the bus bandwidth of both, the ratio, and what else differs: image, instance type, nodes, versions.
+    """
+    from rdma_images.jobs.results import compare, from_logs, result_table
+
+    comparison = compare.compare(from_logs.read_result(Path(first)), from_logs.read_result(Path(second)))
+    show(dumps(asdict(comparison), indent=2) if json else result_table.comparison_table(comparison))

@@ -17,7 +17,7 @@ from rdma_images.inputs import project, target_options
 WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
 
 
-@verb("facts.update", "facts.update --all --write")
+@verb("facts.update", "facts.update --all --write", name="facts.update")
 def update(
     _: Context,
     all: Annotated[bool, "Read every release again, not only those in the matrix; takes minutes."] = False,
@@ -36,7 +36,7 @@ def update(
     show(reading.update_table(changes, written))
 
 
-@verb("matrix.schema")
+@verb("matrix.schema", name="matrix.schema")
 def schema(_: Context) -> None:
     """Write the JSON schemas of the files that users write.
 
@@ -47,7 +47,7 @@ def schema(_: Context) -> None:
     show(*(paths.display_path(path) for path in schemas.write(paths.PROJECT)))
 
 
-@verb("ci.matrix --changed-since origin/main", name="matrix")
+@verb("ci.matrix --changed-since origin/main", name="ci.matrix")
 def ci_matrix(
     _: Context,
     target: Targets = (),

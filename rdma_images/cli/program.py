@@ -19,12 +19,11 @@ from rdma_images.cli import (
     output,
     planning,
     publishing,
-    results,
     start_quickly,
     starting,
 )
 from rdma_images.cli.parsing import TaskParser, unknown_task
-from rdma_images.cli.verb import ended_in_order
+from rdma_images.cli.verb import Verb, ended_in_order
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import suggestion
 
@@ -40,7 +39,7 @@ _parse_core, _parse_tasks, _parse_cleanup = Program.parse_core, Program.parse_ta
 
 
 def namespace() -> Collection:
-    """Return invoke's tasks, of a checkout or of an installation, which has `init`; invoke then parses as we do."""
+    """Return every task: `test` is a checkout's alone, `init` an installation's. invoke then parses as we do."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # writes "?" for a character that its encoding lacks
     vars(program)["Parser"] = TaskParser
@@ -52,29 +51,14 @@ def namespace() -> Collection:
     }
     for name, function in ours.items():
         setattr(Program, name, function)
-    tasks = Collection(
-        planning.plan,
-        planning.describe,
-        planning.sources,
-        planning.lock,
-        planning.render,
-        building.build,
-        building.validate,
-        building.run,
-        building.report,
-        results.verdict,
-        publishing.scan,
-        publishing.publish,
-        publishing.verify,
-        jobs.cluster,
-        starting.init if paths.INSTALLED else maintaining.run_tests,
-    )
-    job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_preflight, jobs.job_run, results.job_compare)
-    tasks.add_collection(Collection("job", *job_tasks))
-    tasks.add_collection(Collection("facts", maintaining.update))
-    tasks.add_collection(Collection("matrix", maintaining.schema))
-    tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
-    tasks.add_collection(Collection("ci", maintaining.ci_matrix))
+    tasks = Collection()
+    for module in (planning, building, publishing, jobs, engines, maintaining, starting):
+        for task in vars(module).values():
+            if isinstance(task, Verb) and task.name != ("test" if paths.INSTALLED else "init"):
+                group, _, name = str(task.name).rpartition(".")
+                if group and group not in tasks.collections:
+                    tasks.add_collection(Collection(group))
+                (tasks.collections[group] if group else tasks).add_task(task, name)
     return tasks
 
 

@@ -54,7 +54,7 @@ def verb(*examples: str, name: str | None = None, default: bool = False) -> Call
 
     Args:
         examples: Command lines that `--help` shows, without the command's own name.
-        name: The task's name; by default the function's.
+        name: The task's name with its group, as "job.run"; by default the function's.
         default: Whether the task's group stands for it, as `job` does for `job.job`.
     """
 
