@@ -19,7 +19,4 @@ from rdma_images.core.sizes import format_bytes, format_megabytes
 )
 def test_three_digits_or_the_whole_number(count: float, text: str) -> None:
     assert format_bytes(count) == text
-
-
-def test_whole_megabytes() -> None:
     assert format_megabytes(98_400_000) == "98 MB"

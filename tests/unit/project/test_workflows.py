@@ -252,14 +252,6 @@ def test_somebodys_own_docker_is_not_restarted(machine: Path, where: dict[str, s
 
 
 @needs_jq
-def test_settings_that_cannot_be_read_stay(machine: Path) -> None:
-    (machine / "daemon.json").write_text("{")
-    assert run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted").returncode != 0
-    assert (machine / "daemon.json").read_text() == "{"
-    assert not (machine / "told").exists()
-
-
-@needs_jq
 def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine: Path) -> None:
     (machine / ".docker" / "cli-plugins").mkdir(parents=True)
     settings = {"currentContext": "rootless", "credHelpers": {"example.com": "ecr-login"}}
@@ -272,11 +264,6 @@ def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine: 
     assert docker_config.stat().st_mode & 0o777 == 0o700
     assert json.loads((docker_config / "config.json").read_text()) == settings
     assert (docker_config / "cli-plugins").is_dir()
-
-
-def test_a_machine_without_a_configuration_needs_none(machine: Path) -> None:
-    assert run_script("config.sh", machine).returncode == 0
-    assert list((machine / "docker").iterdir()) == []
 
 
 def test_the_tasks_they_call_exist() -> None:
