@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.work import CODE, Code, Work
 from tests.support import job_parts as jobs
+from tests.support.kubelet import expand
 
 # ssh runs the command on this machine; docker runs what it would run in the container, with the variables that it has.
 SSH = """#!/bin/bash
@@ -130,6 +132,27 @@ def test_arena_is_called_with_whole_words(tmp_path: Path, path: str) -> None:
     ((_, ranks, _),) = _started(tmp_path, path, words[-1], RANK="1", MASTER_ADDR="one")
     assert ranks[2:4] == ["--node-rank=1", "--master-addr=one"]
     assert ranks[-3:] == list(jobs.SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "keys"), [("mpijob", None), ("trainjob", "install -D -m 600 -t /root/.ssh /run/mpi-ssh/*\n")]
+)
+def test_ranks_of_mpirun_start_in_the_code_that_their_pods_alone_have(
+    tmp_path: Path, path: str, launcher: str, keys: str | None
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    work = Work(code=Code(str(tmp_path / "code"), CODE))
+    job = jobs.job(launcher, "efa", "mpirun", command=("/usr/bin/python3", "train.py"), work=work)
+    (container,) = (
+        pod["spec"]["containers"][0] for pod in jobs.pods(job) if "mpirun" in pod["spec"]["containers"][0]["command"][2]
+    )
+    assert "volumeMounts" not in container
+    script = expand(container["command"][2], {}).replace(job.mpirun, "mpirun").replace(keys or "\0", "")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("one slots=8\n")
+    ((_, words, _),) = _started(tmp_path, path, script, OMPI_MCA_orte_default_hostfile=str(hosts))
+    assert words[words.index("--wdir") + 1] == CODE
 
 
 def _started(tmp_path: Path, path: str, script: str, **variables: str) -> list[Any]:
