@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -79,7 +80,7 @@ class Ranks:
         answers: dict[int, Any] = {}
         for rank in self.processes:
             last = (self.lines("answer", rank) or [""])[-1]
-            errors = self.lines("errors", rank) or ["it ended without a word"]
+            errors = self.lines("errors", rank) or [describe_end(self.processes[rank].poll())]
             missing = errors[-1] if rank in is_ended else "not done after %d s" % limit
             answers[rank] = json.loads(last) if last.startswith("{") else {"error": missing}
         return answers
@@ -108,6 +109,13 @@ class Ranks:
             return []
 
 
+def describe_end(code: int | None) -> str:
+    """Return how a process ended that wrote nothing, from what its poll() returned."""
+    if code == -signal.SIGKILL:
+        return "signal 9 ended it: the limit of the container's memory may be reached"
+    return "signal %d ended it" % -code if code and code < 0 else "it ended without a word"
+
+
 def check_answers(
     ranks: Ranks, answers: dict[int, Any], node: JobNode, carriers: list[Device], required: str, wordings: Wordings
 ) -> Iterator[Finding]:
@@ -124,7 +132,8 @@ def check_answers(
         rank = next((rank for rank in failed if not answers[rank]["error"].startswith("not done")), failed[0])
         log = ranks.lines("nccl", rank)
         first = next((number for number, line in enumerate(log) if "NCCL WARN" in line), max(0, len(log) - 5))
-        print("\n".join(log[first : first + QUOTED_LINES]), flush=True)
+        for line in log[first : first + QUOTED_LINES]:
+            print(line, flush=True)
         reason = answers[rank]["error"] + ("; " + verdict.sentence if log else "")
         yield "error", "all-reduce", "rank %d of %d: %s" % (rank, ranks.total, reason)
         return

@@ -16,6 +16,7 @@ from typing import Any
 
 ROUNDS = 5  # that are timed, after one that is not
 FLOAT32, SUM = 7, 0  # ncclDataType_t and ncclRedOp_t
+PART_BYTES = 8 << 20  # that are read at once: a container's memory may have little room beside the command's
 CUDA_CAUSES = {
     34: "the CUDA toolkit's stub, which LD_LIBRARY_PATH or the image puts before the driver's own libcuda.so.1",
     802: "as when nvidia-fabricmanager does not run, or is of another version than the driver",
@@ -60,6 +61,18 @@ def load_library(path: str, advice: str) -> Any:
         raise CallError("%s: %s" % (error, advice)) from None
 
 
+def is_filled(cuda: Any, address: int, size: int, value: float) -> bool:
+    """Return whether `size` bytes at an address of the GPU are floats of this value."""
+    expected = struct.pack("f", value) * (min(size, PART_BYTES) // 4)
+    part = ctypes.create_string_buffer(len(expected))
+    for start in range(0, size, PART_BYTES):
+        length = min(PART_BYTES, size - start)
+        call_cuda(cuda, "cuMemcpyDtoH_v2", part, ctypes.c_uint64(address + start), ctypes.c_size_t(length))
+        if part.raw[:length] != expected[:length]:
+            return False
+    return True
+
+
 def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict[str, Any]:
     """Take part in the all-reduces, and return `is_right`, `start_seconds` and `seconds` of one of `size` bytes."""
     cuda = load_library("libcuda.so.1", "the container lacks NVIDIA_DRIVER_CAPABILITIES=compute,utility or its runtime")
@@ -92,9 +105,7 @@ def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict
     sum_up()
     call_cuda(cuda, "cuCtxSynchronize")
     start_seconds = time.monotonic() - started
-    result = ctypes.create_string_buffer(size)
-    call_cuda(cuda, "cuMemcpyDtoH_v2", result, buffer, ctypes.c_size_t(size))
-    is_right = result.raw == struct.pack("f", float(ranks)) * (size // 4)
+    is_right = is_filled(cuda, buffer.value, size, float(ranks))
     started = time.monotonic()
     for _ in range(ROUNDS):
         sum_up()

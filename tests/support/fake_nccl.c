@@ -1,12 +1,13 @@
 /* What the preflight's all-reduce calls of CUDA's driver and of NCCL, for machines without GPUs. NCCL's log says which
    network connects the ranks: FAKE_NETWORK, as "Socket". The rank FAKE_FAILS fails as where a
-   peer is not reached, FAKE_CUDA is cuInit's error, and an all-reduce takes FAKE_WAITS seconds. */
+   peer is not reached, FAKE_KILLED is killed as it starts, FAKE_CUDA is cuInit's error, and an all-reduce takes FAKE_WAITS
+   seconds. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static float *memory;
 static int ranks, rank;
 
 static void say(const char *text) {
@@ -29,9 +30,9 @@ int cuGetErrorString(int code, const char **text) { *text = "system not yet init
 int cuDeviceGet(int *device, int number) { *device = number; return 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &ranks; return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
-int cuMemAlloc_v2(unsigned long *address, size_t size) { memory = malloc(size); *address = (unsigned long)memory; return 0; }
+int cuMemAlloc_v2(unsigned long *address, size_t size) { *address = (unsigned long)malloc(size); return 0; }
 int cuMemsetD32_v2(unsigned long address, unsigned value, size_t count) { return 0; }
-int cuMemcpyDtoH_v2(void *to, unsigned long from, size_t size) { memcpy(to, memory, size); return 0; }
+int cuMemcpyDtoH_v2(void *to, unsigned long from, size_t size) { memcpy(to, (void *)from, size); return 0; }
 int cuCtxSynchronize(void) { return 0; }
 
 typedef struct { char internal[128]; } ncclUniqueId;
@@ -39,10 +40,11 @@ int ncclGetVersion(int *version) { *version = 22809; return 0; }
 const char *ncclGetErrorString(int code) { return "unhandled system error"; }
 int ncclGetUniqueId(ncclUniqueId *id) { memset(id->internal, 7, sizeof id->internal); return 0; }
 int ncclCommInitRank(void **communicator, int count, ncclUniqueId id, int number) {
-  const char *network = getenv("FAKE_NETWORK"), *fails = getenv("FAKE_FAILS");
+  const char *network = getenv("FAKE_NETWORK"), *fails = getenv("FAKE_FAILS"), *killed = getenv("FAKE_KILLED");
   char text[512];
   ranks = count; rank = number;
   say("INFO NCCL version 2.28.9+cuda13.0");
+  if (killed && atoi(killed) == number) raise(SIGKILL);
   if (id.internal[0] != 7 || id.internal[127] != 7) return 4;
   if (fails && atoi(fails) == number) { say("WARN socketProgressOpt: Call to recv from 10.0.0.9 failed : Connection refused"); return 2; }
   snprintf(text, sizeof text, "INFO comm 0x1 rank %d nRanks %d nNodes %s localRanks 1", number, count, network ? "2" : "1");

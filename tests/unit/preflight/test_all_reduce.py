@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,28 @@ def test_a_rank_that_is_not_done_in_time(
     (((severity, _, sentence),),) = findings(tmp_path, libraries, limit=1.0)
     assert severity == "error"
     assert sentence.startswith("rank 0 of 2: not done after 1 s; ")
+
+
+def test_a_rank_that_the_kernel_kills_is_told_as_one(
+    tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the limit of the container's memory is reached."""
+    monkeypatch.setenv("FAKE_KILLED", "1")
+    (((severity, _, sentence),),) = findings(tmp_path, libraries)
+    assert severity == "error"
+    assert sentence.startswith("rank 1 of 2: signal 9 ended it: the limit of the container's memory may be reached; ")
+
+
+def test_a_rank_reads_the_sum_with_little_memory_beside_its_gpus(
+    tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a pod may have beside its command is small; the library here has the GPU's 256 MiB in it, too."""
+    monkeypatch.setattr(all_reduce, "MESSAGE_BYTES", 256 << 20)
+    (tmp_path / "python").write_text(f'#!/bin/sh\nulimit -v {500 << 10}\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (((severity, _, sentence),),) = findings(tmp_path, libraries, gpus=1)
+    assert severity == "note", sentence
 
 
 def test_no_driver_of_cuda(tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
