@@ -82,17 +82,31 @@ class Kubernetes:
                 yield str(error)
 
     def delete(self) -> None:
-        """Remove what has the tag, and with it what it owns."""
+        """Remove what has the tag, and with it what it owns.
+
+        The job goes first: the trainer refuses every change of a TrainJob whose runtime is gone, its end included.
+        """
         self._streams.stop()
-        kinds = ",".join(sorted({_resource(item) for item in self._objects()}))
+        job = [item for item in self._objects() if self._is_job(item)]
+        others = [item for item in self._objects() if not self._is_job(item)]
+        deadline = time.monotonic() + DELETE_SECONDS
+        for objects in filter(None, (job, others)):
+            self._delete_kinds(",".join(sorted({_resource(item) for item in objects})), deadline)
+
+    def _delete_kinds(self, kinds: str, deadline: float) -> None:
+        """Remove the objects of these kinds that have the tag; return when they are gone."""
         tagged = (kinds, "-l", f"{LABEL}={self._submission.tag}")
         self._kubectl("delete", *tagged, "--ignore-not-found", "--cascade=foreground", "--wait=false")
-        deadline = time.monotonic() + DELETE_SECONDS
         while remaining := self._get(*tagged)["items"]:
             if time.monotonic() > deadline:
                 names = ", ".join(f"{item['kind']} {item['metadata']['name']}" for item in remaining)
                 raise CommandError(f"deleted, but still in the cluster: {names}\nsee which of their finalizers waits")
             time.sleep(0.5)
+
+    def _is_job(self, manifest: Object) -> bool:
+        """Return whether an object is the job itself, and not what it needs."""
+        kind, _, group = self._submission.run.object.partition(".")
+        return f"{manifest['kind'].lower()}s" == kind and str(manifest["apiVersion"]).startswith(f"{group}/")
 
     @property
     def _name(self) -> str:
@@ -122,14 +136,17 @@ class Kubernetes:
         return parsed
 
     def _objects(self) -> list[Object]:
-        """Return the job's objects, with the tag; kustomization.yaml says of which files, where there is one."""
+        """Return the job's objects, with the tag; kustomization.yaml says of which files, where there is one.
+
+        The job is the last: a TrainJob is refused before its runtime is there, and kubectl sorts kinds by their names.
+        """
         folder = self._submission.files.absolute()
         has_several = (folder / KUSTOMIZATION).exists()
         text = output(["kubectl", "kustomize", folder]) if has_several else files.read_text(self._submission.file)
         objects = [manifest for manifest in yaml.safe_load_all(text) if manifest]
         for manifest in objects:
             manifest["metadata"].setdefault("labels", {})[LABEL] = self._submission.tag
-        return objects
+        return sorted(objects, key=self._is_job)
 
     def _pods(self) -> list[Object]:
         pods: list[Object] = self._get("pods", "-l", self._selector)["items"]
@@ -179,9 +196,9 @@ class Arena(Kubernetes):
 
 
 def _resource(manifest: Object) -> str:
-    """Return kind, version and group of an object, as kubectl takes them."""
+    """Return an object's kind, version and group, as kubectl takes them: "ConfigMap.v1." without a group."""
     group, _, version = str(manifest["apiVersion"]).rpartition("/")
-    return ".".join(filter(None, (manifest["kind"], version, group)))
+    return f"{manifest['kind']}.{version}.{group}"
 
 
 def _is_running(pod: Object) -> bool:

@@ -1,5 +1,6 @@
 """`invoke job.run` without a cluster: Docker, sky and SageMaker, each as far as it can be had, and what is refused."""
 
+import json
 import os
 import signal
 import threading
@@ -10,13 +11,14 @@ from typing import Any
 
 import boto3
 import pytest
+import yaml
 from moto import mock_aws
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import job_run, record, sagemaker
+from rdma_images.jobs.run import job_run, kubernetes, record, sagemaker
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.jobs.write import create, folder
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.work import CODE, Code, Work
 from tests.support import job_parts as jobs
 
 # Says how it was called; what the job runs is the variable TEST_JOB.
@@ -132,6 +134,42 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner.collect()
     texts = {path.name: path.read_text() for path in logs.iterdir()}
     assert texts == {"algo-1-17.log": "line 0\nline 1\nline 2\n"}
+
+
+def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer refuses a TrainJob without its runtime, and the garbage collector's end of one whose runtime is gone.
+
+    kubectl finds no resource "ConfigMap.v1": the group without a name is asked for as "ConfigMap.v1.".
+    """
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    job_folder = write_job(tmp_path, "trainjob", work=Work(code=Code(str(tmp_path / "src"), CODE)))
+    written = [yaml.safe_load((job_folder / name).read_text()) for name in ("trainjob.yaml", "runtime.yaml")]
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "j-code"}}
+    created, deleted = [], []
+
+    def output(words: list[Any], stdin: str | None = None, **_: Any) -> str:
+        if "kustomize" in words:  # sorted as kubectl sorts it
+            return yaml.safe_dump_all([config_map, *written])
+        if "create" in words:
+            created.extend(item["kind"] for item in json.loads(stdin or "")["items"])
+        if "delete" in words:
+            deleted.append(words[words.index("delete") + 1])
+        return '{"items": []}'
+
+    monkeypatch.setattr(kubernetes, "output", output)
+    run_method = jobs.load_project().facts.launchers.launchers["trainjob"].run
+    assert run_method
+    runner = kubernetes.Kubernetes(Submission(folder.load(job_folder), run_method, job_folder, tmp_path, "tag"))
+    runner.submit()
+    runner.delete()
+    assert created == ["ConfigMap", "TrainingRuntime", "TrainJob"]
+    assert deleted == [
+        "TrainJob.v1alpha1.trainer.kubeflow.org",
+        "ConfigMap.v1.,TrainingRuntime.v1alpha1.trainer.kubeflow.org",
+    ]
 
 
 def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
