@@ -153,6 +153,7 @@ def test_ranks_of_mpirun_start_in_the_code_that_their_pods_alone_have(
     hosts.write_text("one slots=8\n")
     ((_, words, _),) = _started(tmp_path, path, script, OMPI_MCA_orte_default_hostfile=str(hosts))
     assert words[words.index("--wdir") + 1] == CODE
+    assert words[words.index("--hostfile") + 1] == str(hosts)
 
 
 def _started(tmp_path: Path, path: str, script: str, **variables: str) -> list[Any]:
