@@ -32,17 +32,25 @@ def huge_pages(root: str = "") -> dict[str, int]:
     return pages
 
 
+def has_lock_capability(root: str, capabilities: str) -> bool:
+    """Return whether IPC_LOCK is among the capabilities of this process that /proc calls "CapEff" or "CapBnd".
+
+    What a container gets is in both for root, and for another user in the second alone, which lets nothing be locked.
+    """
+    match = re.search(r"^%s:\s*(\w+)" % capabilities, read_file(root + "/proc/self/status"), re.MULTILINE)
+    return match is not None and bool(int(match.group(1), 16) >> CAP_IPC_LOCK & 1)
+
+
 def check_limits(root: str, carriers: list[Device]) -> Iterator[Finding]:
     """Yield small limits of memory that the fabric's devices lock, of huge pages for EFA, and of /dev/shm."""
     limit = locked_memory()
-    status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
-    may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
-    if carriers and limit is not None and not may_lock:
+    if carriers and limit is not None and not has_lock_capability(root, "CapEff"):
+        last = "and not IPC_LOCK, which root alone has" if has_lock_capability(root, "CapBnd") else "or IPC_LOCK"
         sentence = (
-            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd, "
-            "or IPC_LOCK"
+            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd "
+            "(in Kubernetes containerd's), %s"
         )
-        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024)
+        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024, last)
     has_efa = any(device.driver == "efa" for device in carriers)
     if has_efa and "HugePages_Free" in read_file(root + "/proc/meminfo") and not huge_pages(root)["free"]:
         yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
