@@ -85,6 +85,7 @@ PROGRAMS = {
     "scontrol": "#!/bin/sh\necho n0\n",
 }
 NODE = {
+    "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
     **{"RANK": "1", "MASTER_ADDR": "x", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "x", "LWS_WORKER_INDEX": "1"},
     **{"LWS_LEADER_ADDRESS": "x", "SKYPILOT_NODE_IPS": "x\n192.0.2.2\n"},
     **{"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "j", "SLURM_JOB_NODELIST": "n0"},
