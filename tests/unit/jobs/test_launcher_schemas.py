@@ -123,6 +123,17 @@ def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
     assert (group, version, f"{kind.lower()}s") in called
 
 
+@pytest.mark.parametrize(("starter", "of_runtime"), [("mpirun", 1), ("torchrun", 2)])
+def test_a_training_of_mpirun_has_one_launcher(starter: str, of_runtime: int) -> None:
+    """The trainer takes the runtime's number for the part with the label trainer, which is the launcher then.
+
+    It takes the TrainJob's for the nodes: kubeflow/trainer, pkg/runtime/core/trainingruntime.go and plugins/mpi, v2.3.0.
+    """
+    written = jobs.files(jobs.job("trainjob", "efa", starter))
+    runtime, job = (yaml.safe_load(written[f"{name}.yaml"])["spec"] for name in ("runtime", "trainjob"))
+    assert (runtime["mlPolicy"]["numNodes"], job["trainer"]["numNodes"]) == (of_runtime, 2)
+
+
 @upstream.needs_repositories
 @pytest.mark.parametrize("revision", ["v2.2.1", "v2.3.0"])
 def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
