@@ -127,7 +127,7 @@ def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
 def test_a_training_of_mpirun_has_one_launcher(starter: str, of_runtime: int) -> None:
     """The trainer takes the runtime's number for the part with the label trainer, which is the launcher then.
 
-    It takes the TrainJob's for the nodes: kubeflow/trainer, pkg/runtime/core/trainingruntime.go and plugins/mpi, v2.3.0.
+    It takes the TrainJob's for the nodes: trainer, pkg/runtime/core/trainingruntime.go and plugins/mpi, v2.3.0.
     """
     written = jobs.files(jobs.job("trainjob", "efa", starter))
     runtime, job = (yaml.safe_load(written[f"{name}.yaml"])["spec"] for name in ("runtime", "trainjob"))
