@@ -105,7 +105,7 @@ class Kubernetes:
 
     def _is_job(self, manifest: Object) -> bool:
         """Return whether an object is the job itself, and not what it needs."""
-        kind, _, group = self._submission.run.object.partition(".")
+        kind, _, group = self._submission.method.object.partition(".")
         return f"{manifest['kind'].lower()}s" == kind and str(manifest["apiVersion"]).startswith(f"{group}/")
 
     @property

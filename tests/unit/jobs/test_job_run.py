@@ -148,7 +148,8 @@ def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
     job_folder = write_job(tmp_path, "trainjob", work=Work(code=Code(str(tmp_path / "src"), CODE)))
     written = [yaml.safe_load((job_folder / name).read_text()) for name in ("trainjob.yaml", "runtime.yaml")]
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "j-code"}}
-    created, deleted = [], []
+    created: list[str] = []
+    deleted: list[str] = []
 
     def output(words: list[Any], stdin: str | None = None, **_: Any) -> str:
         if "kustomize" in words:  # sorted as kubectl sorts it
