@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rdma_images.preflight import all_reduce_rank
-from rdma_images.preflight.devices import Device, total_rate
+from rdma_images.preflight.devices import Device
 from rdma_images.preflight.system import Finding
 
 if TYPE_CHECKING:
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
 GRACE_SECONDS = 5.0  # for the others, after one has failed
 MESSAGE_BYTES = 256 << 20
-# Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
-# and more (awslabs/awsome-distributed-ai, p5.48xlarge and p6-b200.48xlarge); more nodes need larger messages for that.
-SLOW_SHARE = 0.25
+KILLED = {-9: "signal 9 ended it: the limit of the container's memory may be reached"}  # by poll()
 QUOTED_LINES = 40  # of NCCL's log, after its first warning
 NETWORKS = {"efa": ("efa",), "erdma": ("eRDMA",), "any": ("efa", "eRDMA", "InfiniBand")}  # by what is required
 
@@ -80,7 +77,7 @@ class Ranks:
         answers: dict[int, Any] = {}
         for rank in self.processes:
             last = (self.lines("answer", rank) or [""])[-1]
-            errors = self.lines("errors", rank) or [describe_end(self.processes[rank].poll())]
+            errors = self.lines("errors", rank) or [KILLED.get(self.processes[rank].poll(), "it ended without a word")]
             missing = errors[-1] if rank in is_ended else "not done after %d s" % limit
             answers[rank] = json.loads(last) if last.startswith("{") else {"error": missing}
         return answers
@@ -109,13 +106,6 @@ class Ranks:
             return []
 
 
-def describe_end(code: int | None) -> str:
-    """Return how a process ended that wrote nothing, from what its poll() returned."""
-    if code == -signal.SIGKILL:
-        return "signal 9 ended it: the limit of the container's memory may be reached"
-    return "signal %d ended it" % -code if code and code < 0 else "it ended without a word"
-
-
 def check_answers(
     ranks: Ranks, answers: dict[int, Any], node: JobNode, carriers: list[Device], required: str, wordings: Wordings
 ) -> Iterator[Finding]:
@@ -141,22 +131,18 @@ def check_answers(
         yield "error", "all-reduce", "the sum over all GPUs is wrong: an adapter, a link or a GPU changes data"
     slowest = max(answers.values(), key=lambda answer: answer["seconds"])
     bandwidth = MESSAGE_BYTES / slowest["seconds"] * 2 * (ranks.total - 1) / ranks.total / 1e9
-    speed = "%d MiB at %.1f GB/s bus bandwidth" % (MESSAGE_BYTES >> 20, bandwidth)
     if node.nodes > 1:
-        yield from check_network(verdict, required, total_rate(carriers), speed, bandwidth)
+        yield from check_network(verdict, required, carriers)
     if node.number == 0:
-        sentence = "%d GPUs of %d node(s): %s, NCCL was ready after %.1f s; %s"
-        texts = (ranks.total, node.nodes, speed, slowest["start_seconds"], verdict.sentence)
-        yield "note", "all-reduce", sentence % texts
+        sentence = "%d GPUs of %d node(s): %d MiB at %.1f GB/s bus bandwidth, NCCL was ready after %.1f s; %s"
+        speed = (MESSAGE_BYTES >> 20, bandwidth, slowest["start_seconds"])
+        yield "note", "all-reduce", sentence % (ranks.total, node.nodes, *speed, verdict.sentence)
 
 
-def check_network(verdict: Verdict, required: str, rate: float, speed: str, bandwidth: float) -> Iterator[Finding]:
-    """Yield a finding if NCCL takes another network between nodes than the required one, or a slow one."""
+def check_network(verdict: Verdict, required: str, carriers: list[Device]) -> Iterator[Finding]:
+    """Yield a finding if NCCL takes another network between nodes than the required one, or than the node has."""
     if required and verdict.network not in NETWORKS[required]:
         severity = "warning" if verdict.network == "unknown" else "error"
         yield severity, "network", "%s is required: %s" % (required, verdict.sentence)
-    elif verdict.network == "fallback" and rate:
+    elif verdict.network == "fallback" and carriers:
         yield "warning", "network", "this node has RDMA adapters: %s" % verdict.sentence
-    elif bandwidth < rate * SLOW_SHARE:
-        sentence = "%s, where this node's adapters carry %.1f GB/s: %s"
-        yield "warning", "network", sentence % (speed, rate, verdict.sentence)

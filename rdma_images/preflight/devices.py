@@ -102,11 +102,6 @@ def selected_devices(devices: list[Device]) -> list[Device]:
     return [device for device in devices if (device in named) != setting.startswith("^")] if named else devices
 
 
-def total_rate(devices: list[Device]) -> float:
-    """Return what the active ports carry together, in GB/s; 0.0 where none is active."""
-    return sum(float(device.rate.split()[0]) / 8 for device in devices if device.is_active and device.rate)
-
-
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
     """Yield what is wrong with the devices of the required fabric ("": TCP may do), of which the job asked for `count`.
 

@@ -33,10 +33,7 @@ def huge_pages(root: str = "") -> dict[str, int]:
 
 
 def has_lock_capability(root: str, capabilities: str) -> bool:
-    """Return whether IPC_LOCK is among the capabilities of this process that /proc calls "CapEff" or "CapBnd".
-
-    What a container gets is in both for root, and for another user in the second alone, which lets nothing be locked.
-    """
+    """Return whether "CapEff" or "CapBnd" has IPC_LOCK; that of a user other than root is in the second, in vain."""
     match = re.search(r"^%s:\s*(\w+)" % capabilities, read_file(root + "/proc/self/status"), re.MULTILINE)
     return match is not None and bool(int(match.group(1), 16) >> CAP_IPC_LOCK & 1)
 

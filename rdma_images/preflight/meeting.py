@@ -132,9 +132,7 @@ class Meeting:
         while not self.is_done.is_set():
             if not select.select([self.listener], [], [], 0.2)[0]:
                 continue
-            with contextlib.suppress(OSError), self.listener.accept()[
-                0
-            ] as connection:  # the other end says what it saw
+            with contextlib.suppress(OSError), self.listener.accept()[0] as connection:  # which tells what it saw
                 connection.settimeout(CONNECT_SECONDS)
                 while connection.recv(LARGE_MESSAGE):
                     pass

@@ -187,11 +187,11 @@ def is_dockerd(daemon: daemons.Process) -> bool:
 def test_half_a_package_and_a_killed_start_heal(folders: layout.Layout) -> None:
     private.up()
     private.down()
-    # As a kill leaves it: a folder half unpacked beside, one program gone, a record of a process long dead.
+    # As a kill leaves it: a folder half unpacked, none that is whole, a record of a process long dead.
     unpacking = folders.docker.folder.with_name(f".{folders.docker.folder.name}.new") / ".debs"
     unpacking.mkdir(parents=True)
     (unpacking / "containerd.deb").write_bytes(b"half")
-    (folders.docker.folder / "usr/bin/containerd").unlink()
+    shutil.rmtree(folders.docker.folder)
     folders.run.mkdir()
     (folders.run / "dockerd.json").write_text('{"pid": 1, "started": 5}')
     (folders.run / "containerd.sock").touch()

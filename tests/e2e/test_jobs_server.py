@@ -165,6 +165,7 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
             "image": jobs.IMAGE,
             "code": f"{tmp_path}/code:{CODE}",
             "env": {"PYTHONPATH": CODE},
+            "preflight": False,  # there is no adapter
         }
     )
     objects = manifests(jobs_file.request(entry, (), "sglang"), tmp_path / "job")

@@ -92,8 +92,9 @@ def test_the_ranks_of_mpirun(network: str, code: int) -> None:
 
 def test_the_ranks_of_torchrun() -> None:
     """It takes the -- from before the command. The torchrun is that of the image, and so is the preflight."""
-    command = f"rdma-preflight --require efa -- python {fake_nccl.folder()}/command.py 1"
-    options = [f"--volume={fake_nccl.folder()}:{fake_nccl.folder()}:ro", "--network=none", "--hostname=localhost"]
+    command = f"rdma-preflight --root={adapters()} --require efa -- python {fake_nccl.folder()}/command.py 1"
+    options = [f"--volume={folder}:{folder}:ro" for folder in (fake_nccl.folder(), adapters())]
+    options += ["--network=none", "--hostname=localhost"]
     options += [f"--env={name}={value}" for name, value in variables("Libfabric").items()]
     words = ["docker", "run", "--rm", *options, validated.good_image()]
     words += ["torchrun", "--nproc-per-node=2", "--no-python", *command.split()]

@@ -27,7 +27,6 @@ IMAGES = {
     "preloaded-nccl": (
         "another libnccl in /etc/ld.so.preload",
         "the efa provider and its announcement where nobody looks",
-        "a variable of older versions",
         "an empty label",
         "a secret that a later layer removes",
     ),

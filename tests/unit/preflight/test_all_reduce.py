@@ -4,18 +4,15 @@ import os
 import shutil
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images.facts.nccl_logs import load_wordings
-from rdma_images.nccl_logs.verdict import judge_lines
-from rdma_images.preflight import all_reduce, devices
+from rdma_images.preflight import all_reduce
 from rdma_images.preflight.job_nodes import JobNode
 from rdma_images.preflight.system import Finding, NcclLibrary
 from tests.support import fake_nccl
-from tests.support.preflight_parts import write_device
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
@@ -137,16 +134,3 @@ def test_no_driver_of_cuda(tmp_path: Path, libraries: NcclLibrary, monkeypatch: 
     (((_, _, sentence),),) = findings(tmp_path, libraries)
     assert "libcuda.so.1" in sentence
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in sentence
-
-
-@pytest.mark.parametrize(
-    ("rate", "bandwidth", "sentences"),
-    [(50.0, 5.0, ["256 MiB at 5.0, where this node's adapters carry 50.0 GB/s: "]), (50.0, 20.0, []), (0.0, 0.1, [])],
-)
-def test_a_slow_network(tmp_path: Path, rate: float, bandwidth: float, sentences: list[str]) -> None:
-    verdict = replace(judge_lines([], load_wordings()), network="efa", sentence="")
-    found = all_reduce.check_network(verdict, "efa", rate, f"256 MiB at {bandwidth}", bandwidth)
-    assert [row[2] for row in found] == sentences
-    write_device(tmp_path, "mlx5_0", "mlx5_core")
-    (tmp_path / "sys/class/infiniband/mlx5_0/ports/1/rate").write_text("400 Gb/sec (4X NDR)\n")
-    assert devices.total_rate(devices.read_devices(str(tmp_path))) == 50.0
