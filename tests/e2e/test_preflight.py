@@ -93,7 +93,8 @@ def test_the_ranks_of_mpirun(network: str, code: int) -> None:
 def test_the_ranks_of_torchrun() -> None:
     """It takes the -- from before the command. The torchrun is that of the image, and so is the preflight."""
     command = f"rdma-preflight --root={adapters()} --require efa -- python {fake_nccl.folder()}/command.py 1"
-    options = [f"--volume={folder}:{folder}:ro" for folder in (fake_nccl.folder(), adapters())]
+    # A device's file has to open for writing, as in /dev.
+    options = [f"--volume={fake_nccl.folder()}:{fake_nccl.folder()}:ro", f"--volume={adapters()}:{adapters()}"]
     options += ["--network=none", "--hostname=localhost"]
     options += [f"--env={name}={value}" for name, value in variables("Libfabric").items()]
     words = ["docker", "run", "--rm", *options, validated.good_image()]
