@@ -4,5 +4,5 @@
   in `kinds`, `push` moves its layers, `attach` and `signing` add what `evidence` has and
   signatures, and `tags` moves the short tags at the end.
 - To check what others published: `verify`, by `attachment_checks` and `cosign`.
-- Other forms: `send_stargz` converts an image with `stargz`, `platform_index` joins its platforms.
+- Other forms: `stargz` converts an image and sends it, `platform_index` joins its platforms.
 """

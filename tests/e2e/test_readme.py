@@ -85,7 +85,10 @@ def test_the_first_command_ends_with_a_validated_image(first: str, clone: Path) 
     assert failed == []
     passed = {check["id"] for check in report["checks"] if check["outcome"] == "passed"}
     assert {"nccl.single", "nccl.loaded", "nccl.matrix", "plugin.found", "verbs.ibv-devinfo"} <= passed
-    assert " passed" in first.splitlines()[-2]
+    counts = first.splitlines()[-2].strip()
+    assert " passed" in counts
+    # Where AWS's installer is reached, the image is not the one that the README shows.
+    assert counts in (clone / "README.md").read_text(encoding="utf-8") or "efa-installer" not in counts
 
 
 def test_a_rehearsal_says_so_everywhere(first: str, clone: Path) -> None:

@@ -68,7 +68,7 @@ def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[Problem
 @rule(
     "environment.library-path",
     "warning",
-    "aws/aws-ofi-nccl, INSTALL.md; measured by environment.library-path of the validators",
+    "aws/aws-ofi-nccl, INSTALL.md",
 )
 def library_path(part: JobPart, _: CheckContext) -> Iterator[Problem]:
     """Report LD_LIBRARY_PATH: the job's wins over the image's own order of libraries."""

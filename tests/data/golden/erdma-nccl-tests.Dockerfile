@@ -330,7 +330,7 @@ tar --extract --gzip --file /mnt/nccl-tests/*.tar.gz --directory /tmp/build --st
 ln -s /opt/venv/site-packages/nvidia/nccl/include /tmp/nccl/include
 ln -s /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2 /tmp/nccl/lib/libnccl.so
 # Files at once, and of each file architectures at once: alone, alltoall.cu takes as long as all others together. The
-# compiler's largest process took 0.56 GiB (benchmarks/nccl_tests.py).
+# compiler's largest process took 0.56 GiB (benchmarks/compile_nccl_tests.py).
 at_once=$(nproc)
 memory=$(awk '/^MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
 while [ "$at_once" -gt 1 ] && [ $((at_once * (at_once < 4 ? at_once : 4) * 6 / 10)) -gt "$memory" ]; do

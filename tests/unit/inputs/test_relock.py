@@ -1,4 +1,4 @@
-"""What `invoke lock` writes down, and that one thing out of reach stops nothing else."""
+"""What `invoke lock` writes down, and that one unreachable thing stops nothing else."""
 
 import hashlib
 import os

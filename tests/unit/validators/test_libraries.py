@@ -73,7 +73,7 @@ def test_a_real_image_is_taken_by_the_loader() -> None:
             "/lib/libefa.so.1 cannot be loaded: it needs IBVERBS_PRIVATE_34, and /lib/libibverbs.so.1 is of another",
             "EFA installer",
         ),
-        ("/opt/libfabric.so.1: a fault that nobody knows", "a fault that nobody knows", "from its source"),
+        ("/opt/libfabric.so.1: an unknown fault", "an unknown fault", "from its source"),
     ],
 )
 def test_what_opening_a_library_says_is_reported_with_its_fix(error: str, words: str, fix: str) -> None:
