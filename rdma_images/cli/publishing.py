@@ -100,8 +100,8 @@ def _chosen_images(
         return
     all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
     chosen_registries = registries.load().pick(published)
-    for found in published_images(images, all_images, loaded_project.matrix, chosen_registries):
-        yield "", found
+    for scanned in published_images(images, all_images, loaded_project.matrix, chosen_registries):
+        yield "", scanned
 
 
 @verb(
