@@ -1,7 +1,6 @@
 """The JSON schemas that editors read: they accept and refuse what the loader does."""
 
 import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rdma_images.core import paths, yaml_file
-from rdma_images.core.errors import RefusedError
+from rdma_images.core import paths
 from rdma_images.core.paths import PROJECT
 from rdma_images.maintain import schemas
 from rdma_images.registry.registries import EXAMPLE
@@ -74,45 +72,3 @@ def test_what_the_loader_refuses_is_underlined(content: dict[str, Any], underlin
 def test_every_field_of_a_target_has_a_description() -> None:
     fields = schemas.schema(schemas.MODELS["matrix"])["$defs"]["Target"]["properties"]
     assert [name for name, field in fields.items() if not field.get("description")] == []
-
-
-INJECTED = "a\nRUN touch /injected"
-
-
-def with_text_everywhere(node: Mapping[str, Any], definitions: Mapping[str, Any], path: str = "") -> Iterator[Any]:
-    """Yield (path, content) with `INJECTED` in one place that the schema calls a text; a key too."""
-    if "$ref" in node:
-        name = node["$ref"].rpartition("/")[2]
-        yield from with_text_everywhere(definitions[name], definitions, path)
-    for choice in node.get("anyOf", ()):
-        yield from with_text_everywhere(choice, definitions, path)
-    if "string" in node.get("type", ()):
-        yield path, INJECTED
-    for key, child in node.get("properties", {}).items():
-        for inner, content in with_text_everywhere(child, definitions, f"{path}.{key}"):
-            yield inner, {key: content}
-    if isinstance(values := node.get("additionalProperties"), Mapping):
-        yield f"{path}.KEY", {INJECTED: {}}
-        for inner, content in with_text_everywhere(values, definitions, f"{path}.x"):
-            yield inner, {"x": content}
-    for items in (node.get("items"), *node.get("prefixItems", ())):
-        if items:
-            for inner, content in with_text_everywhere(items, definitions, f"{path}.0"):
-                yield inner, [content]
-
-
-def injections() -> Iterator[Any]:
-    for name, model in schemas.MODELS.items():
-        schema = schemas.schema(model)
-        for path, content in with_text_everywhere(schema, schema["$defs"]):
-            yield pytest.param(name, content, id=f"{name}{path}")
-
-
-@pytest.mark.parametrize(("name", "content"), injections())
-def test_no_text_of_a_file_begins_a_second_line(name: str, content: Any) -> None:
-    """In a Dockerfile or a script, the second line would be an instruction."""
-    text = json.dumps(content, indent=1)
-    line = next(number for number, line in enumerate(text.splitlines(), 1) if "RUN touch" in line)
-    with pytest.raises(RefusedError, match=rf"^it.yaml:{line}: .*the character U\+000A is in it") as caught:
-        yaml_file.loads(text, schemas.MODELS[name], "it.yaml")
-    assert "RUN touch" not in str(caught.value)
