@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import ssl
 import subprocess
 import threading
@@ -254,36 +253,25 @@ def signed(
     return make_source(url, pin=f"openpgp:{fingerprints[pin]}", signature=f"{url}.sig", key=f"{site.address}/tool.key")
 
 
-@pytest.fixture(params=["gpgv", "sequoia"])
-def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the two that may have to verify."""
-    if request.param == "sequoia":
-        monkeypatch.setattr("shutil.which", lambda _: None)
-    elif not shutil.which("gpgv"):
-        pytest.skip("gpgv is not installed")
-
-
-@pytest.mark.usefixtures("verifier")
 def test_a_signature_of_the_pinned_key_holds(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     assert fetched(signed(site, keys)) == BODY
     digest = hashlib.sha256(BODY).hexdigest()
     assert downloaded_files(state) == [f"downloads/sha256/{digest}/tool.tar.gz", "downloads/sources/tool-1.0.json"]
 
 
-@pytest.mark.skipif(not shutil.which("gpgv"), reason="gpgv is not installed")
 def test_a_key_that_binds_its_name_with_sha1_is_good_enough_for_what_it_signs(
     site: Site, keys: tuple[Path, dict[str, str]]
 ) -> None:
     assert fetched(signed(site, keys, by="old", key="old", pin="old")) == BODY
 
 
-def test_without_gpgv_such_a_key_is_refused_in_a_sentence(
+def test_without_gpgv_nothing_is_accepted(
     site: Site, keys: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.which", lambda _: None)
-    with pytest.raises(openpgp.SignatureError, match="is not valid for the pinned key") as error:
-        fetched(signed(site, keys, by="old", key="old", pin="old"))
-    assert len(str(error.value).splitlines()) == 2
+    source = signed(site, keys)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RdmaImagesError, match="gpgv, which verifies it, is not installed\napt install gpgv"):
+        fetched(source)
 
 
 def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
@@ -294,40 +282,35 @@ def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys: tuple[Path,
     assert fetched(mirrored, address=f"{site.address}/tool.tar.gz") == BODY
 
 
-@pytest.mark.usefixtures("verifier")
 def test_a_changed_file_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     changed = bytes([BODY[0] ^ 1]) + BODY[1:]
     with pytest.raises(RdmaImagesError) as error:
         fetched(signed(site, keys, body=changed))
-    fingerprint = keys[1]["vendor"]
-    assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
-    assert "Stack" not in str(error.value)
+    assert keys[1]["vendor"] in str(error.value)
     assert downloaded_files(state) == []
 
 
-@pytest.mark.usefixtures("verifier")
 def test_a_strangers_signature_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     with pytest.raises(RdmaImagesError, match="is not valid for the pinned key"):
         fetched(signed(site, keys, by="stranger"))
     assert downloaded_files(state) == []
 
 
-@pytest.mark.usefixtures("verifier")
 def test_a_strangers_key_beside_its_own_signature_does_not_pass(
     site: Site, keys: tuple[Path, dict[str, str]], state: Path
 ) -> None:
     with pytest.raises(RdmaImagesError) as error:
         fetched(signed(site, keys, by="stranger", key="stranger"))
     for fingerprint in (keys[1]["vendor"], keys[1]["stranger"]):
-        assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
+        assert fingerprint in str(error.value)
     assert downloaded_files(state) == []
 
 
 @pytest.mark.parametrize(
     ("path", "answer", "sentence"),
     [
-        ("/tool.tar.gz.sig", Answer(b"<html>sign in</html>"), "is no OpenPGP"),
-        ("/tool.key", Answer(b"<html>sign in</html>"), "is no OpenPGP"),
+        ("/tool.tar.gz.sig", Answer(b"<html>sign in</html>"), "is not valid for the pinned key"),
+        ("/tool.key", Answer(b"<html>sign in</html>"), "is not valid for the pinned key"),
         ("/tool.tar.gz.sig", Answer(status=404), r"the signature of tool-1\.0: .*404"),
     ],
 )
