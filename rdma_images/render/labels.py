@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from rdma_images.core import paths
 from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
-from rdma_images.inputs import wheel_licenses
 from rdma_images.inputs.wheels import Lock
 
 # The paths that decide an image's bytes. The last commit that changed one of them is the image's revision, so that a
@@ -67,11 +66,11 @@ def labels(
     if rehearsed:
         image_labels["rehearsal"] = ",".join(sorted(rehearsed))
     prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
-    all_labels = _oci_labels(image, summary, revision, lock) | prefixed
+    all_labels = _oci_labels(image, summary, revision) | prefixed
     return dict(sorted((all_labels | (image.additions.labels if image.additions else {})).items()))
 
 
-def _oci_labels(image: Image, summary: str, revision: Revision, lock: Lock | None) -> dict[str, str]:
+def _oci_labels(image: Image, summary: str, revision: Revision) -> dict[str, str]:
     """Return the labels of the OCI's image specification."""
     oci = {
         "title": image.target,
@@ -79,7 +78,6 @@ def _oci_labels(image: Image, summary: str, revision: Revision, lock: Lock | Non
         "version": image.tag,
         "revision": revision.commit,
         "base.name": image.onto.base.ref.partition("@")[0] if image.onto else image.axes["base"],
-        "licenses": wheel_licenses.label(image, lock),
     }
     if image.onto:
         oci["base.digest"] = image.onto.base.digest

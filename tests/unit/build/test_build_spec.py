@@ -11,7 +11,6 @@ from rdma_images.core import paths
 from rdma_images.core.image import Image, Platform
 from rdma_images.inputs import lock, project, releases, resolve
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
-from rdma_images.render import labels
 from tests.support.images import planned_image
 
 VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}
@@ -65,16 +64,6 @@ def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list
     again = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert again.inputs == first.inputs
     assert len(questions) == 1
-
-
-@pytest.mark.usefixtures("questions")
-def test_the_licences_of_a_rehearsal_are_those_of_its_own_lock() -> None:
-    checkout = project.load()
-    spec = build_spec.build_spec(unlocked(), checkout, rehearse=True)
-    assert not lock.exists(lock.lock_request(unlocked()))
-    revision = labels.Revision("x", 0, None)
-    of_wheels = labels.labels(spec.image, "", revision, [], spec.lock)["org.opencontainers.image.licenses"]
-    assert "BSD-3-Clause" in of_wheels
 
 
 def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockRequest]) -> None:

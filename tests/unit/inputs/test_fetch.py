@@ -13,7 +13,7 @@ import trustme
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.source import Source, Supply
-from rdma_images.inputs import download, download_store, fetch, openpgp
+from rdma_images.inputs import download, download_store, fetch
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry.credentials import Login
 from tests.support.loopback import Answer, Site, serve
