@@ -1,8 +1,6 @@
 """Validate an image's RDMA data path without RDMA hardware, between two virtual machines with an emulated adapter."""
 
-import os
 import platform
-import re
 from pathlib import Path
 
 from rdma_images.core import atomic, paths
@@ -12,7 +10,7 @@ from rdma_images.core.image import Fabric, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import kit, lab, steps
 from rdma_images.datapath.disk import ImageDisk
-from rdma_images.datapath.guest import GUEST_MEMORY_MIB, GuestError, NoGuestError
+from rdma_images.datapath.guest import GuestError, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.engine.docker_command import Engine
 
@@ -76,17 +74,6 @@ def _check_between(
             consoles = (f"== {guest.address} ==\n{guest.console()}" for guest in pair)
             atomic.write(folder / CONSOLE, "\n".join(consoles))
     return tuple(checks)
-
-
-def parallel_capacity() -> int:
-    """Return how many images this machine can validate at once.
-
-    Each needs memory for two machines, and a core.
-    """
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    per_image = 2 * (GUEST_MEMORY_MIB + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
-    memory = int(available[1]) // per_image if available else 1
-    return max(1, min(os.cpu_count() or 1, memory))
 
 
 def _prepare_kit(progress: Progress) -> Kit | str:

@@ -14,38 +14,20 @@ from rdma_images.core.paths import CODE, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import check_folders, validator
 from rdma_images.validate.check_folders import ListedCheck
-from rdma_images.validate.validator import Mark, NotMeasuredError, Requirement, SkippedError, UnmetError
+from rdma_images.validate.validator import NotMeasuredError, Requirement, SkippedError, UnmetError, unmeasured
 
 INPUTS = (
+    "rdma_images/**/*.py",
+    "rdma_images/datapath/guest/*",
     "validators/**/*.py",
     "validators/*.yaml",
-    "rdma_images/validate/**/*.py",
-    "rdma_images/chain/*.py",
-    "rdma_images/inspection/*.py",
-    "rdma_images/preflight/*.py",
-    "rdma_images/nccl_logs/*.py",
-    "rdma_images/datapath/*.py",
-    "rdma_images/datapath/guest/*",
-    "rdma_images/components/*.py",
-    "rdma_images/facts/*.py",
-    "rdma_images/plan/runtime.py",
-    "rdma_images/core/check.py",
-    "rdma_images/core/exit_codes.py",
-    "rdma_images/core/files.py",
-    "rdma_images/core/image.py",
-    "rdma_images/core/plain.py",
-    "rdma_images/core/sizes.py",
-    "rdma_images/core/source.py",
-    "rdma_images/core/stream.py",
-    "rdma_images/core/versions.py",
-    "rdma_images/core/yaml_file.py",
     "facts/**/*.yaml",
 )
 
 
 @functools.cache
 def digest() -> str:
-    """Return the digest of all that decides a result beside the image."""
+    """Return the digest of the program, its validators and its facts, which decide a result beside the image."""
     hasher = hashlib.sha256()
     for pattern in INPUTS:
         for root in _roots(pattern):
@@ -66,7 +48,7 @@ class Validator(NamedTuple):
     folder: str
     module: ModuleType
     function: Callable[..., None]
-    mark: Mark
+    mark: validator.validator
 
     @property
     def title(self) -> str:
@@ -104,12 +86,12 @@ def validators() -> tuple[Validator, ...]:
         folder = path.parent.name
         module = check_folders.import_folder(f"{folder}.{path.stem}")
         for function in list(vars(module).values()):
-            if isinstance(mark := getattr(function, "mark", None), Mark):
+            if isinstance(mark := getattr(function, "mark", None), validator.validator):
                 rows.append(Validator(folder, module, function, mark))
     return tuple(rows)
 
 
-def _applies(mark: Mark, tiers: tuple[str, ...], inspection: Inspection) -> bool:
+def _applies(mark: validator.validator, tiers: tuple[str, ...], inspection: Inspection) -> bool:
     return mark.tier in (*tiers, "any") and (mark.when is None or bool(mark.when(inspection)))
 
 
@@ -146,9 +128,16 @@ def _arguments(row: Validator, function: Callable[..., Any], values: dict[str, A
     """Return a function's arguments by the names of its parameters; each value is made once, and added to `values`."""
     for name in inspect.signature(function).parameters:
         if name not in values:
-            source = getattr(row.module, name, None) or getattr(validator, name)
-            values[name] = source(**_arguments(row, source, values))
+            values[name] = _value(row, name, values)
     return {name: values[name] for name in inspect.signature(function).parameters}
+
+
+def _value(row: Validator, name: str, values: dict[str, Any]) -> Any:
+    """Return what `name` returns, of the validator's module or of `validator`, else what the probe `name` has."""
+    if source := getattr(row.module, name, None) or getattr(validator, name, None):
+        return source(**_arguments(row, source, values))
+    inspection: Inspection = values["inspection"]
+    return getattr(inspection.measured, name) or unmeasured(inspection, name)
 
 
 def _is_for_time(skipped: SkippedError, inspection: Inspection, reason: str) -> bool:

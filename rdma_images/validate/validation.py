@@ -1,7 +1,6 @@
 """Choose the images to validate, and validate them one after the other."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -76,8 +75,8 @@ def validate_all(
 
     question = ChainQuestion(fabric, instance)
 
-    def validate_candidate(candidate: ValidationCandidate) -> Report:
-        return validate(
+    for candidate in candidates:
+        yield validate(
             candidate.ref,
             engine,
             candidate.image,
@@ -88,18 +87,6 @@ def validate_all(
             progress=progress,
             question=question,
         )
-
-    # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
-    worker_count = 1
-    if "datapath" in tiers:
-        from rdma_images import datapath  # which the other tiers need not wait for
-
-        worker_count = min(len(candidates), datapath.parallel_capacity())
-    if worker_count == 1:
-        yield from map(validate_candidate, candidates)
-        return
-    with ThreadPoolExecutor(worker_count) as pool:
-        yield from pool.map(validate_candidate, candidates)
 
 
 def _planned_candidate(image: Image) -> ValidationCandidate:

@@ -2,12 +2,12 @@
 
 A validator is a function test_… in validators/ with the mark `validator`. Of its parameters `inspection` is the image
 and what was measured in it, and `require` takes the finding. Any other is the value of the function of that name in
-the validator's own module, else of the one here.
+the validator's own module, else of the one here, else what the probe of that name has measured.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rdma_images.core.check import Severity
 from rdma_images.core.plain import plain
@@ -20,8 +20,7 @@ from rdma_images.inspection.inspection import (
     preloaded_nccl,
     wheel_nccl,
 )
-from rdma_images.inspection.machine import Devices, MeasuredGpus
-from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages, Settings, System
+from rdma_images.inspection.measurements import Files, Libraries
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -38,8 +37,9 @@ class NotMeasuredError(SkippedError):
     """The clock ended what measures: nothing is known of what a validator asks for."""
 
 
-class Mark(NamedTuple):
-    """What a validator says of itself.
+@dataclass(frozen=True)
+class validator:  # a decorator, which is written in lower case
+    """Mark a function as the validator of a check.
 
     `tier` "any" comes with each tier. `when` says of an image whether the check applies: it is left out where it does
     not. `severity` is that of a finding.
@@ -51,22 +51,10 @@ class Mark(NamedTuple):
     severity: Severity = "error"
     when: Callable[[Inspection], Any] | None = None
 
-
-def validator(
-    id_: str,
-    *,
-    source: str,
-    tier: str = "static",
-    severity: Severity = "error",
-    when: Callable[[Inspection], Any] | None = None,
-) -> Callable[[Function], Function]:
-    """Mark a function as the validator of a check, see Mark."""
-
-    def marked(function: Function) -> Function:
-        function.mark = Mark(id_, source, tier, severity, when)  # type: ignore[attr-defined]
+    def __call__(self, function: Function) -> Function:
+        """Return `function` with this mark."""
+        function.mark = self  # type: ignore[attr-defined]
         return function
-
-    return marked
 
 
 def skip(reason: str) -> NoReturn:
@@ -108,11 +96,6 @@ def not_measured(why: str) -> NoReturn:
     raise NotMeasuredError(why)
 
 
-def torch(inspection: Inspection) -> ImportedTorch:
-    """Return what `import torch` brought."""
-    return inspection.measured.torch or unmeasured(inspection, "torch")
-
-
 def libraries(inspection: Inspection) -> Libraries:
     """Return the fabric's libraries, and what the loader makes of them."""
     return inspection.measured.tree.libraries if inspection.measured.tree else unmeasured(inspection, "tree")
@@ -121,31 +104,6 @@ def libraries(inspection: Inspection) -> Libraries:
 def files(inspection: Inspection) -> Files:
     """Return the file tree in short."""
     return inspection.measured.tree.files if inspection.measured.tree else unmeasured(inspection, "tree")
-
-
-def packages(inspection: Inspection) -> MeasuredPackages:
-    """Return what package managers say is installed."""
-    return inspection.measured.packages or unmeasured(inspection, "packages")
-
-
-def settings(inspection: Inspection) -> Settings:
-    """Return what sets variables beside the environment."""
-    return inspection.measured.settings or unmeasured(inspection, "settings")
-
-
-def system(inspection: Inspection) -> System:
-    """Return the system the probes ran in."""
-    return inspection.measured.system or unmeasured(inspection, "system")
-
-
-def devices(inspection: Inspection) -> Devices:
-    """Return what the machine brings: RDMA devices and what their use depends on."""
-    return inspection.measured.devices or unmeasured(inspection, "devices")
-
-
-def gpus(inspection: Inspection) -> MeasuredGpus:
-    """Return the GPUs, and what an all-reduce over them did."""
-    return inspection.measured.gpus or unmeasured(inspection, "gpus")
 
 
 def nccl(inspection: Inspection) -> InstalledNccl:

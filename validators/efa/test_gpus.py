@@ -2,8 +2,8 @@
 
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import MeasuredGpus
-from rdma_images.validate import plugin_log
 from rdma_images.validate.validator import Requirement, skip, validator
+from validators.support import plugin_log
 from validators.support.machine import LOG_SOURCE, VERDICTS, is_right, judge_run, outcome, too_few_gpus
 
 

@@ -1,10 +1,6 @@
 """The parts around the probes: untrusted answers, limits, the loader worked out from files, fabrics guessed."""
 
-import importlib
 import json
-import pkgutil
-import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,13 +8,11 @@ from typing import Any
 import pytest
 from requests.exceptions import ReadTimeout
 
-from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Component, Image
-from rdma_images.core.paths import PROJECT
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import container, expected_fabric, ldcache, suite, transport
+from rdma_images.validate import container, expected_fabric, ldcache, transport
 from rdma_images.validate.image_config import hide_secret_values
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
@@ -167,46 +161,6 @@ def test_a_report_does_not_repeat_a_secret() -> None:
     assert token not in report_text
     assert "/etc/pip.conf" in report_text
     assert "RUN true" in report_text
-
-
-LOADED = """
-import importlib, pathlib, sys
-for path in pathlib.Path("validators").rglob("test_*.py"):
-    importlib.import_module(".".join(path.with_suffix("").parts))
-print(*(m.__file__ for n, m in sys.modules.items() if n.startswith(("rdma_images", "validators")) and m.__file__))
-"""
-# What brings an image to be measured and its checks to people, and decides none of them.
-AROUND = {
-    "__init__.py",
-    "atomic.py",
-    "disk_space.py",
-    "errors.py",
-    "locking.py",
-    "paths.py",
-    "progress.py",
-    "repeating.py",
-    "report.py",
-    "step_files.py",
-    "templates.py",
-}
-
-
-def test_the_suites_digest_covers_all_that_decides() -> None:
-    covered = {path for pattern in suite.INPUTS for path in PROJECT.glob(pattern)}
-    completed = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
-    loaded = {Path(name) for name in completed.stdout.split()}
-    around = {p for p in loaded if p.parent.name in ("debian", "engine", "report") or (p.name in AROUND)}
-    assert loaded - around - covered == set()
-    code = "".join(path.read_text() for path in covered if path.suffix == ".py")
-    modules = [
-        importlib.import_module(f"{facts.__name__}.{module.name}") for module in pkgutil.iter_modules(facts.__path__)
-    ]
-    files = {name: value.FILE for module in modules for name, value in vars(module).items() if hasattr(value, "FILE")}
-    aliases = dict(re.findall(r"\b([A-Z]\w+) as ([A-Z]\w+)", code))
-    files |= {alias: files[name] for name, alias in aliases.items() if name in files}
-    read = {files[name] for name in re.findall(r"\bfacts_\w+\.read\((?:\w+\.)?([A-Z]\w+)\)", code)}
-    assert {"aws-ofi-nccl.yaml", "nccl-logs.yaml", "packages.yaml"} <= read
-    assert read <= {path.name for path in covered}
 
 
 def test_a_removal_that_takes_a_busy_engine_minutes_is_left_to_it() -> None:
