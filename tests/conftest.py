@@ -41,7 +41,6 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_publish_clouds": "publish",
     "test_publish_cosign": "cosign",
     "test_publish_faults": "publish",
-    "test_publish_shards": "publish",
     "test_publish_stargz": SMALL,
     "test_sagemaker": IMAGES,
     "test_targets": PROJECTS,

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from tests.support.loopback import free_port
 SUITE = "sha256:" + "2" * 64
 UNFINISHED = shutil.ignore_patterns(".*.new")  # what another worker bootstraps or unpacks meanwhile
 USER, PASSWORD = "ci", "correct horse battery staple"
+PATIENCE = 60.0  # seconds for a registry to answer; 0.1 on an idle machine
 
 
 def placed(outcome: PublishResult) -> PublishedCopy:
@@ -76,10 +77,10 @@ class Registry:
             self.process = subprocess.Popen(
                 [self.program, "serve", str(self.folder / "config.yml")], stdout=log, stderr=log
             )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                requests.get(f"http://{self.host}/v2/", timeout=1)
+                requests.get(f"http://{self.host}/v2/", timeout=PATIENCE)
                 return self
             except requests.ConnectionError:
                 assert time.monotonic() < deadline, (self.folder / "log").read_text()
@@ -101,7 +102,7 @@ class Registry:
 
     def tags(self, repository: str) -> set[str]:
         """Return every tag but the attachments'."""
-        answer = requests.get(f"http://{self.host}/v2/{repository}/tags/list", auth=(USER, PASSWORD), timeout=5)
+        answer = requests.get(f"http://{self.host}/v2/{repository}/tags/list", auth=(USER, PASSWORD), timeout=PATIENCE)
         return {tag for tag in answer.json().get("tags") or () if not tag.startswith("sha256-")}
 
     def entry(self, immutable: bool = False) -> Oci:
@@ -296,51 +297,6 @@ def second_engine() -> Iterator[Engine]:
         finally:
             private.down(purge=True)
             shutil.rmtree(folder)
-
-
-# The stage `wheels` is random: done twice, it would be two layers.
-SHARED = """
-FROM scratch AS base
-ADD base.tar /
-FROM base AS wheels
-RUN --network=none mkdir /layer && head -c {size} /dev/urandom > /layer/wheels && touch -d @0 /layer/wheels /layer
-"""
-TARGET = """
-FROM scratch AS {name}
-COPY --link --from=wheels /layer/ /
-COPY --link {name} /
-"""
-
-
-def shared_context(folder: Path, names: Sequence[str], size: int, base: Path) -> None:
-    """Write a Dockerfile with a target for each name, on one stage of `size` random bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = SHARED.format(size=size) + "".join(TARGET.format(name=name) for name in names)
-    (folder / "Dockerfile").write_text(text)
-    for name in names:
-        (folder / name).write_text(name)
-    if not (folder / "base.tar").exists():
-        os.link(base, folder / "base.tar")
-
-
-def build_target(engine: Engine, folder: Path, target: str, cache: str, write: bool) -> str:
-    """Build one target and push it beside the cache; BuildKit's progress as text."""
-    options = [f"--cache-from=type=registry,ref={cache}:shared"]
-    if write:
-        modes = "mode=max,compression=zstd,image-manifest=true,oci-mediatypes=true"
-        options.append(f"--cache-to=type=registry,ref={cache}:shared,{modes}")
-    kind = "push=true,compression=zstd,force-compression=true,oci-mediatypes=true"
-    done = subprocess.run(
-        [
-            *("docker", "buildx", "build", "--progress=plain", "--provenance=false", f"--target={target}", *options),
-            *(f"--output=type=image,name={cache}:{target},{kind}", str(folder)),
-        ],
-        env=engine.environ(),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stderr
 
 
 def saved_blobs(engine: Engine, image: str) -> dict[str, bytes]:

@@ -55,7 +55,7 @@ munged --force --key-file="$state/etc/munge.key" --socket="$state/run/munge.sock
   --log-file="$state/log/munged.log" --seed-file="$state/run/seed"
 slurmctld
 for name in "${names[@]}"; do slurmd -N "$name"; done
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   [ "$(sinfo --noheader --format='%T %D')" != "idle $nodes" ] || break
   sleep 0.2
 done

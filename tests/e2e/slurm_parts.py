@@ -41,7 +41,7 @@ def run(command: str, folder: Path, state: Path, **environment: str) -> str:
     """Return what a shell command prints in `folder` while the two nodes are up."""
     start = [*START, str(tree()), str(state), "sh", "-c", command]
     done = subprocess.run(
-        start, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+        start, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
     )
     return done.stdout + done.stderr
 

@@ -83,7 +83,7 @@ def test_the_ranks_of_mpirun(network: str, code: int) -> None:
     script = f'mount -t overlay overlay -o "lowerdir={tree}/usr:/usr" /usr; exec {words}'
     environment = {**os.environ, **variables(network), "OPAL_PREFIX": "/usr"}
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-ec", script], env=environment, capture_output=True, text=True, timeout=100
+        ["unshare", "--mount", "sh", "-ec", script], env=environment, capture_output=True, text=True, timeout=300
     )
     assert results(done.stdout) == [("fallback" if code else "efa", str(code))], done.stdout + done.stderr
     assert done.stdout.count("the command runs") == 2

@@ -77,7 +77,7 @@ def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     lines: list[str] = []
     publisher_of_engine = Publisher(
-        engine=lambda: engine, display=LineProgress(lines.append), push_policy=PushPolicy(3, 0.1, 5)
+        engine=lambda: engine, display=LineProgress(lines.append), push_policy=PushPolicy(3, 0.1, 60)
     )
     return publisher_of_engine, lines
 

@@ -273,10 +273,10 @@ def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
 ) -> None:
     """Until a second try passes the point of the cut, more time goes by than a stall may take."""
     registry = Registry(program, tmp_path / "registry").start()
-    link = SlowLink(registry, rate=6 << 20, cut=40 << 20)
+    link = SlowLink(registry, rate=4 << 20, cut=40 << 20)
     try:
         trap = Trap(1 << 40, never)
-        outcome = run(engine, item, link, trap, attempts=2, stall=3)
+        outcome = run(engine, item, link, trap, attempts=2, stall=9)
         assert outcome.error == "", outcome.error
         assert link.was_cut
         assert not any("stalled" in line for line in trap.lines), trap.lines

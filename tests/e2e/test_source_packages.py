@@ -1,6 +1,7 @@
 """A package of CUDA code without a wheel, compiled by the toolkit in NVIDIA's wheels."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,12 +83,20 @@ def test_the_image_has_no_compiler_and_the_package_is_installed_as_a_wheel(proje
     assert "direct_url.json" not in done.stdout
 
 
-def test_another_target_takes_the_wheel_that_is_there(project: Path) -> None:
-    """Also with an empty BuildKit cache: the stages that compile are not even requested."""
+def test_another_target_takes_what_is_there(project: Path) -> None:
+    """The compiled wheel, also with an empty BuildKit cache: the stages that compile are not even requested.
+
+    The layers of its other wheels, and each step of the fabric.
+    """
     built = invoke(project, "build", "--target", f"{TARGET}-too", "--rehearse", "--no-validate")
     assert built.returncode == 0, built.stderr[-4000:]
     assert f"{source_index.NAME} {source_index.VERSION}: compiled before, taken from" in built.stderr
     assert "source-builder" not in built.stderr
+    assert "making 1 layers of wheels" in built.stderr  # einops'
+    steps = (project / "build" / "buildkit.log").read_text()
+    shared = re.findall(r"^(#\d+) \[\S+ with-(?:python|efa)[^\]*\] ", steps, re.MULTILINE)
+    assert len(shared) >= 2
+    assert all(re.search(rf"^{step} CACHED$", steps, re.MULTILINE) for step in shared), steps
     program = "import einops, torch, cuda_doubled"
     done = invoke(project, "run", "--target", f"{TARGET}-too", "--", "python", "-c", program)
     assert done.returncode == 0, done.stderr

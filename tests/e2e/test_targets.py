@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,17 +17,6 @@ from tests.support import checkout, own_target
 pytestmark = pytest.mark.e2e
 
 MINUTE = 60  # seconds
-TWIN = """
-  {name}:
-    summary: PyTorch over AWS EFA
-    fabric: efa
-    template: efa-pytorch
-    python-packages: [numpy]
-    default:
-      base: debian13
-      pytorch: 2.15.0
-      efa-installer: 1.50.0
-"""
 CUDA_BASE = ("--set", "base=cuda13.2.1-devel-ubuntu24.04", "--set")
 
 
@@ -162,22 +150,3 @@ def test_a_cuda_base_keeps_its_toolkit_and_nothing_that_leads_the_loader(for_nob
     assert "/usr/local/cuda-13.2\n" in output
     assert "release 13.2" in output
     assert "<><>" in output
-
-
-def test_shared_parts_are_built_once(tmp_path: Path, for_nobody: list[str]) -> None:
-    """Another image with the same torch makes no wheel layer, and repeats no fabric step.
-
-    The first is built right before: the builder may have let go of an older one's steps.
-    """
-    project = checkout.copied(tmp_path / "project")
-    names = [f"twin-{uuid.uuid4().hex[:8]}" for _ in range(2)]
-    with (project / "matrix.yaml").open("a") as matrix:
-        matrix.writelines(TWIN.format(name=name) for name in names)
-    for_nobody.append(ref("--target", names[0], "--no-validate", project=project))
-    output, said = built("--target", names[1], "--no-validate", project=project)
-    for_nobody.append(output["builds"][0]["ref"])
-    assert "layers of wheels" not in said  # what is printed where some are made
-    steps = (project / "build" / "buildkit.log").read_text()
-    shared = re.findall(r"^(#\d+) \[\S+ with-[^\]]*\] ", steps, re.MULTILINE)
-    assert len(shared) >= 3  # Python, the wheels, the installer
-    assert all(re.search(rf"^{step} CACHED$", steps, re.MULTILINE) for step in shared), steps

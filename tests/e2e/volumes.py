@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from docker import DockerClient
 
-WAIT = 10  # seconds: a container of another test may go, and its volume a moment after it
+WAIT = 60  # seconds: a container of another test may go, and its volume a moment after it
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import errno
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,8 +46,12 @@ def test_who_holds_it_is_named_with_pid_and_time(holding_process: subprocess.Pop
 
 def test_the_second_waits_names_the_holder_and_continues(holding_process: subprocess.Popen[str]) -> None:
     lines: list[str] = []
-    threading.Timer(0.3, holding_process.kill).start()
-    with locking.hold("build", "ours", lines.append):
+
+    def end_the_holder(line: str) -> None:
+        lines.append(line)
+        holding_process.kill()
+
+    with locking.hold("build", "ours", end_the_holder):
         assert "(ours)" in str(locking.holders()["build"])
     assert lines == [
         f"waiting for build: held by process {holding_process.pid} (a build) since {lines[0].rpartition(' ')[2]}"

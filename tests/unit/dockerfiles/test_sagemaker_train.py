@@ -389,5 +389,5 @@ def test_the_command_ends_of_sigterm_while_it_waits(configured: Callable[..., Pa
     assert process.stderr
     assert process.stderr.readline() == "train: waiting for algo-9.invalid\n"
     process.terminate()
-    assert process.wait(10) == 143
+    assert process.wait(60) == 143
     process.stderr.close()

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -83,9 +82,14 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
     tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "sleep 60")
-    threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    def stop_once_it_runs(line: str) -> None:
+        if "running" in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    job_folder = write_job(tmp_path, "docker")
     with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as raised:
-        start(write_job(tmp_path, "docker"))
+        job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(), stop_once_it_runs)
     assert raised.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
 

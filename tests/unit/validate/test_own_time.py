@@ -14,8 +14,11 @@ LOOP = "while True: pass"
 
 @contextmanager
 def running(program: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Provide a process of Python that runs `program`."""
-    with subprocess.Popen([sys.executable, "-c", program]) as process:
+    """Provide a process of Python that has begun to run `program`."""
+    words = [sys.executable, "-uc", f"print()\n{program}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
         try:
             yield process
         finally:
@@ -31,9 +34,8 @@ def counted(pid: int, looks: int, seconds: float = 0.2) -> float:
 
 
 def test_what_sleeps_takes_its_time() -> None:
-    with running("import time; time.sleep(60)") as process:
-        time.sleep(0.5)  # until it sleeps
-        assert counted(process.pid, 6) > 0.9
+    with running("import time; time.sleep(600)") as process:
+        assert counted(process.pid, 8) > 0.9
 
 
 def test_what_computes_takes_processor_time_and_no_more_than_has_passed() -> None:
