@@ -34,5 +34,5 @@ def _machine() -> float:
 
 
 def _engine() -> float:
-    cpu_times = [psutil.Process(daemon.pid).cpu_times() for daemon in daemons.running(layout()).values()]
+    cpu_times = [psutil.Process(pid).cpu_times() for pid in daemons.running(layout()).values()]
     return float(sum(times.user + times.system for times in cpu_times))

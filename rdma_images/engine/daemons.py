@@ -1,14 +1,16 @@
-"""Start, find and end the private engine's processes, which outlive their starter and are recorded for others."""
+"""Start, find and end the private engine's processes, which outlive their starter.
 
-import json
+One of them is known by its program, a file of the engine's folder: whoever later gets its pid has another.
+"""
+
 import os
+import select
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rdma_images.core import atomic
@@ -30,22 +32,15 @@ MNT_DETACH = 2  # sys/mount.h
 HOST_LEFTOVERS = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process, told apart from later ones of its pid by its start in clock ticks."""
-
-    pid: int
-    started: int
-
-    def is_running(self) -> bool:
-        """Return whether this very process runs (a zombie does not)."""
-        return start_ticks(self.pid) == self.started
-
-
-def running(layout: Layout) -> dict[str, Process]:
-    """Return the daemons that run, by name."""
-    processes = {name: recorded(layout.run / f"{name}.json") for name in DAEMONS}
-    return {name: record for name, record in processes.items() if record}
+def running(layout: Layout) -> dict[str, int]:
+    """Return the pids of the daemons that run, by name."""
+    pids = {}
+    for name in DAEMONS:
+        with suppress(OSError, ValueError):  # no record, or half of one
+            pid = int((layout.run / f"{name}.started").read_text())
+            if _has_program_below(layout.root, pid):
+                pids[name] = pid
+    return pids
 
 
 def start(layout: Layout, path: str) -> None:
@@ -66,7 +61,8 @@ def start(layout: Layout, path: str) -> None:
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
         argv = [str(layout.program(name)), flag, str(layout.root / configuration)]
-        daemon = start_process(argv, log, environ, layout.run / f"{name}.json")
+        daemon = start_process(argv, log, environ)
+        atomic.write(layout.run / f"{name}.started", str(daemon.pid))
         wait_until_ready(ready[name], daemon, name, log)
 
 
@@ -88,18 +84,15 @@ def stop(layout: Layout) -> bool:
     for name in reversed(DAEMONS):  # dockerd ends its containers and builds itself
         if name in daemons:
             terminate(daemons[name], STOP_SECONDS)
-    processes = sorted(processes_below(layout.root), key=lambda p: p.started, reverse=True)
-    for running_process in processes:
+    processes = processes_below(layout.root)
+    for pid in processes:
         # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
-        for child in children(running_process):
+        for child in children(pid):
             terminate(child, 2.0)
-        terminate(running_process, 10.0)
+        terminate(pid, 10.0)
     for mount in _mounts(layout.root):
         _unmount(mount)
-    if survivors := [
-        *(f"process {running_process.pid}" for running_process in processes_below(layout.root)),
-        *_mounts(layout.root),
-    ]:
+    if survivors := [*(f"process {pid}" for pid in processes_below(layout.root)), *_mounts(layout.root)]:
         raise RdmaImagesError(f"the private engine could not be ended, {', '.join(survivors)} stayed\nsee {layout.log}")
     shutil.rmtree(layout.run, ignore_errors=True)
     for folder in HOST_LEFTOVERS:
@@ -108,15 +101,16 @@ def stop(layout: Layout) -> bool:
     return bool(daemons or processes)
 
 
-def wait_until_ready(ready: Callable[[], bool], daemon: Process, name: str, log: Path) -> None:
+def wait_until_ready(ready: Callable[[], bool], daemon: subprocess.Popen[bytes], name: str, log: Path) -> None:
     """Wait until `ready`. Raises RdmaImagesError with the end of the log."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
-        if not daemon.is_running() or time.monotonic() > deadline:
+        has_ended = daemon.poll() is not None
+        if has_ended or time.monotonic() > deadline:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             last_line = lines[-1] if lines else "nothing"
-            event = "did not answer" if daemon.is_running() else "ended"
-            terminate(daemon, 5.0)
+            event = "ended" if has_ended else "did not answer"
+            terminate(daemon.pid, 5.0)
             fix = f"see {log}"
             if "no space left on device" in last_line:
                 fix = (
@@ -141,21 +135,10 @@ def _mounts(root: Path) -> list[str]:
     return sorted((path for path in mount_points if Path(path).is_relative_to(root)), key=len, reverse=True)
 
 
-def start_ticks(pid: int) -> int | None:
-    """Return the start of a running `pid` in clock ticks since boot, or None."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # proc_pid_stat(5): the start is field 22. The name, field 2, is in brackets and may hold brackets and blanks, too.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def start_process(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
-    """Start `argv` in its own session, logging to `log`; return it, noted in `record`."""
+def start_process(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start `argv` in its own session, logging to `log`, and return it."""
     with log.open("ab") as log_file:
-        child = subprocess.Popen(  # it outlives us: nobody waits for it here
+        return subprocess.Popen(  # it outlives us: nobody waits for it here
             argv,
             stdin=subprocess.DEVNULL,
             stdout=log_file,
@@ -165,60 +148,44 @@ def start_process(argv: Sequence[str], log: Path, env: Mapping[str, str], record
             umask=0o022,
             start_new_session=True,
         )
-    process = Process(child.pid, start_ticks(child.pid) or 0)
-    atomic.write(record, json.dumps(asdict(process)))
-    return process
 
 
-def recorded(record: Path) -> Process | None:
-    """Return the process of `record`; None where it does not run any more."""
+def processes_below(folder: Path) -> list[int]:
+    """Return the pid of every process whose program is a file in `folder`, whoever started it."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if _has_program_below(folder, pid)]
+
+
+def _has_program_below(folder: Path, pid: int) -> bool:
+    """Return whether a process runs a file in `folder`; one that has ended runs none."""
+    program = Path(f"/proc/{pid}/exe")
     try:
-        process = Process(**json.loads(record.read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-    return process if process.is_running() else None
+        path = program.readlink()
+        # The path alone may be another's: a process outside of our root (a chroot, a container) shows its own.
+        return path.is_relative_to(folder) and path.samefile(program)
+    except OSError:
+        return False
 
 
-def processes_below(folder: Path) -> Iterator[Process]:
-    """Yield every process whose program is a file in `folder`, whoever started it."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+def children(parent: int) -> list[int]:
+    """Return the pids of the processes that `parent` started itself."""
+    pids = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            # proc_pid_stat(5): the name, field 2, is in brackets and may hold brackets and blanks, too.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                pids.append(int(stat.parent.name))
+    return pids
+
+
+def terminate(pid: int, seconds: float) -> None:
+    """Ask a process to end, and kill it when it has not after `seconds`."""
+    with suppress(ProcessLookupError):
+        process = os.pidfd_open(pid)
         try:
-            program = (entry / "exe").readlink()
-            # The path alone may be another's: a process outside of our root (a chroot, a container) shows its own.
-            is_below = program.is_relative_to(folder) and program.samefile(entry / "exe")
-        except OSError:
-            continue
-        born = start_ticks(int(entry.name))
-        if is_below and born is not None:
-            yield Process(int(entry.name), born)
-
-
-def children(parent: Process) -> list[Process]:
-    """Return the processes that `parent` started itself and that still run."""
-    processes = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent.pid and fields[0] not in "ZX":
-            processes.append(Process(int(entry.name), int(fields[19])))
-    return processes
-
-
-def terminate(process: Process, seconds: float) -> None:
-    """Ask `process` to end, and kill it when it has not after `seconds`."""
-    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
-        if not process.is_running():
-            return
-        try:
-            os.kill(process.pid, number)
-        except ProcessLookupError:
-            return
-        deadline = time.monotonic() + patience
-        while process.is_running() and time.monotonic() < deadline:
-            time.sleep(0.05)
+            for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+                signal.pidfd_send_signal(process, number)
+                if select.select([process], [], [], patience)[0]:
+                    return
+        finally:
+            os.close(process)

@@ -64,11 +64,6 @@ class Layout:
         return self.root / "docker-config"
 
     @property
-    def description(self) -> Path:
-        """Return the file with the measured properties of the running engine."""
-        return self.root / "run" / "engine.json"
-
-    @property
     def socket(self) -> Path:
         """Return the socket of dockerd."""
         return self.run / "docker.sock"

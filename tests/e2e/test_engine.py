@@ -72,12 +72,8 @@ def docker(up: Engine, *arguments: str) -> str:
     return captured.stdout.strip()
 
 
-def pids(folders: layout.Layout) -> dict[str, int]:
-    return {name: item.pid for name, item in daemons.running(folders).items()}
-
-
 def assert_no_trace(folders: layout.Layout) -> None:
-    assert list(daemons.processes_below(folders.root)) == []
+    assert daemons.processes_below(folders.root) == []
     assert str(folders.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(folders.root.rglob("*.sock"))
     assert status.status(layer_store.size_limit()).engine is None
@@ -86,9 +82,9 @@ def assert_no_trace(folders: layout.Layout) -> None:
 def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None:
     try:
         first = private.up()
-        before = pids(folders)
+        before = daemons.running(folders)
         assert private.up() == first
-        assert pids(folders) == before
+        assert daemons.running(folders) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
         reported = status.status(layer_store.size_limit())
         assert reported.engine == first
@@ -122,7 +118,7 @@ def test_it_keeps_nothing_of_who_started_it(folders: layout.Layout, monkeypatch:
             started = private.up()
         finally:
             os.umask(umask)
-        environs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in pids(folders).values()]
+        environs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in daemons.running(folders).values()]
     try:
         assert all(folder.encode() not in environ and b"https_proxy=" in environ for environ in environs)
         docker(started, "import", str(bootstrap.base("debian13")), "base:e2e")
@@ -134,23 +130,22 @@ def test_it_keeps_nothing_of_who_started_it(folders: layout.Layout, monkeypatch:
 
 @pytest.mark.parametrize("names", [("dockerd",), ("containerd",), ("containerd", "dockerd")])
 def test_killed_daemons_are_started_again(up: Engine, folders: layout.Layout, names: tuple[str, ...]) -> None:
-    before = pids(folders)
-    killed = [daemons.running(folders)[name] for name in names]
-    for daemon in killed:
-        os.kill(daemon.pid, signal.SIGKILL)
-    while any(daemon.is_running() for daemon in killed):
+    before = daemons.running(folders)
+    for name in names:
+        os.kill(before[name], signal.SIGKILL)
+    while not daemons.running(folders).keys().isdisjoint(names):
         time.sleep(0.01)
     again = private.up()
     assert again.version == up.version
-    assert set(pids(folders).values()).isdisjoint(before.values())
+    assert set(daemons.running(folders).values()).isdisjoint(before.values())
     assert docker(again, "ps", "--quiet") == ""
 
 
 def test_a_container_of_killed_daemons_goes_too(up: Engine, folders: layout.Layout, image: str) -> None:
     docker(up, "run", "--detach", "--network", "none", image, "sleep", "1234.5")
-    for pid in pids(folders).values():
+    for pid in daemons.running(folders).values():
         os.kill(pid, signal.SIGKILL)
-    assert list(daemons.processes_below(folders.root)), "the shim is what this is about"
+    assert daemons.processes_below(folders.root), "the shim is what this is about"
     assert private.down() is True
     assert_no_trace(folders)
     assert not sleeping("1234.5")
@@ -180,8 +175,8 @@ def test_two_at_once_start_one(folders: layout.Layout) -> None:
         private.down()
 
 
-def is_dockerd(daemon: daemons.Process) -> bool:
-    return Path(f"/proc/{daemon.pid}/exe").readlink().name == "dockerd"
+def is_dockerd(pid: int) -> bool:
+    return Path(f"/proc/{pid}/exe").readlink().name == "dockerd"
 
 
 def test_half_a_package_and_a_killed_start_heal(folders: layout.Layout) -> None:
@@ -193,7 +188,7 @@ def test_half_a_package_and_a_killed_start_heal(folders: layout.Layout) -> None:
     (unpacking / "containerd.deb").write_bytes(b"half")
     shutil.rmtree(folders.docker.folder)
     folders.run.mkdir()
-    (folders.run / "dockerd.json").write_text('{"pid": 1, "started": 5}')
+    (folders.run / "dockerd.started").write_text("1")
     (folders.run / "containerd.sock").touch()
     try:
         assert private.up().version

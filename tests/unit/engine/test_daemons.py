@@ -1,9 +1,9 @@
 """Background processes are found again, and end when they have to."""
 
-import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,36 +11,38 @@ import time
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.engine import daemons
+from rdma_images.engine import daemons, layout
 
 
-def test_a_process_outlives_us_and_is_found_again(tmp_path: pathlib.Path) -> None:
-    record = tmp_path / "sleeper.json"
-    sleeper = daemons.start_process(["sleep", "60"], tmp_path / "log", os.environ, record)
+def test_a_process_outlives_us_and_is_found_again(folders: layout.Layout) -> None:
+    folders.run.mkdir(parents=True)
+    program = str(shutil.copy(sleep(), folders.root / "dockerd"))
+    sleeper = daemons.start_process([program, "60"], folders.run / "log", os.environ)
+    (folders.run / "dockerd.started").write_text(str(sleeper.pid))
     try:
-        assert daemons.recorded(record) == sleeper
+        assert daemons.running(folders) == {"dockerd": sleeper.pid}
         assert os.getsid(sleeper.pid) == sleeper.pid
     finally:
-        daemons.terminate(sleeper, 5)
-    assert daemons.recorded(record) is None
+        daemons.terminate(sleeper.pid, 5)
+    assert daemons.running(folders) == {}
 
 
-def test_a_later_process_of_the_same_pid_is_another(tmp_path: pathlib.Path) -> None:
-    record = tmp_path / "us.json"
-    record.write_text(json.dumps({"pid": os.getpid(), "started": 1}))
-    assert daemons.recorded(record) is None
-    record.write_text("{half")
-    assert daemons.recorded(record) is None
+@pytest.mark.parametrize("record", [str(os.getpid()), "12 half"], ids=["another's pid now", "half of one"])
+def test_what_is_not_a_daemon_does_not_run(folders: layout.Layout, record: str) -> None:
+    folders.run.mkdir(parents=True)
+    (folders.run / "dockerd.started").write_text(record)
+    assert daemons.running(folders) == {}
 
 
 def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     log = tmp_path / "log"
-    deaf_process = daemons.start_process([sys.executable, "-c", deaf], log, os.environ, tmp_path / "deaf.json")
+    deaf_process = daemons.start_process([sys.executable, "-c", deaf], log, os.environ)
     while not log.read_text():
         time.sleep(0.02)
-    daemons.terminate(deaf_process, 0.2)
-    assert not deaf_process.is_running()
+    daemons.terminate(deaf_process.pid, 0.2)
+    assert deaf_process.wait() == -signal.SIGKILL
+    daemons.terminate(deaf_process.pid, 0.2)
 
 
 def sleep() -> str:
@@ -54,11 +56,11 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Pa
     program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
         try:
-            assert [running.pid for running in daemons.processes_below(tmp_path)] == [child.pid]
-            assert child.pid in [running.pid for running in daemons.children(daemons.Process(os.getpid(), 0))]
+            assert daemons.processes_below(tmp_path) == [child.pid]
+            assert child.pid in daemons.children(os.getpid())
         finally:
             child.kill()
-    assert list(daemons.processes_below(tmp_path)) == []
+    assert daemons.processes_below(tmp_path) == []
 
 
 def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +71,7 @@ def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypat
             (tmp_path / "sleep").unlink()
             shutil.copy(sleep(), tmp_path / "sleep")
             monkeypatch.setattr(pathlib.Path, "readlink", lambda _: tmp_path / "sleep")
-            assert list(daemons.processes_below(tmp_path)) == []
+            assert daemons.processes_below(tmp_path) == []
         finally:
             child.kill()
 
@@ -80,7 +82,7 @@ def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypat
 )
 def test_a_daemon_that_ended_is_reported_by_its_last_line(tmp_path: pathlib.Path, last: str, fix: str) -> None:
     log = tmp_path / "dockerd.log"
-    daemon = daemons.start_process(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
+    daemon = daemons.start_process(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {})
     with pytest.raises(RdmaImagesError) as caught:
         daemons.wait_until_ready(lambda: False, daemon, "dockerd", log)
     line, advice = str(caught.value).splitlines()
