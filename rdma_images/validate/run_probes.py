@@ -6,68 +6,50 @@ An image under test may print anything: no answer raises.
 import base64
 import functools
 import json
-import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from graphlib import TopologicalSorter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 from testinfra.host import Host
 
-from rdma_images import preflight
-from rdma_images.core.paths import PACKAGE, PROBES_FOLDER
+from rdma_images.core.paths import PACKAGE
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured, probe_names
 from rdma_images.inspection.values import MeasuredValue
-from rdma_images.validate import probes
-from rdma_images.validate.probes.measure import ENTRY_PREFIX, MARK, NETWORK_PREFIX, SECONDS_PREFIX
+from rdma_images.validate.probes.measure import GPU_PROBE_SECONDS, MARK, PROBE_SECONDS
 from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
-# The modules of a job's preflight that read the machine, each after those that it imports.
-MACHINE_MODULES = ("system", "devices", "limits", "all_reduce_rank", "all_reduce")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
+PACKAGES = ("rdma_images", "rdma_images.preflight", "rdma_images.validate", "rdma_images.validate.probes")
 BOOTSTRAP = """
-import base64,json,sys,types,zlib
+import sys
 sys.stdout.write("started\\n"); sys.stdout.flush()
 if sys.version_info<(3,8): sys.exit("python "+sys.version.split()[0]+" is older than 3.8")
+import base64,importlib.abc,importlib.util,json,zlib
 sys.dont_write_bytecode=True
-for name in ("rdma_images","rdma_images.preflight","rdma_images.validate","rdma_images.validate.probes"):
-    sys.modules[name]=types.ModuleType(name); sys.modules[name].__path__=[]
-for package,name,source in json.loads(zlib.decompress(base64.b64decode("%s"))):
-    full=package+"."+name
-    module=sys.modules[full]=types.ModuleType(full); setattr(sys.modules[package],name,module)
-    module.SOURCE=source
-    exec(compile(source,name+".py","exec"),module.__dict__)
-module.main()
+sources=json.loads(zlib.decompress(base64.b64decode("%s")))
+class Carried(importlib.abc.MetaPathFinder,importlib.abc.Loader):
+    def find_spec(self,name,path,target=None):
+        return importlib.util.spec_from_loader(name,self,is_package=not sources[name]) if name in sources else None
+    def exec_module(self,module):
+        module.SOURCE=sources[module.__name__]
+        exec(compile(module.SOURCE,module.__name__+".py","exec"),module.__dict__)
+sys.meta_path.insert(0,Carried())
+from rdma_images.validate.probes import measure
+measure.main()
 """
-
-
-# Read as text: Python 3.11 can fail where two threads parse at once (python/cpython, issue 106905), as when measuring.
-IMPORTS = re.compile(rf"^from {re.escape(probes.__name__)} import (?:\(([\w,\s]+)\)|([\w, ]+))$", re.MULTILINE)
 
 
 @functools.cache
 def payload() -> str:
-    """Return the probes as one Python program that needs nothing but an interpreter."""
-    folders = {preflight.__name__: PACKAGE / "preflight", probes.__name__: PROBES_FOLDER}
-    names = [(preflight.__name__, name) for name in MACHINE_MODULES] + [(probes.__name__, name) for name in modules()]
-    sources = [(package, name, (folders[package] / f"{name}.py").read_text("utf-8")) for package, name in names]
+    """Return the probes, with the preflight, as one Python program that needs nothing but an interpreter."""
+    paths = [path for folder in ("preflight", "validate/probes") for path in (PACKAGE / folder).glob("[!_]*.py")]
+    names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in sorted(paths)}
+    sources = {**dict.fromkeys(PACKAGES, ""), **{name: path.read_text("utf-8") for path, name in names.items()}}
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return BOOTSTRAP % packed
-
-
-def modules() -> tuple[str, ...]:
-    """Return the probe modules to send, imported ones first and the runner last."""
-    names = [path.stem for path in PROBES_FOLDER.glob("*.py") if path.stem != "__init__"]
-    return tuple(TopologicalSorter({name: imported_modules(name) for name in sorted(names)}).static_order())
-
-
-def imported_modules(name: str) -> Iterator[str]:
-    """Yield the other probe modules that a probe module imports."""
-    for names, line in IMPORTS.findall((PROBES_FOLDER / f"{name}.py").read_text(encoding="utf-8")):
-        yield from (word.strip() for word in (names or line).split(",") if word.strip())
 
 
 def probe(
@@ -92,11 +74,9 @@ def probe(
         The measurements; those of a Python that breaks off are in `lost`, of one that does not answer in `stopped`. A
         sentence with the reason where no Python there can run the probes.
     """
-    arguments = [f"{ENTRY_PREFIX}{word}" for word in entry]
-    arguments += [f"{SECONDS_PREFIX}{limit:g}"] if limit else []
-    arguments += [f"{NETWORK_PREFIX}{json.dumps(request)}"] if request else []
-    words = (payload(), *names, *volumes, *arguments)
-    return _run_probes(host, words, names)
+    seconds = GPU_PROBE_SECONDS if "gpus" in names else limit or PROBE_SECONDS
+    asked = {"names": names, "limit": seconds, "volumes": volumes, "entry": entry, "request": request}
+    return _run_probes(host, (payload(), json.dumps(asked)), names)
 
 
 def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Measured | str:

@@ -31,10 +31,6 @@ from rdma_images.validate.probes import (
 )
 
 MARK = "rdma-images-measured:"
-ENTRY_PREFIX = "entry="  # before each word of its entry point and command
-NETWORK_PREFIX = "network="  # before what the probe of that name is asked, as JSON
-SECONDS_PREFIX = "limit="  # before the seconds for one probe, where they are others than PROBE_SECONDS
-PREFIXES = (ENTRY_PREFIX, NETWORK_PREFIX, SECONDS_PREFIX)
 PROBE_SECONDS = 90  # seconds of its own time for one probe, see own_time
 GPU_PROBE_SECONDS = 400  # seconds where an all-reduce is among them
 
@@ -165,16 +161,6 @@ def _beat() -> None:
 
 
 def main() -> None:
-    """Measure the probes named on the command line, and print MARK and the JSON.
-
-    Words that begin with "/" are volumes of the tree, those that begin with "entry=" are the image's entry point and
-    command, one with "limit=" has the seconds for one probe, and one with "network=" what the probe network is asked.
-    """
-    names = [word for word in sys.argv[1:] if not word.startswith(("/", *PREFIXES))]
-    volumes = [word for word in sys.argv[1:] if word.startswith("/")]
-    entry = [word[len(ENTRY_PREFIX) :] for word in sys.argv[1:] if word.startswith(ENTRY_PREFIX)]
-    limits = [float(word[len(SECONDS_PREFIX) :]) for word in sys.argv[1:] if word.startswith(SECONDS_PREFIX)]
-    requests = [json.loads(word[len(NETWORK_PREFIX) :]) for word in sys.argv[1:] if word.startswith(NETWORK_PREFIX)]
-    limit = GPU_PROBE_SECONDS if "gpus" in names else (*limits, PROBE_SECONDS)[0]
-    answers = measure(names, limit, volumes, entry, (*requests, None)[0], _beat)
+    """Measure what the command line asks for, the arguments of `measure` as JSON, and print MARK and the answers."""
+    answers = measure(**json.loads(sys.argv[1]), beat=_beat)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -75,15 +76,10 @@ def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) 
 
 def run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Run plugin_host on a request, and return the sum of its events."""
-    source = getattr(plugin_host, "SOURCE", None) or _text(plugin_host.__file__)
+    source = getattr(plugin_host, "SOURCE", "") or inspect.getsource(plugin_host)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
     rc, out, err = tools.bounded(command, START_SECONDS, MAX_EVENT_BYTES, environment)
     return folded(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
-
-
-def _text(path: str | None) -> str:
-    with open(path or "") as file:
-        return file.read()
 
 
 def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
