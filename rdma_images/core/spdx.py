@@ -47,8 +47,3 @@ def _conjuncts(parsed: LicenseExpression) -> Iterator[str]:
             yield from _conjuncts(part)
     else:
         yield str(parsed.render())
-
-
-def license_ref(name: str) -> str:
-    """Return a LicenseRef for a licence that SPDX does not name."""
-    return f"LicenseRef-{re.sub('[^A-Za-z0-9.]+', '-', name).strip('-.')[:60] or 'unnamed'}"

@@ -3,13 +3,12 @@
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.contact import OrganizationalEntity
-from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
@@ -17,7 +16,7 @@ from packaging.utils import canonicalize_name
 from rdma_images import facts
 from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
+from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, TOOL, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.inputs import lock, sources
 from rdma_images.inputs.wheels import Wheel
@@ -32,21 +31,16 @@ _SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one 
 NO_LABELS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class BillPart:
-    """A package, a library inside one, or the download of something installed."""
+class BillPart(NamedTuple):
+    """A package or the download of something installed, and the references of what it depends on."""
 
-    ref: str  # its package URL, or for a bundled library that of its wheel with the path behind it
-    name: str
-    version: str
-    purl: PackageURL | None = None
-    license: str = ""  # SPDX expression; empty where nothing names one
-    supplier: str = ""
-    sha256: str = ""  # of the wheel's file, the library or the download
-    address: str = ""  # where the download comes from
-    depends: tuple[str, ...] = ()  # refs
-    bundled: tuple["BillPart", ...] = ()
-    properties: dict[str, str] = field(default_factory=dict)
+    component: Component
+    depends: Sequence[str] = ()
+
+    @property
+    def ref(self) -> str:
+        """Return its package URL."""
+        return str(self.component.bom_ref.value)
 
 
 def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
@@ -103,32 +97,36 @@ def _wheels(
     purls = {release: _python_purl(*release, origins) for release in releases}
     refs = {name: purl.to_string() for (name, _), purl in purls.items()}
     for (name, version), (folder, details) in sorted(releases.items()):
+        purl = purls[name, version]
         wheel = locked.get((str(canonicalize_name(name)), version.partition("+")[0]))
         wheel = wheel or locked.get((str(canonicalize_name(name)), version))
-        purl = purls[name, version]
-        ref = purl.to_string()
-        yield BillPart(
-            ref=ref,
+        is_compiled = wheel is not None and wheel.is_source
+        component = Component(
             name=name,
             version=version,
             purl=purl,
-            license=licenses.wheel_license(details),
-            supplier=details.supplier,
-            sha256=wheel.sha256 if wheel and not wheel.is_source else "",
-            depends=tuple(refs[other] for other in details.requires if other in refs),
-            bundled=tuple(_bundled(ref, folder, details)),
-            properties={"rdma-images:compiled-from": f"sha256:{wheel.sha256}"} if wheel and wheel.is_source else {},
+            bom_ref=str(purl),
+            hashes=_hashes(wheel.sha256) if wheel and not is_compiled else [],
+            properties=_properties({"compiled-from": f"sha256:{wheel.sha256}"} if wheel and is_compiled else {}),
+            licenses=licenses.wheel_licenses(details),
+            supplier=_supplier(details.supplier),
+            components=_bundled(purl, folder, details),
         )
+        yield BillPart(component, [refs[other] for other in details.requires if other in refs])
 
 
-def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[BillPart]:
+def _bundled(wheel: PackageURL, folder: str, details: WheelContents) -> Iterator[Component]:
     """Yield the libraries and the Python packages inside a wheel."""
-    for path, digest in sorted(details.bundled.items()):
-        name = path.rpartition("/")[2]
-        yield BillPart(f"{ref}#{path}", name, "", sha256=digest, properties={"rdma-images:path": f"{folder}/{path}"})
-    for name, version in sorted(details.vendored.items()):
+    for path, digest in details.bundled.items():
+        yield Component(
+            name=path.rpartition("/")[2],
+            bom_ref=f"{wheel}#{path}",
+            hashes=_hashes(digest),
+            properties=_properties({"path": f"{folder}/{path}"}),
+        )
+    for name, version in details.vendored.items():
         purl = PackageURL("pypi", None, name, version)
-        yield BillPart(f"{ref}#{purl}", name, version, purl)
+        yield Component(name=name, version=version or None, purl=purl, bom_ref=f"{wheel}#{purl}")
 
 
 def _debian(packages: MeasuredPackages, contents: PackageContents, distribution: str) -> Iterator[BillPart]:
@@ -142,24 +140,25 @@ def _debian(packages: MeasuredPackages, contents: PackageContents, distribution:
 
     for name, version in sorted(packages.dpkg.items()):
         details = contents.debian.get(name, DebianContents())
-        source = packages.dpkg_sources.get(name, "")
-        yield BillPart(
-            ref=purl(name).to_string(),
+        source = packages.dpkg_sources.get(name)
+        component = Component(
             name=name,
             version=version,
             purl=purl(name),
-            license=licenses.debian_license(details),
-            supplier=details.supplier,
-            depends=tuple(purl(other).to_string() for other in details.depends if other in packages.dpkg),
-            properties={"rdma-images:source": source} if source else {},
+            bom_ref=str(purl(name)),
+            licenses=licenses.debian_licenses(details),
+            supplier=_supplier(details.supplier),
+            properties=_properties({"source": source} if source else {}),
         )
+        yield BillPart(component, [str(purl(other)) for other in details.depends if other in packages.dpkg])
 
 
 def _rpm(packages: MeasuredPackages, distribution: str) -> Iterator[BillPart]:
     vendor = distribution.partition("-")[0] or None
+    qualifiers = {"distro": distribution} if distribution else None
     for name, version in sorted(packages.rpm.items()):
-        purl = PackageURL("rpm", vendor, name, version, {"distro": distribution} if distribution else None)
-        yield BillPart(purl.to_string(), name, version, purl)
+        purl = PackageURL("rpm", vendor, name, version, qualifiers)
+        yield BillPart(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
 
 
 def _downloads(
@@ -171,24 +170,27 @@ def _downloads(
     """
     if image is None:
         return
-    efa = {part.name: part.ref for part in debian if part.name in contents.efa}
+    efa = [part.ref for part in debian if part.component.name in contents.efa]
     for source in sources.pinned(image, facts.load()):
         if source.kind != "download":
             continue
-        version = image.components[source.component].version if source.component in image.components else ""
-        part = BillPart(
-            ref=f"pkg:generic/{source.id}",
+        version = image.components[source.component].version if source.component in image.components else None
+        is_stand_in = source.id in rehearsal
+        algorithm, _, digest = source.pin.partition(":")
+        reference = ExternalReference(
+            type=ExternalReferenceType.DISTRIBUTION,
+            url=XsUri(source.upstream),
+            hashes=_hashes(digest if algorithm == "sha256" and not is_stand_in else ""),
+        )
+        component = Component(
             name=source.component,
             version=version,
-            purl=PackageURL("generic", None, source.component, version or None),
-            address=source.upstream,
-            sha256=source.pin.removeprefix("sha256:") if source.pin.startswith("sha256:") else "",
-            depends=tuple(efa.values()) if source.component == EFA_INSTALLER.name else (),
-            properties={"rdma-images:pin": source.pin},
+            purl=PackageURL("generic", None, source.component, version),
+            bom_ref=f"pkg:generic/{source.id}",
+            external_references=[reference],
+            properties=_properties({"stand-in": "true"} if is_stand_in else {"pin": source.pin}),
         )
-        if source.id in rehearsal:
-            part = replace(part, sha256="", properties={"rdma-images:stand-in": "true"})
-        yield part
+        yield BillPart(component, efa if source.component == EFA_INSTALLER.name else ())
 
 
 def _distribution(release: Mapping[str, str]) -> str:
@@ -202,7 +204,7 @@ def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> byte
     bom.metadata.component = Component(
         name=name, version=report.digest, type=ComponentType.CONTAINER, bom_ref=report.digest
     )
-    components = {part.ref: _component(part) for part in parts}
+    components = {part.ref: part.component for part in parts}
     bom.components.update(components.values())
     bom.register_dependency(bom.metadata.component, components.values())
     for part in parts:
@@ -214,20 +216,13 @@ def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> byte
     return canonical(body)
 
 
-def _component(part: BillPart) -> Component:
-    hashes = [HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else []
-    is_download = bool(part.address)
-    reference = ExternalReference(type=ExternalReferenceType.DISTRIBUTION, url=XsUri(part.address), hashes=hashes)
-    return Component(
-        name=part.name,
-        version=part.version or None,
-        type=ComponentType.LIBRARY,
-        purl=part.purl,
-        bom_ref=part.ref,
-        licenses=[LicenseExpression(part.license)] if part.license else [],
-        supplier=OrganizationalEntity(name=part.supplier) if part.supplier else None,
-        hashes=[] if is_download else hashes,
-        external_references=[reference] if is_download else [],
-        properties=[Property(name=key, value=value) for key, value in sorted(part.properties.items())],
-        components=[_component(bundled) for bundled in part.bundled],
-    )
+def _hashes(sha256: str) -> list[HashType]:
+    return [HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else []
+
+
+def _properties(values: Mapping[str, str]) -> list[Property]:
+    return [Property(name=f"{TOOL}:{name}", value=value) for name, value in values.items()]
+
+
+def _supplier(name: str) -> OrganizationalEntity | None:
+    return OrganizationalEntity(name=name) if name else None
