@@ -48,7 +48,6 @@ def scan(
     from rdma_images.publish.evidence.scan_result import SCAN
 
     rules, today = chosen_policy(policy), datetime.now(UTC).date()
-    warnings = rules.check(today) if rules else []
     images = list(_chosen_images(target, all, set, published))
     if report and len(images) != 1:
         raise RefusedError(f"--report is about one image, and {len(images)} are chosen\nchoose one with --target")
@@ -59,9 +58,9 @@ def scan(
         if image_id:
             SCAN.write(image_id, result)
         is_refused |= any(decision.outcome == "refused" for decision in decisions or ())
-        documents.append(scan_table.as_json(scanned.name, result, decisions, warnings))
+        documents.append(scan_table.as_json(scanned.name, result, decisions))
         if not json:
-            show(scan_table.scan_text(scanned.name, result, decisions, warnings))
+            show(scan_table.scan_text(scanned.name, result, decisions))
     if json:
         show(dumps(documents, indent=2))
     if is_refused:

@@ -96,7 +96,7 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
             type=statement.IN_TOTO,
             title="vulnerabilities.json",
             content=content,
-            created=approved.scan.finished,
+            created=approved.scan.finished.isoformat(),
             form=VULNERABILITIES,
             edition=sha256_digest(content),
         )

@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def judge_report(path: Path) -> None:
     """Read a scanner's document, and judge it as `scan --policy` does."""
     scan = read_scan(path, scan_parts.IMAGE)
     rules = policy.Policy(grace_days={"critical": 14, "high": 28, "medium": 180, "low": 3650, "unknown": 1})
-    judged = policy.decide(replace(scan, finished="2026-11-24"), rules, date(2026, 11, 24))
+    judged = policy.decide(replace(scan, finished=datetime(2026, 11, 24, tzinfo=UTC)), rules, date(2026, 11, 24))
     policy.vulnerability_predicate(scan, judged)
 
 
@@ -215,8 +215,8 @@ def a_report() -> Report:
 
 
 def read_licenses(text: str) -> None:
-    licenses.debian_license(DebianContents(licenses=contents.copyright_licenses(text)))
-    licenses.wheel_license(WheelContents(license=text, license_field=text, classifiers=[text]))
+    licenses.debian_licenses(DebianContents(licenses=contents.copyright_licenses(text)))
+    licenses.wheel_licenses(WheelContents(license=text, license_field=text, classifiers=[text]))
 
 
 KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {

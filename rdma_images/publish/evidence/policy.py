@@ -3,40 +3,25 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND, DATA, PROJECT, display_path
 from rdma_images.core.yaml_file import Document, Strict, YamlPath
-from rdma_images.publish.evidence.scan_result import Scan, Severity, Vulnerability, days_since
+from rdma_images.publish.evidence.scan_result import Scan, Severity, Vulnerability
 
 EXAMPLE = DATA / "policy.example.yaml"
 NAME = "policy.yaml"
-WARN_DAYS = 14  # before an exception's end
 VULNERABILITIES = "https://in-toto.io/attestation/vulns/v0.2"  # the predicate type of a scan with decisions
 
 
-def _parse_day(text: object) -> object:
-    try:
-        return date.fromisoformat(str(text))
-    except ValueError:
-        raise ValueError(f"{text!r} is not a day: write it as 2027-01-31") from None
-
-
-def _check_filled(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty: write it")
-    return text
-
-
-Day = Annotated[date, BeforeValidator(_parse_day), WithJsonSchema({"type": "string", "format": "date"})]
-Filled = Annotated[str, AfterValidator(_check_filled)]
+Filled = Annotated[str, Field(min_length=1)]
 Days = Annotated[int, Field(ge=0, le=3650)]
 
 
@@ -47,7 +32,7 @@ class PolicyException(Strict):
     package: str = Field(default="", description="The package; without it every package with this vulnerability.")
     reason: Filled = Field(description="Why, for who reviews it.")
     owner: Filled = Field(description="Who answers for it: a person's or a team's address.")
-    until: Day = Field(description="Its last day, as 2027-01-31.")
+    until: date = Field(description="Its last day, as 2027-01-31.")
 
     def covers(self, vulnerability: Vulnerability) -> bool:
         """Return whether it is about this vulnerability."""
@@ -66,29 +51,15 @@ class Policy(Document):
     exceptions: tuple[PolicyException, ...] = Field(default=(), description="Accepted for a time.")
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield each exception that is written twice."""
-        keys = [(exception.id, exception.package) for exception in self.exceptions]
-        for number, key in enumerate(keys):
-            if key in keys[:number]:
-                yield ("exceptions", number), f"{' in '.join(filter(None, key))} is written twice: remove one"
-
-    def check(self, today: date) -> list[str]:
-        """Return a line for each exception that ends within 14 days.
-
-        Raises RefusedError, with file and line, for those that have ended.
-        """
-        expired, expiring = [], []
+        """Yield each exception that has ended."""
+        today = datetime.now(UTC).date()
         for number, exception in enumerate(self.exceptions):
-            where = f"{self.where('exceptions', number)}: the exception for {exception.id}"
             if exception.until < today:
-                expired.append(
-                    f"{where} ended on {exception.until}\nfix it, or let {exception.owner} decide on a new day"
+                yield (
+                    ("exceptions", number, "until"),
+                    f"the exception for {exception.id} ended on {exception.until}\n"
+                    f"fix it, or let {exception.owner} decide on a new day",
                 )
-            elif exception.until <= today + timedelta(WARN_DAYS):
-                expiring.append(f"{where} ends on {exception.until}: tell {exception.owner}")
-        if expired:
-            raise RefusedError("\n".join(expired))
-        return expiring
 
 
 def load_policy(path: Path) -> Policy:
@@ -123,10 +94,10 @@ def decide(scan: Scan, policy: Policy, today: date) -> tuple[Decision, ...]:
 
     Raises RefusedError for a scan that is too old, or of the future.
     """
-    age = days_since(scan, today)
+    age = (today - scan.finished.date()).days
     if not -1 <= age <= policy.max_scan_age:  # where a day has begun already, the scan is of tomorrow
         raise RefusedError(
-            f"the scan of {scan.digest} is of {scan.finished[:10]}, {age} days old, and "
+            f"the scan of {scan.digest} is of {scan.finished:%Y-%m-%d}, {age} days old, and "
             f"{policy.where('max-scan-age')} allows {policy.max_scan_age}\nrun `{COMMAND} scan` again"
         )
     return tuple(
@@ -163,11 +134,9 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
     """Return the decisions on an image that may be published by its policy.
 
     Raises:
-        RefusedError: The image was not scanned, the scan is of another image or too old, an exception has ended, or
-            a vulnerability is refused.
+        RefusedError: The image was not scanned, the scan is of another image or too old, or a vulnerability is refused.
     """
     fix = f"run `{COMMAND} scan` for it"
-    policy.check(today)
     if scan is None:
         raise RefusedError(f"{image_id} was never scanned, and {policy.where()} requires a scan\n{fix}")
     if scan.digest != digest:
@@ -205,5 +174,5 @@ def vulnerability_predicate(scan: Scan, decisions: Sequence[Decision]) -> dict[s
     name, _, version = scan.scanner.partition(" ")
     return {
         "scanner": {"uri": f"urn:scanner:{quote(name)}", "version": version, "result": results},
-        "metadata": {"scanStartedOn": scan.finished, "scanFinishedOn": scan.finished},
+        "metadata": {"scanStartedOn": scan.finished.isoformat(), "scanFinishedOn": scan.finished.isoformat()},
     }

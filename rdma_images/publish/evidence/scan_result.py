@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from typing import Literal, get_args
+
+from pydantic import AwareDatetime
 
 from rdma_images.core.plain import plain
 from rdma_images.core.step_files import step_file
@@ -18,14 +19,14 @@ _WORDS: dict[str, Severity] = {"info": "negligible", "none": "negligible", **{na
 
 @dataclass(frozen=True)
 class Vulnerability:
-    """One vulnerability of one installed package; days are ISO 8601 or empty."""
+    """One vulnerability of one installed package."""
 
     id: str  # "CVE-2026-1234", or another database's id
     package: str
     installed: str  # version
     severity: Severity
     fixed_in: str = ""  # version; empty without a fix
-    published: str = ""  # the day of the advisory
+    published: str = ""  # the day of the advisory, ISO 8601; empty where the scanner does not say it
 
     def __post_init__(self) -> None:
         """Escape what a terminal would obey: the report is not trusted."""
@@ -39,7 +40,7 @@ class Scan:
 
     digest: str  # of the image, which the scan was shown to be about
     scanner: str  # "trivy 0.74.0"
-    finished: str  # ISO 8601, UTC
+    finished: AwareDatetime
     names_fixes: bool  # whether the scanner says which version fixes a vulnerability
     vulnerabilities: tuple[Vulnerability, ...]
 
@@ -58,31 +59,9 @@ def parse_severity(word: str) -> Severity:
     return _WORDS.get(word.strip().lower(), "unknown")
 
 
-def parse_time(text: str) -> datetime | None:
-    """Return an ISO 8601 time in UTC; None if it cannot be parsed."""
-    try:
-        parsed = datetime.fromisoformat(text.strip())
-        parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    return parsed if parsed.year > 1970 else None  # Go writes the year 1 for "no time"
-
-
-def parse_day(text: str) -> str:
-    """Return the day of an ISO 8601 time; "" if it cannot be parsed."""
-    parsed = parse_time(text)
-    return parsed.date().isoformat() if parsed else ""
-
-
 def unique(vulnerabilities: Iterable[Vulnerability]) -> tuple[Vulnerability, ...]:
     """Return each vulnerability of a package once, the worst first."""
     once: dict[tuple[str, str, str], Vulnerability] = {}
     for vulnerability in vulnerabilities:
         once.setdefault((vulnerability.id, vulnerability.package, vulnerability.installed), vulnerability)
     return tuple(sorted(once.values(), key=lambda v: (SEVERITIES.index(v.severity), v.package, v.id)))
-
-
-def days_since(scan: Scan, today: date) -> int:
-    """Return the age of a scan in days."""
-    finished = parse_time(scan.finished)
-    return (today - finished.date()).days if finished else 0

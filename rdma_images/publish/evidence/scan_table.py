@@ -8,15 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.core.paths import COMMAND
 from rdma_images.publish.evidence.policy import NAME, Decision
 from rdma_images.publish.evidence.scan_result import Scan, Vulnerability
 
-MAX_ROWS = 50
 _STYLES = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
-def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> RenderableType:
+def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> RenderableType:
     """Return the refused vulnerabilities, or all without a policy."""
     parts: list[RenderableType] = []
     refused = [decision for decision in decisions or () if decision.outcome == "refused"]
@@ -25,7 +23,6 @@ def scan_text(name: str, scan: Scan, decisions: Sequence[Decision] | None, warni
         rows = [(vulnerability, "") for vulnerability in scan.vulnerabilities]
     if rows:
         parts.append(_table(rows))
-    parts += [Text(f"warning: {line}", "yellow") for line in warnings]
     parts.append(Text(summary(name, scan, decisions), "bold red" if refused else "bold green"))
     if decisions is None:
         parts.append(Text(f"no {NAME}: nothing is refused; name a policy with --policy", "yellow"))
@@ -37,18 +34,17 @@ def summary(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> str:
     outcomes = Counter(decision.outcome for decision in decisions or ())
     judged = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     severities = ", ".join(f"{count} {severity}" for severity, count in scan.counts.items()) or "no vulnerability"
-    return f"{name}: {f'{judged}; ' if judged else ''}{severities}; {scan.scanner} on {scan.finished[:10]}"
+    return f"{name}: {f'{judged}; ' if judged else ''}{severities}; {scan.scanner} on {scan.finished:%Y-%m-%d}"
 
 
-def as_json(name: str, scan: Scan, decisions: Sequence[Decision] | None, warnings: Sequence[str]) -> dict[str, object]:
+def as_json(name: str, scan: Scan, decisions: Sequence[Decision] | None) -> dict[str, object]:
     """Return the scan and the decisions in the form of `scan --json`."""
     return {
         "image": name,
         "digest": scan.digest,
         "scanner": scan.scanner,
-        "finished": scan.finished,
+        "finished": scan.finished.isoformat(),
         "counts": scan.counts,
-        "warnings": list(warnings),
         "vulnerabilities": [
             asdict(decision.vulnerability) | {"outcome": decision.outcome, "why": decision.why}
             for decision in decisions or ()
@@ -61,10 +57,8 @@ def _table(rows: Sequence[tuple[Vulnerability, str]]) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for column in ("severity", "vulnerability", "package", "installed", "fixed in", "why"):
         table.add_column(column, overflow="fold")
-    for vulnerability, why in rows[:MAX_ROWS]:
+    for vulnerability, why in rows:
         severity = Text(vulnerability.severity, _STYLES.get(vulnerability.severity, ""))
         columns = (vulnerability.id, vulnerability.package, vulnerability.installed, vulnerability.fixed_in or "-", why)
         table.add_row(severity, *map(Text, columns))
-    if len(rows) <= MAX_ROWS:
-        return table
-    return Group(table, Text(f"and {len(rows) - MAX_ROWS:,} more: `{COMMAND} scan --json` has all of them", "dim"))
+    return table

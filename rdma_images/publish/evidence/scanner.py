@@ -7,15 +7,13 @@ grype/presenter/cyclonedx; CycloneDX 1.6.
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import pydantic_core
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
@@ -26,9 +24,7 @@ from rdma_images.publish.evidence.scan_result import (
     SEVERITIES,
     Scan,
     Vulnerability,
-    parse_day,
     parse_severity,
-    parse_time,
     unique,
 )
 
@@ -99,7 +95,7 @@ class _Vulnerability(_Part):
     id: str
     ratings: Many[_Rating] = ()
     recommendation: Text = ""
-    published: Text = ""
+    published: AwareDatetime | None = None
     affects: Many[_Affect] = ()
 
 
@@ -108,7 +104,7 @@ class _Document(_Part):
 
     vulnerabilities: Many[_Vulnerability]
     components: Many[_Component] = ()
-    finished: Text = Field(default="", validation_alias=AliasPath("metadata", "timestamp"))
+    finished: AwareDatetime = Field(validation_alias=AliasPath("metadata", "timestamp"))
     tool: _Component = Field(default=_Component(), validation_alias=AliasPath("metadata", "tools", "components", 0))
     image: _Component = Field(default=_Component(), validation_alias=AliasPath("metadata", "component"))
 
@@ -123,12 +119,10 @@ def read_report(path: Path, image: ScannedImage) -> Scan:
         raise RefusedError(f"{path}: no such file\nname the document that the scanner wrote")
     document = parse_report(files.read_bytes(path, MAX_REPORT_BYTES), str(path))
     _check_image(document, image, path)
-    with files.as_file_error(path):
-        finished = parse_time(document.finished) or datetime.fromtimestamp(path.stat().st_mtime, UTC)
     return Scan(
         digest=image.digest,
         scanner=f"{document.tool.name} {document.tool.version}".strip() or "an unnamed scanner",
-        finished=finished.isoformat(timespec="seconds"),
+        finished=document.finished.replace(microsecond=0),
         names_fixes=document.tool.name.lower() in _NAMES_FIXES,
         vulnerabilities=unique(_vulnerabilities(document)),
     )
@@ -188,7 +182,7 @@ def _vulnerabilities(document: _Document) -> Iterator[Vulnerability]:
                 installed=component.version,
                 severity=min(severities, key=SEVERITIES.index, default="unknown"),
                 fixed_in=", ".join(fixes),
-                published=parse_day(entry.published),
+                published=entry.published.date().isoformat() if entry.published else "",
             )
 
 
@@ -218,13 +212,12 @@ def run_scanner(program: str, image: ScannedImage, engine: Engine | None, folder
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{program}.cdx.json"
     progress(f"scanning {image.name} with {program}")
-    with path.open("wb") as report, tempfile.TemporaryFile() as errors, report_waiting(progress, lambda: program):
+    with path.open("wb") as report, report_waiting(progress, lambda: program):
         result = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=report, stderr=errors, check=False
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=report, stderr=subprocess.PIPE, check=False
         )
-        errors.seek(0)
-        complaint = errors.read(1 << 16).decode(errors="replace").strip()
     if result.returncode:
-        last_lines = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {result.returncode}"
+        complaint = result.stderr.decode(errors="replace").strip().splitlines()
+        last_lines = "\n".join(complaint[-5:]) or f"it ended with {result.returncode}"
         raise RdmaImagesError(f"`{' '.join(command)}` failed: {last_lines}\nrun this command by itself")
     return path

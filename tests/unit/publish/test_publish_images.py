@@ -52,8 +52,7 @@ def remote() -> Iterator[tuple[Repository, Oci]]:
 
 def scan_with(digest: str, *ids: str) -> Scan:
     vulnerabilities = tuple(Vulnerability(cve, "libexample1", "1.0", "critical", "1.1") for cve in ids)
-    finished = datetime.now(UTC).isoformat(timespec="seconds")
-    return Scan(digest, "trivy 0.74.0", finished, True, vulnerabilities)
+    return Scan(digest, "trivy 0.74.0", datetime.now(UTC), True, vulnerabilities)
 
 
 def scanned_item(image: Image, digest: str, *ids: str) -> ApprovedImage:

@@ -24,7 +24,7 @@ def vulnerabilities(folder: Path, document: dict[str, Any]) -> tuple[Vulnerabili
 def test_trivy_names_fixes_and_days(tmp_path: Path) -> None:
     scan = read_report(write_report(tmp_path, scan_parts.trivy()), IMAGE)
     assert (scan.digest, scan.scanner, scan.names_fixes) == (DIGEST, "trivy 0.74.0", True)
-    assert scan.finished == "2026-11-20T03:17:00+00:00"
+    assert scan.finished.isoformat() == "2026-11-20T03:17:00+00:00"
     assert scan.vulnerabilities == (
         Vulnerability("CVE-2026-1001", "libexample1", "1.0-1", "critical", "1.0-1+deb13u1", "2026-10-01"),
         Vulnerability("CVE-2026-1002", "examplelib", "1.0", "medium"),
