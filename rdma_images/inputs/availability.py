@@ -1,10 +1,9 @@
 """What a build needs from outside: whether each source, its mirror or a stand-in can be had, within seconds."""
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,13 +21,12 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import download_store
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.sources import COMPONENTS, pinned, source_of_base
+from rdma_images.inputs.sources import COMPONENTS, source_of_base
 from rdma_images.registry.reference import with_registry
 
 if TYPE_CHECKING:
     from rdma_images.inputs.reachable import Reachability
 
-DEADLINE = 6.0  # seconds for all answers together: to connect, to answer, and a slow name server
 Via = Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
 Route = tuple[Via, str]  # and the address
 IMAGE_SCHEME = "docker-image://"  # how BuildKit names a pulled image that is a build context
@@ -89,14 +87,6 @@ def require(supplies: Sequence[Supply]) -> None:
     """Raise UnreachableSourcesError unless every source has an answer."""
     if not all(supply.reachable for supply in supplies):
         raise UnreachableSourcesError(supplies)
-
-
-def pull_reasons(images: Iterable[Image], facts: Facts, mirror_settings: Mirrors) -> list[str]:
-    """Return, without network, why bases are pulled that others bootstrap."""
-    bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
-    pulled = (source for source in bases.values() if _route(source, mirror_settings)[0] == "upstream")
-    reasons = ((source, _pull_reason(source)) for source in pulled)
-    return [f"{source.id} is pulled from {source.upstream}: {reason}" for source, reason in reasons if reason]
 
 
 def is_locked(source: Source, mirror_settings: Mirrors) -> bool:
@@ -201,35 +191,20 @@ def _query_key(route: Route, source: Source) -> QueryKey:
 
 
 def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> dict[QueryKey, Answer]:
-    """Send every different query once, all at the same time, and return the answers.
-
-    What has not answered at the deadline is unreachable.
-    """
+    """Send every different query once, all at the same time, and return the answers."""
     queries = {_query_key(route, source): _make_query(route, source, mirror_settings) for route, source in routes}
-    answers = {key: _start(query) for key, query in queries.items()}
-    wait(answers.values(), DEADLINE)
-    late = (False, f"no answer in {DEADLINE:.0f} s", DEADLINE)
-    return {key: answer.result() if answer.done() else late for key, answer in answers.items()}
+    with ThreadPoolExecutor(len(queries) or 1) as pool:
+        return dict(zip(queries, pool.map(_answer, queries.values()), strict=True))
 
 
-def _start(query: "Callable[[], Reachability]") -> Future[Answer]:
-    """Start a query in a daemon: a name server that never answers must not hold the process."""
-    answer = Future[Answer]()
+def _answer(query: "Callable[[], Reachability]") -> Answer:
+    """Return the answer to a query, with the seconds that it took."""
     start_time = time.monotonic()
-
-    def run() -> None:
-        """Set the answer; a defect is raised where the answer is read."""
-        try:
-            is_reachable, reason = query()
-        except files.FileError as error:
-            is_reachable, reason = False, first_line(error)
-        except Exception as error:
-            answer.set_exception(error)
-            return
-        answer.set_result((is_reachable, reason, round(time.monotonic() - start_time, 3)))
-
-    threading.Thread(target=run, daemon=True).start()
-    return answer
+    try:
+        is_reachable, reason = query()
+    except files.FileError as error:
+        is_reachable, reason = False, first_line(error)
+    return is_reachable, reason, round(time.monotonic() - start_time, 3)
 
 
 def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Reachability]":
@@ -265,14 +240,9 @@ def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
 
 def _explain_pull(supply: Supply) -> Supply:
     """Return a base's supply, with the reason if it cannot be bootstrapped here."""
-    reason = _pull_reason(supply.source) if supply.via == "upstream" else None
+    name = supply.source.extra.get("bootstrap", "") if supply.via == "upstream" else ""
+    reason = bootstrap.obstacle(name, supply.source.extra["platform"]) if name else None
     return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {reason}") if reason else supply
-
-
-def _pull_reason(source: Source) -> str | None:
-    """Return why a base cannot be bootstrapped here; None where it can or never is."""
-    name = source.extra.get("bootstrap", "")
-    return bootstrap.obstacle(name, source.extra["platform"]) if name else None
 
 
 def _replacement_group(source: Source) -> str:

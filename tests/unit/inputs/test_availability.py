@@ -26,7 +26,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     # Patient, for a busy machine; a test of the patience itself shortens it.
     monkeypatch.setattr(reachable, "TIMEOUT_SECONDS", (30, 30))
-    monkeypatch.setattr(availability, "DEADLINE", 30.0)
 
 
 def mirrors(**addresses: str) -> Mirrors:
@@ -68,12 +67,6 @@ def test_what_does_not_answer_or_is_not_there_says_why(site: Site) -> None:
     assert only(download(f"{CLOSED}/tool")).detail == "connection refused"
     assert only(download("http://nobody.invalid/tool")).detail == "unknown host"
     assert only(download("/none/tool")).detail == "no such file"
-
-
-def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(availability, "DEADLINE", 1.0)
-    site.answers["/tool"] = Answer(silent_for=30)
-    assert only(download(f"{site.address}/tool")).detail == "no answer in 1 s"
 
 
 def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:
@@ -175,9 +168,6 @@ def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyP
     assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
     with pytest.raises(RdmaImagesError, match="lock what is not locked"):
         availability.require(supplied)
-    lines = availability.pull_reasons([planned_image()], facts.load(), mirrors())
-    assert lines == ["base-debian13 is pulled from docker.io/library/debian:trixie-slim: no user namespaces"]
-    assert availability.pull_reasons([planned_image()], facts.load(), mirrors(base="registry.example/x")) == []
 
 
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
