@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 
@@ -47,20 +47,17 @@ def download(address: str, file: Path, settings: DownloadSettings) -> None:
     """Download `address` to `file`, resuming a partial `file`.
 
     Raises RdmaImagesError for an answer that no retry changes, and after TRIES tries. The partial file stays, for the
-    next run to resume.
+    next run to resume; its verification finds one that is not of the file that the server has now.
     """
     if source := web.local_path(address):
         try:
             shutil.copyfile(source, file)
         except OSError as error:
-            raise _download_error(str(source), settings, error.strerror or str(error), 1) from None
+            raise _download_error(str(source), settings, error.strerror or str(error)) from None
         return
-    retries = 0
 
     def wait(seconds: float) -> None:
         """Wait before a retry; raise RdmaImagesError where another download has failed."""
-        nonlocal retries
-        retries += 1
         if settings.stop.wait(seconds):
             raise RdmaImagesError(f"{settings.name}: stopped, because another download failed")
 
@@ -71,16 +68,16 @@ def download(address: str, file: Path, settings: DownloadSettings) -> None:
     retry_policy = http.RetryPolicy(
         TRIES - 1, http.FAILING, retry_absent=True, first_wait=PAUSE, progress=report, wait=wait
     )
-    while True:
+    for attempt in range(1, TRIES + 1):
         try:
-            _attempt(address, file, settings, replace(retry_policy, retries=TRIES - 1 - retries))
+            _attempt(address, file, settings, retry_policy)
             return
         except (web.StatusError, requests.RequestException) as error:
-            raise _download_error(address, settings, web.describe_error(error, settings.mirrors), retries + 1) from None
+            raise _download_error(address, settings, web.describe_error(error, settings.mirrors)) from None
         except _IncompleteError as error:
-            if retries + 1 == TRIES:
-                raise _download_error(address, settings, str(error), TRIES) from None
-            pause = http.backoff(retries + 1, PAUSE, retry_policy.longest_wait)
+            if attempt == TRIES:
+                raise _download_error(address, settings, str(error)) from None
+            pause = http.backoff(attempt, PAUSE, retry_policy.longest_wait)
             report(f"{error}: retrying in {pause:.1f} s")
             wait(pause)
 
@@ -103,27 +100,18 @@ def download_verified(address: str, file: Path, settings: DownloadSettings, veri
         download_verified(address, file, settings, verify)
 
 
-def _download_error(address: str, settings: DownloadSettings, reason: str, tries: int) -> RdmaImagesError:
-    attempts = f" ({tries} tries)" if tries > 1 else ""
-    return RdmaImagesError(
-        f"{settings.name}: {address}: {reason}{attempts}\ntry later, or name another address in mirrors.yaml"
-    )
+def _download_error(address: str, settings: DownloadSettings, reason: str) -> RdmaImagesError:
+    return RdmaImagesError(f"{settings.name}: {address}: {reason}\ntry later, or name another address in mirrors.yaml")
 
 
 def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy: http.RetryPolicy) -> None:
     """Download once, resuming the partial file; after an error the file stays."""
     offset = file.stat().st_size if file.exists() else 0
-    etag_file = file.with_name(file.name + ".etag")
     headers = {"Range": f"bytes={offset}-"} if offset else {}
-    if offset and etag_file.exists():
-        headers["If-Range"] = etag_file.read_text()
     try:
         with web.request("GET", address, settings.mirrors, DOWNLOAD_TIMEOUT_SECONDS, headers, retry_policy) as response:
             if not http.continues(response, offset):
                 offset = 0
-            etag_file.unlink(missing_ok=True)
-            if etag := response.headers.get("ETag"):
-                etag_file.write_text(etag)
             _write_body(response, file, offset, settings)
     except web.StatusError as error:
         # The partial file is whole, or of something else: its verification says which.

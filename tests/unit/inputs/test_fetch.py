@@ -72,29 +72,19 @@ def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, 
 
 
 def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
-    etag = {"ETag": '"one"'}
-    site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
+    site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY)]
     assert fetched(make_source(f"{site.address}/tool")) == BODY
     assert site.requests[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
-    assert site.requests[1].headers["if-range"] == '"one"'
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        [Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000), Answer(BODY, headers={"ETag": '"two"'})],
-        [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)],
-    ],
-    ids=["it changed meanwhile", "a server without ranges"],
-)
-def test_a_file_is_fetched_from_its_start(site: Site, answers: list[Answer]) -> None:
-    site.answers["/tool"] = answers
+def test_a_server_without_ranges_sends_a_file_from_its_start(site: Site) -> None:
+    site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
     assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_that_keeps_failing_is_given_up(site: Site) -> None:
     site.answers["/tool"] = Answer(status=500)
-    with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
+    with pytest.raises(RdmaImagesError, match="answered 500 Internal Server Error"):
         fetched(make_source(f"{site.address}/tool"))
     assert len(site.requests) == download.TRIES
 
@@ -119,11 +109,10 @@ def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state:
 
 
 def test_a_whole_file_that_a_killed_run_left_is_not_downloaded_again(site: Site, state: Path) -> None:
-    site.answers["/tool"] = Answer(BODY, headers={"ETag": '"1"'})
+    site.answers["/tool"] = Answer(BODY)
     part = state / "downloads/partial/tool-1.0/tool"
     part.parent.mkdir(parents=True)
     part.write_bytes(BODY)
-    part.with_name("tool.etag").write_text('"1"')
     assert fetched(make_source(f"{site.address}/tool")) == BODY
     assert [request.headers["range"] for request in site.requests] == [f"bytes={len(BODY)}-"]
 
