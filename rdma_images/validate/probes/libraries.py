@@ -61,7 +61,6 @@ LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 IBVERBS = re.compile(r"libibverbs\.so(\.[\d.]+)*")
-SHARED = re.compile(r".*\.so(?:\.[\w.]+)?")
 TOOLS = ("fi_info", "ibv_devinfo")
 NO_FILES = (*conditions.SPECIAL, "folder")
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
@@ -387,15 +386,3 @@ def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     folders = [*environment.get("PATH", "").split(":"), *tools.PROGRAM_FOLDERS.split(":")]
     paths = [next((p for p in ("%s/%s" % (f, tool) for f in folders) if root.is_file(p)), "") for tool in TOOLS]
     return [path for path in paths if path and root.apply(linkage, path)]
-
-
-# What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
-READ = {
-    linkage: re.compile("%s|%s|%s" % (SHARED.pattern, PROGRAM.pattern, "|".join(TOOLS))),
-    nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
-    plugin_facts: PLUGIN,
-    verbs_words: IBVERBS,
-    libfabric_version: LIBFABRIC,
-    libfabric_opens: LIBFABRIC,
-    gpu_code: PROGRAM,
-}

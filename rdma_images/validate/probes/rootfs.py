@@ -14,7 +14,7 @@ MAX_LINKS = 40  # the kernel's limit: path_resolution(7)
 
 
 class RootEntry(NamedTuple):
-    """A file, folder or link, with stat's mode, size and owners; `target` of a link.
+    """A file, folder or link, with stat's mode and size; `target` of a link.
 
     Names of the same file have the same `identity`. A mode of 0 is that of an entry which may not be looked at.
     """
@@ -24,8 +24,6 @@ class RootEntry(NamedTuple):
     size: int
     identity: str
     target: str = ""
-    owner: int = 0
-    group: int = 0
 
 
 class Root:
@@ -162,4 +160,4 @@ def renamed(answer: Any, name: str, path: str) -> Any:
 def _entry(path: str, status: os.stat_result, name: str) -> RootEntry:
     target = os.readlink(name) if stat.S_ISLNK(status.st_mode) else ""
     identity = "%x:%x" % (status.st_dev, status.st_ino)
-    return RootEntry(path, status.st_mode, status.st_size, identity, target, status.st_uid, status.st_gid)
+    return RootEntry(path, status.st_mode, status.st_size, identity, target)

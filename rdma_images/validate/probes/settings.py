@@ -22,12 +22,6 @@ HOME_FILES = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", 
 PROFILES = "/etc/profile.d"
 START_SCRIPTS = "/opt/nvidia/entrypoint.d"  # which the entry point of NVIDIA's images sources
 ENTRY = "the entry point"
-SETTINGS_PATHS = re.compile(  # of all files above; those that variables name are not among them
-    r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
-    r"|(?:/etc|/usr/etc|/usr/local/etc|/opt/amazon/efa/etc)/libfabric\.conf"
-    r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc)"
-    r"|/etc/ld\.so\.(?:preload|conf|conf\.d/[^/]+)|/opt/nvidia/entrypoint\.d/[^/]+\.sh"
-)
 FILE_NAMING_VARIABLES = ("NCCL_CONF_FILE", "BASH_ENV", "ENV")  # variables that name such a file
 PLUGIN_VARIABLES = (
     "NCCL_NET_PLUGIN",
