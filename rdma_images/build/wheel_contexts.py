@@ -1,8 +1,9 @@
 """Bring wheel layers to the builder while BuildKit builds the rest."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
@@ -17,9 +18,8 @@ from rdma_images.layers.engine_layers import EngineLayers, engine_layers, load_i
 from rdma_images.layers.layer_image import LayerSet, LoadedImage
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe, layer_recipe
-from rdma_images.layers.registry_layers import RegistryLayers, complete_registry, query_registry
+from rdma_images.layers.registry_layers import complete_registry, query_registry
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
 
 
@@ -53,91 +53,59 @@ def provide_contexts(
 
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
-    is_usable = options.layers is not None or _is_loadable(engine, options)
-    layer_sets = _layer_sets(specs, compiling, options.compression) if is_usable else {}
-    distinct_layer_sets = list(
-        dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values())
-    )
-    if not distinct_layer_sets:
-        return WheelContexts()
     repository = options.layers
-    remotes = {each: query_registry(each, repository) for each in distinct_layer_sets} if repository else {}
-    to_engine = [each for each in distinct_layer_sets if not repository or _is_made_here(remotes[each])]
-    if not _is_loadable(engine, options):
-        to_engine = []
-    in_engine = engine_layers(engine, options.compression) if to_engine else EngineLayers()
-    way = _Way(engine, in_engine, repository, remotes, to_engine, progress)
+    is_loadable = engine.store == "containerd" and not options.builder  # it keeps layers as it gets them
+    by_image = _layer_sets(specs, compiling, options.compression)
+    layer_sets = list(dict.fromkeys(layer_set for by_stage in by_image.values() for layer_set in by_stage.values()))
+    bring: dict[LayerSet, Callable[[LayerPool], LoadedImage]]
+    if not (layer_sets and (repository or is_loadable)):
+        return WheelContexts()
+    if repository:
+        remotes = {layer_set: query_registry(layer_set, repository) for layer_set in layer_sets}
+        recipes = [recipe for remote in remotes.values() for recipe in remote.missing]
+        is_long = bool(recipes)
+        bring = {
+            layer_set: partial(complete_registry, remote, repository=repository, progress=progress)
+            for layer_set, remote in remotes.items()
+        }
+    else:
+        loaded = engine_layers(engine, options.compression)
+        recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
+        is_long = any(_is_new(recipe, each.part, loaded) for each in layer_sets for recipe in each.recipes)
+        bring = {
+            layer_set: partial(load_image, layer_set, engine=engine, engine_layers=loaded, progress=progress)
+            for layer_set in layer_sets
+        }
     try:
-        recipes = [recipe for layer_set in distinct_layer_sets for recipe in way.recipes(layer_set)]
         layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress)
-        is_long = any(map(way.is_long, distinct_layer_sets))
         # The executor outside: what waits for a layer ends once the pool has.
         with ThreadPoolExecutor(1) as executor, layer_pool:
-            bringing = executor.submit(lambda: {each: way.bring(each, layer_pool) for each in distinct_layer_sets})
+            bringing = executor.submit(lambda: {each: bring[each](layer_pool) for each in layer_sets})
             if is_long:
-                build_system_layers(list(layer_sets))
-            loaded_images = bringing.result()
+                build_system_layers(list(by_image))
+            images = bringing.result()
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
         options = replace(options, layers=None)
         return provide_contexts(specs, project, engine, options, compiling, build_system_layers, progress)
-    contexts = {
-        image_id: {name: f"docker-image://{loaded_images[layer_set].ref}" for name, layer_set in by_stage.items()}
-        for image_id, by_stage in layer_sets.items()
-    }
-    blobs = {
-        image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded_images[layer_set].blobs}
-        for image_id, by_stage in layer_sets.items()
-    }
-    refs = tuple(loaded_images[layer_set].ref for layer_set in to_engine)
-    return WheelContexts(contexts, blobs, repository.ref if repository else "", refs)
+    return WheelContexts(
+        contexts={
+            image_id: {stage: f"docker-image://{images[layer_set].ref}" for stage, layer_set in by_stage.items()}
+            for image_id, by_stage in by_image.items()
+        },
+        blobs={
+            image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in images[layer_set].blobs}
+            for image_id, by_stage in by_image.items()
+        },
+        registry=repository.ref if repository else "",
+        image_refs=() if repository else tuple(image.ref for image in images.values()),
+    )
 
 
-@dataclass(frozen=True)
-class _Way:
-    """The way of layers to the builder: what is made here is loaded, and a registry's is read there by BuildKit."""
-
-    engine: Engine
-    engine_layers: EngineLayers
-    repository: Repository | None
-    remotes: Mapping[LayerSet, RegistryLayers]  # what the repository has; empty without one
-    to_engine: Sequence[LayerSet]  # that are loaded into the engine
-    progress: Progress
-
-    def recipes(self, layer_set: LayerSet) -> Sequence[Recipe]:
-        """Return the layers that are needed as files: made, where this machine has not made them before."""
-        return layer_set.recipes if layer_set in self.to_engine else self.remotes[layer_set].missing
-
-    def is_long(self, layer_set: LayerSet) -> bool:
-        """Return whether bringing the layers takes so long that the rest of the images is built meanwhile."""
-        if self.repository and self.remotes[layer_set].missing:
-            return True
-        is_new = (_is_new(recipe, layer_set.part, self.engine_layers) for recipe in layer_set.recipes)
-        return layer_set in self.to_engine and any(is_new)
-
-    def bring(self, layer_set: LayerSet, layer_pool: LayerPool) -> LoadedImage:
-        """Make, send and load what is missing; return the image of the layers where the builder finds it."""
-        if self.repository:
-            sent = complete_registry(self.remotes[layer_set], layer_pool, self.repository, self.progress)
-            if layer_set not in self.to_engine:
-                return sent
-        return load_image(layer_set, layer_pool, self.engine, self.engine_layers, self.progress)
-
-
-def _is_made_here(remote: RegistryLayers) -> bool:
-    """Return whether this machine has made, or will make, all layers of an image."""
-    return all(recipe in remote.missing or layer_store.find(recipe) for recipe in remote.layer_set.recipes)
-
-
-def _is_loadable(engine: Engine, options: Options) -> bool:
-    """Return whether the engine that builds keeps layers as it gets them."""
-    return engine.store == "containerd" and not options.builder
-
-
-def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
+def _is_new(recipe: Recipe, part: str, loaded: EngineLayers) -> bool:
     """Return whether a layer is yet to be made, or to be sent to the engine."""
     layer = layer_store.find(recipe)
-    return layer is None or not engine_layers.has(layer.blob(part))
+    return layer is None or not loaded.has(layer.blob(part))
 
 
 def _layer_sets(
