@@ -1,5 +1,6 @@
 """Options of a build, and `docker buildx bake` with them."""
 
+import json
 import re
 import sys
 import tempfile
@@ -44,13 +45,7 @@ _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.
 # another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
 PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed|failed to solve: not found$")
 ATTEMPTS = 4  # a chain of three targets, all cached, failed twice in a row
-# The connection to BuildKit ended with the build: gRPC's status of that, as docker build and buildx bake print it.
-_LOST = re.compile(r"^ERROR: failed to solve: (?:rpc error: code = )?Unavailable\b")
-# Of plain progress: "#12 [efa-pytorch-3f2a01 system-layer 2/4] RUN apt-get …", later "#12 DONE 3.2s" or "#12 CACHED".
-_STEP = re.compile(r"#(\d+) (\[.+\] .+)")
-_END = re.compile(r"#(\d+) (?:DONE|CACHED|ERROR)\b")
-_MOUNT = re.compile(r"--mount=\S+ ")
-MAX_STEP = 100  # characters of a step in a line of progress
+MAX_LINE = 100  # characters of BuildKit's last line in a line of progress
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,7 @@ class BakeCommand:
 
         No image comes of it; the engine's own builder also compresses their layers.
         """
-        targets = bake.system_layers_file(file, ids)
+        targets = bake.stage_file(file, ids, bake.SYSTEM)
         early = "type=cacheonly"
         if self.engine.store == "containerd" and not self.options.builder:
             # What it compresses now, its cache has for the image.
@@ -100,7 +95,7 @@ class BakeCommand:
     def export_stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
         """Build one stage of an image, and write its files to `folder`."""
         outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
-        self._build(bake.stage_file(file, image_id, stage), outputs, [image_id])
+        self._build(bake.stage_file(file, [image_id], stage), outputs, [image_id])
 
     def _build(
         self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str], options: Sequence[str] = ()
@@ -127,7 +122,7 @@ class BakeCommand:
         lines: list[str] = []
         with (
             process as running,
-            report_waiting(self.progress, lambda: describe_steps(lines)),
+            report_waiting(self.progress, lambda: textwrap.shorten(" ".join(["BuildKit:", *lines[-1:]]), MAX_LINE)),
             log_file().open("a", encoding="utf-8") as log,
         ):
             for raw in running.stderr or ():
@@ -141,11 +136,11 @@ class BakeCommand:
     ) -> Iterator[tuple[list[str], dict[str, str]]]:
         """Provide the bake command and its environment; its files last for the block."""
         with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-            files = {"bake.json": file, "run.json": bake.run_file(file, self.secret_files, outputs)}
+            files = {"bake.json": bake.with_run(file, self.secret_files, outputs)}
             if self.engine.build_network == "host" and not self.options.builder:
                 files = {"network.yaml": bake.network_file(file), **files}
             for name, content in files.items():
-                (Path(folder) / name).write_text(bake.bake_text(content), encoding="utf-8")
+                (Path(folder) / name).write_text(json.dumps(content), encoding="utf-8")
             command = ["buildx", "bake", "--provenance=false"]
             command += ["--builder", self.options.builder] if self.options.builder else []
             command += network_entitlement(self.engine, self.options.builder)
@@ -175,14 +170,6 @@ def log_file() -> Path:
     return file
 
 
-def describe_steps(lines: Sequence[str]) -> str:
-    """Return what BuildKit does by its plain progress: how many steps it ended, and the last one that it began."""
-    begun = {match[1]: _MOUNT.sub("", match[2]) for match in map(_STEP.match, list(lines)) if match}
-    ended = {match[1] for match in map(_END.match, list(lines)) if match}
-    current = next((name for number, name in reversed(begun.items()) if number not in ended), "")
-    return f"BuildKit, {len(ended)} steps done{f', now at {textwrap.shorten(current, MAX_STEP)}' if current else ''}"
-
-
 def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:
     """Return the options for reading the caches of all these images."""
     caches = dict.fromkeys(cache.replace(IMAGE, image_id) for cache in bake_options.cache_from for image_id in ids)
@@ -195,9 +182,6 @@ def build_error(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
     if full := _first_match(_FULL, lines):
         fix = f"free disk space; {paths.COMMAND} engine.status shows what can be removed, and how"
         return RdmaImagesError(f"{failure}: {full}\n{fix}")
-    if any(map(_LOST.match, lines)):
-        fix = f"run the command again: what is built is in the cache; {paths.COMMAND} engine.status shows the engine"
-        return RdmaImagesError(f"{failure}: the engine stopped, or the connection to it broke\n{fix}")
     complaint = _first_match(_COMPLAINT, lines)
     cause = f": {complaint}" if complaint else ""
     return RdmaImagesError(f"{failure}{cause}\nits last lines above name the step that failed")

@@ -1,7 +1,6 @@
 """Write the bake file: one graph for all images of a build, so that BuildKit does shared stages once."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,18 +84,11 @@ def bootstrap_helper(context: str, base: str, tar: Path, platform: str = "") -> 
 def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) -> dict[str, Any]:
     """Return the content of the bake file.
 
-    Secrets and outputs belong to one run and are not in it, see `run_file`; nor is the network, see `network_file`.
+    Secrets and outputs belong to one run, see `with_run`; the network is in a file of its own, see `network_file`.
     """
     targets = {image_name(target.image.id): _image(target) for target in images}
     targets |= {helper.name: _helper(helper) for helper in helpers}
     return {"group": {"default": {"targets": [image_name(target.image.id) for target in images]}}, "target": targets}
-
-
-def system_layers_file(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
-    """Return the bake file of the images' system layers alone, without wheels."""
-    names = [image_name(image_id) for image_id in ids]
-    system_targets = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
-    return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **system_targets}}
 
 
 def source_stage(package: str) -> str:
@@ -109,11 +101,13 @@ def package_context(package: str) -> str:
     return f"package-{package}"
 
 
-def stage_file(bake: Mapping[str, Any], image_id: str, stage: str) -> dict[str, Any]:
-    """Return the bake file that builds only one stage of one image."""
-    name = image_name(image_id)
-    target = {**bake["target"][name], "target": stage, "tags": []}
-    return {"group": {"default": {"targets": [name]}}, "target": {**_helpers(bake), name: target}}
+def stage_file(bake: Mapping[str, Any], ids: Sequence[str], stage: str) -> dict[str, Any]:
+    """Return the bake file that builds only one stage of the images `ids`."""
+    images = bake["group"]["default"]["targets"]
+    helpers = {name: target for name, target in bake["target"].items() if name not in images}
+    names = [image_name(image_id) for image_id in ids]
+    stages = {name: {**bake["target"][name], "target": stage, "tags": []} for name in names}
+    return {"group": {"default": {"targets": names}}, "target": helpers | stages}
 
 
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
@@ -126,17 +120,17 @@ def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, s
     return {**bake, "target": targets}
 
 
-def run_file(
+def with_run(
     bake: Mapping[str, Any], secrets: Mapping[str, Mapping[str, Path]], outputs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what one run adds to the bake file, by target: secrets and outputs."""
-    return {
-        "target": {
-            name: {"secret": [f"type=file,id={secret},src={path}" for secret, path in sorted(secrets[name].items())]}
-            | ({"output": [outputs[name]]} if name in outputs else {})
-            for name in bake["target"]
-        }
+    """Return the bake file with what belongs to one run: secrets and outputs by target."""
+    targets = {
+        name: target
+        | {"secret": [f"type=file,id={secret},src={path}" for secret, path in sorted(secrets[name].items())]}
+        | ({"output": [outputs[name]]} if name in outputs else {})
+        for name, target in bake["target"].items()
     }
+    return {**bake, "target": targets}
 
 
 def bake_output(ref: str, store: str, builder: str | None, compression: Compression, keeps_layers: bool = False) -> str:
@@ -168,16 +162,6 @@ def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:
             for name, target in bake["target"].items()
         }
     }
-
-
-def bake_text(bake: Mapping[str, Any]) -> str:
-    """Return a bake file as it is written; the same content has the same text."""
-    return json.dumps(bake, indent=2) + "\n"
-
-
-def _helpers(bake: Mapping[str, Any]) -> dict[str, Any]:
-    images = bake["group"]["default"]["targets"]
-    return {name: target for name, target in bake["target"].items() if name not in images}
 
 
 def _image(target: ImageTarget) -> dict[str, Any]:

@@ -61,11 +61,6 @@ def build_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (UNKNOWN_PACKAGE, ": E: Unable to locate package nonesuch-package", "its last lines above name the step"),
         (FULL_IN_A_STEP, ": head: error writing 'standard output': No space left on device", "free disk space; "),
         (FULL_IN_BUILDKIT, ": E: Write error - write (28: No space left on device)", "free disk space; "),
-        (
-            "#21 CACHED\nERROR: failed to solve: Unavailable: error reading from server: EOF",
-            ": the engine stopped, or the connection to it broke",
-            "run the command again: ",
-        ),
         ("#5 ERROR: exit code: 1", "", "its last lines above name the step"),
         ("", "", "its last lines above name the step"),
     ],
@@ -98,13 +93,6 @@ def test_what_buildkit_prints_into_a_pipe_is_shown_where_it_fails_alone(
     with pytest.raises(RdmaImagesError) if code else nullcontext():
         run_bake.BakeCommand(engine, run_bake.Options()).build_images({"target": {}}, ())
     assert capsys.readouterr().err == (PLAIN if code else "")
-
-
-def test_a_line_now_and_then_names_the_step_at_which_buildkit_is() -> None:
-    assert run_bake.describe_steps(PLAIN.splitlines()) == (
-        "BuildKit, 2 steps done, now at [efa-3f2a01 system-layer 2/2] RUN apt-get install"
-    )
-    assert run_bake.describe_steps([]) == "BuildKit, 0 steps done"
 
 
 @pytest.mark.parametrize("output", [COLLECTED, CLOSED])
