@@ -32,7 +32,6 @@ class Contexts:
 
     def for_image(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
         """Return the contexts of an image's Dockerfile by name, in BuildKit's notation."""
-        earlier_helpers = set(self.helpers)
         with_context = [supply for supply in supplies if supply.source.context]
         bases = {
             str(supply.source.context): self._base(supply, image)
@@ -49,7 +48,6 @@ class Contexts:
             distribution = {"distribution": self._distribution(image)}
         made_on = distribution.get("distribution", bases["base"])
         downloads = {str(supply.source.context): self._download(supply, image, made_on) for supply in supplied}
-        self.users |= dict.fromkeys(self.helpers.keys() - earlier_helpers, image.id)
         return bases | downloads | distribution
 
     def _base(self, supply: Supply, image: Image) -> str:
@@ -58,13 +56,13 @@ class Contexts:
         platform = supply.source.extra["platform"]
         tar = self.base_tar(supply.address, platform)
         if supply.via == "stand-in" and "laid-over" in supply.source.extra:
-            return self._add(stand_ins.base_target(supply.source, image, self.facts, tar))
-        return self._add(bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
+            return self._add(image, stand_ins.base_target(supply.source, image, self.facts, tar))
+        return self._add(image, bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
 
     def _download(self, supply: Supply, image: Image, base: str) -> str:
         if supply.via == "stand-in":
             self._refuse_obstacle(supply.source, image)
-            return self._add(stand_ins.stand_in(supply.source, image, self.facts, base))
+            return self._add(image, stand_ins.stand_in(supply.source, image, self.facts, base))
         return str(self.download(supply.source))
 
     def _refuse_obstacle(self, source: Source, image: Image) -> None:
@@ -82,10 +80,11 @@ class Contexts:
                 f"--rehearse: stand-ins for an image on {base} cannot be made here, only for one on Debian\n"
                 "build without --rehearse, where the sources answer"
             )
-        return self._add(bootstrap_helper("base", base, self.base_tar(base, image.platform), image.platform))
+        return self._add(image, bootstrap_helper("base", base, self.base_tar(base, image.platform), image.platform))
 
-    def _add(self, helper: HelperTarget) -> str:
+    def _add(self, image: Image, helper: HelperTarget) -> str:
         self.helpers[helper.name] = helper
+        self.users.setdefault(helper.name, image.id)
         return f"target:{helper.name}"
 
 

@@ -1,13 +1,12 @@
 """build.json, the record of what was built: whether it is up to date, writing it, and finding it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.core import files, paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import TOOL, Build, Image
 from rdma_images.core.paths import COMMAND
@@ -143,26 +142,15 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> t
         pairs: "axis=value", as --set has them.
 
     Raises:
-        RefusedError: It was not built, with the command that builds it; there are several to choose from.
+        RefusedError: It was not built; the matrix has several targets.
     """
     targets = list(project.matrix.targets)
     if not target and len(targets) > 1:
-        choices = [name for name in targets if _built_refs(name)] or targets
-        raise RefusedError(f"which target? the matrix has {len(targets)}\n{_bullets(f'--target {c}' for c in choices)}")
+        raise RefusedError(
+            f"which target? the matrix has {len(targets)}\nadd --target with one of {', '.join(targets)}"
+        )
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
     if build := BUILD.read_if_valid(image.id):
         return build, command
-    built_refs = _built_refs(image.target)
-    choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built_refs)}" if built_refs else ""
-    raise RefusedError(f"{image.id} was not built here\nrun `{command}` first{choice}")
-
-
-def _built_refs(target: str) -> list[str]:
-    """Return the names of a target's built images, from their build.json."""
-    builds = (BUILD.read_if_valid(folder.name) for folder in files.list_folder(paths.IMAGES))
-    return [build.ref for build in builds if build and build.ref.startswith(f"{REPOSITORY}/{target}:")]
-
-
-def _bullets(choices: Iterable[str]) -> str:
-    return "\n".join(f"  {choice}" for choice in choices)
+    raise RefusedError(f"{image.id} was not built here\nrun `{command}` first")

@@ -29,7 +29,7 @@ from rdma_images.render.bake import package_context
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
 ALWAYS_IGNORED = [".git", "build"]  # of a whole folder: its history, and what this tool writes
-MAX_BYTES = 1 << 30  # bytes of all files; data belongs on a volume
+MAX_BYTES = 1 << 30  # bytes of a folder; data belongs on a volume
 # Of a package's folder, too: what tools write beside its own files changes without a change of the code.
 PACKAGE_IGNORED = ("**/.git", "**/__pycache__", "**/*.pyc", "**/*.egg-info", "**/.venv", "**/build")
 CONTEXT = "project"  # the name by which a stage of the user's own takes files of the folder
@@ -43,23 +43,16 @@ def pack(image: Image) -> str | None:
         the digest of the tar; None for an image to which no files are added.
 
     Raises:
-        RefusedError: a file is not there, is no file, folder or link, or all are larger than `MAX_BYTES`.
+        RefusedError: a file is not there, is no file, folder or link, or a folder is larger than `MAX_BYTES`.
     """
     if image.additions is None or not image.additions.files:
         return None
     path = paths.image_folder(image.id) / NAME
     with atomic.replacing(path) as temporary, files.as_file_error():
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as archive:
-            total = 0
             for entry in image.additions.files:
                 for source, destination in _members(entry):
-                    total += _add(archive, source, destination, entry)
-                    if total > MAX_BYTES:
-                        raise RefusedError(
-                            f"files of {image.target}: {format_megabytes(total)} up to {entry.path}, and an image "
-                            f"takes {format_megabytes(MAX_BYTES)}\nleave data out with {IGNORE}, and mount it when the "
-                            "image runs"
-                        )
+                    _add(archive, source, destination, entry)
         with temporary.open("rb") as written:
             return f"sha256:{hashlib.file_digest(written, 'sha256').hexdigest()}"
 
@@ -89,7 +82,7 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
     Raises:
         RefusedError: the files are larger than `MAX_BYTES`.
     """
-    digest, total = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     with files.as_file_error():
         for path, name in _members(AddedFile(folder, "/", (0, 0)), ignored):
             status = path.lstat()
@@ -97,12 +90,6 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
             if stat.S_ISLNK(status.st_mode):
                 digest.update(str(path.readlink()).encode())
             elif stat.S_ISREG(status.st_mode):
-                total += status.st_size
-                if total > MAX_BYTES:
-                    raise RefusedError(
-                        f"{paths.PROJECT / folder}: more than {format_megabytes(MAX_BYTES)} of files, and a stage "
-                        f"takes the folder as its context\nleave out what no image needs, with {IGNORE}"
-                    )
                 with path.open("rb") as content:
                     digest.update(hashlib.file_digest(content, "sha256").digest())
     return f"sha256:{digest.hexdigest()}"
@@ -175,6 +162,11 @@ def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Pa
     included = [name for name in names if name and (name + "/").startswith(prefix)]
     if not included:
         raise RefusedError(f"{entry.path} of `files`: {IGNORE} leaves all of it out\ncorrect {IGNORE}, or remove it")
+    if (size := sum((paths.PROJECT / name).lstat().st_size for name in included)) > MAX_BYTES:
+        raise RefusedError(
+            f"{root}: {format_megabytes(size)} of files, and an image takes {format_megabytes(MAX_BYTES)}\n"
+            f"leave data out with {IGNORE}, and mount it when the image runs"
+        )
     for name in included:
         below = PurePosixPath(name).relative_to(entry.path)
         yield paths.PROJECT / name, str(PurePosixPath(entry.destination) / below)
@@ -200,8 +192,8 @@ def _ignored() -> list[str]:
     return [*ALWAYS_IGNORED, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
 
 
-def _add(archive: tarfile.TarFile, source: Path, destination: str, entry: AddedFile) -> int:
-    """Add a file, folder or link, and return its size in bytes."""
+def _add(archive: tarfile.TarFile, source: Path, destination: str, entry: AddedFile) -> None:
+    """Add a file, folder or link."""
     status = source.lstat()
     member = tarfile.TarInfo(destination.lstrip("/"))
     member.uid, member.gid = entry.owner
@@ -210,15 +202,13 @@ def _add(archive: tarfile.TarFile, source: Path, destination: str, entry: AddedF
     if stat.S_ISDIR(status.st_mode):
         member.type = tarfile.DIRTYPE
         archive.addfile(member)
-        return 0
-    if stat.S_ISLNK(status.st_mode):
+    elif stat.S_ISLNK(status.st_mode):
         member.type, member.linkname, member.mode = tarfile.SYMTYPE, str(source.readlink()), 0o777
         archive.addfile(member)
-        return 0
-    if not stat.S_ISREG(status.st_mode):
-        raise RefusedError(f"{source}: neither a file nor a folder\nleave it out, with a line in {IGNORE}")
-    member.mode = int(entry.mode, 8) if entry.mode else member.mode
-    with source.open("rb") as content:
+    elif stat.S_ISREG(status.st_mode):
+        member.mode = int(entry.mode, 8) if entry.mode else member.mode
         member.size = status.st_size
-        archive.addfile(member, content)
-    return member.size
+        with source.open("rb") as content:
+            archive.addfile(member, content)
+    else:
+        raise RefusedError(f"{source}: neither a file nor a folder\nleave it out, with a line in {IGNORE}")

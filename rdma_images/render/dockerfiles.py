@@ -11,8 +11,8 @@ import jinja2
 from rdma_images import components
 from rdma_images.components import erdma_apt, gpus
 from rdma_images.core import paths, templates
-from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Component, Details, Image, SourceBuild
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Component, Image, SourceBuild
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.render import wheel_layers
@@ -57,9 +57,11 @@ class _Stages:
 
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> None:
         self.parts = _optional_stages(image)
+        if lock.sources:
+            self.parts["source-packages"] = ("wheels",)
         self.context: dict[str, Any] = {
-            "version": _image_versions(image),
-            "details": _image_details(image),
+            "version": image.version,
+            "details": lambda name: image.components[name].details,
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
             "programs": _programs(image),
@@ -87,12 +89,6 @@ class _Stages:
             raise RefusedError(
                 "the target's template has no stage wheels, which installs the Python packages\n"
                 'add "wheels" to it, after "python" and the fabric'
-            )
-        if self.context["sources"] and "source-packages" not in names:
-            packages = ", ".join(wheel.name for wheel in self.context["sources"])
-            raise RefusedError(
-                f"the target's template has no stage source-packages, which installs {packages}\n"
-                'add "source-packages" after "wheels" in it'
             )
         for name, anchors in self.parts.items():
             names = _inserted(name, anchors, names)
@@ -144,25 +140,6 @@ def _programs(image: Image) -> list[str]:
     """Return the folders that come before the system's on the PATH, each once."""
     folders = (folder for part in image.components.values() for folder in part.details.programs)
     return list(dict.fromkeys([PROGRAMS, *folders]))
-
-
-def _image_versions(image: Image) -> Any:
-    def version(component: str) -> str:
-        if component not in image.components:
-            raise RdmaImagesError(
-                f"a template of target {image.target} uses {component}, which {image.id} does not have\n"
-                f"add {component} to the target's default row, or ask `has` for it in the template"
-            )
-        return image.version(component)
-
-    return version
-
-
-def _image_details(image: Image) -> Any:
-    def details(component: str) -> Details:
-        return image.components[component].details
-
-    return details
 
 
 def _header(image: Image) -> str:

@@ -183,22 +183,13 @@ def test_the_image_of_the_row_that_is_named_is_taken() -> None:
     (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
     write_build(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
     assert build_record.built_image(checkout, "efa-pytorch", None)[0].ref == "rdma-images/efa-pytorch:1-rehearsal"
-    with pytest.raises(
-        RefusedError, match=r"(?s)or choose a built one:\n  --image rdma-images/efa-pytorch:1-rehearsal"
-    ):
-        build_record.built_image(checkout, "efa-pytorch", ["pytorch=2.14.1"])
 
 
-@pytest.mark.usefixtures("none_built")
-def test_several_targets_are_listed_the_built_ones_alone() -> None:
+def test_several_targets_are_listed() -> None:
     checkout = project.load()
     with pytest.raises(RefusedError, match="which target") as refused:
         build_record.built_image(checkout, "", None)
-    assert all(f"--target {target}" in str(refused.value) for target in checkout.matrix.targets)
-    write_build("erdma-pytorch-1", "rdma-images/erdma-pytorch:1")
-    with pytest.raises(RefusedError, match="which target") as refused:
-        build_record.built_image(checkout, "", None)
-    assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]
+    assert str(refused.value).endswith(f"add --target with one of {', '.join(checkout.matrix.targets)}")
 
 
 def option_names(settings: Sequence[RunSetting]) -> set[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import ExistingImage, Image
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
@@ -190,14 +190,23 @@ def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
         dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
 
 
-def test_a_template_without_the_wheels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BuildKit would miss the stage "system-layer" in the middle of the build."""
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        # BuildKit would miss the stage "system-layer" in the middle of the build.
+        ('stages("base", "python")', "has no stage wheels, which installs the Python packages\nadd "),
+        ('stages("base", "python", "wheels", "erdma-apt")', "ask for what is not there: 'erdma-apt'\ncorrect the "),
+    ],
+)
+def test_a_template_that_does_not_fit_is_refused(
+    template: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "data_folders", lambda part: (tmp_path, paths.DATA / part))
     (tmp_path / "targets").mkdir()
-    (tmp_path / "targets" / "short.j2").write_text('{{ stages("base", "python", "environment") }}\n')
+    (tmp_path / "targets" / "short.j2").write_text(f"{{{{ {template} }}}}\n")
     dockerfiles.template_environment.cache_clear()
     planned = dataclasses.replace(image("efa-pytorch", {}), template="short")
-    with pytest.raises(RefusedError, match="has no stage wheels, which installs the Python packages\nadd "):
+    with pytest.raises(RdmaImagesError, match=sentence):
         dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
     dockerfiles.template_environment.cache_clear()
 
