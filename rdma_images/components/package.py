@@ -70,6 +70,7 @@ class Serving(Row):
     server: tuple[str, ...]
     several_nodes: str = ""  # words of sh after the server's, where it spans nodes; empty where it cannot
     router: tuple[str, ...]
+    ready: str = ""  # the router's path that answers 200 once its servers do; empty where it opens its port then
     transfers: dict[Fabric, Transfer]
 
 

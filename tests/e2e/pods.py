@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,8 +61,12 @@ class Pod:
 
     def answers(self) -> bool:
         """Return whether its readiness probe succeeds."""
+        probe = self.spec["containers"][0].get("readinessProbe", {}).get("httpGet")
         try:
-            socket.create_connection((self.address, self.port), 1).close()
+            if probe:
+                urllib.request.urlopen(f"http://{self.address}:{probe['port']}{probe['path']}", timeout=1).close()
+            else:
+                socket.create_connection((self.address, self.port), 1).close()
         except OSError:
             return False
         return True

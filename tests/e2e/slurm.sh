@@ -9,6 +9,7 @@ shift 2
 mapfile -t names < <(seq --format=n%g "$nodes")
 for program in "$tree"/usr/sbin/*-wlm; do ln -sf "$(basename "$program")" "${program%-wlm}"; done  # what update-alternatives does
 mount -t overlay overlay -o "lowerdir=$tree/usr:/usr" /usr
+[ -z "${SLURM_HOSTS:-}" ] || mount --bind "$SLURM_HOSTS" /etc/hosts
 mkdir -p "$state"/{etc,run,log,ctld,oci,gpus} "${names[@]/#/$state/spool/}"
 # A GPU is a character device; one by its count alone is refused.
 for gpu in 0 1 2 3 4 5 6 7; do mknod "$state/gpus/gpu$gpu" c 1 3; done

@@ -50,10 +50,10 @@ PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun")
 
 
 @contextmanager
-def cluster(state: Path, nodes: int = 2) -> Iterator[Path]:
-    """Start the nodes for a block; yield the folder of programs that reach them."""
+def cluster(state: Path, nodes: int = 2, hosts: str = "") -> Iterator[Path]:
+    """Start the nodes for a block; yield the folder of programs that reach them. `hosts` is a file for /etc/hosts."""
     start = [*START, str(tree()), str(state), "sh", "-c", "echo ready; cat"]
-    environ = {**os.environ, "SLURM_NODES": str(nodes)}
+    environ = {**os.environ, "SLURM_NODES": str(nodes), "SLURM_HOSTS": hosts}
     with subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ) as running:
         assert running.stdin
         assert running.stdout

@@ -71,6 +71,13 @@ def test_skypilot_takes_a_service(tmp_path: Path) -> None:
     assert "service ('/health', 2) ['30000']" in done.stdout
 
 
+def test_skypilot_takes_a_server_in_parts(tmp_path: Path) -> None:
+    done = read(tmp_path, jobs.files(jobs.server(launcher="skypilot"))["job.yaml"])
+    assert done.returncode == 0, done.stderr
+    assert "5 {'H100': 8} best" in done.stdout
+    assert "service ('/health', 1) ['8000']" in done.stdout
+
+
 def test_skypilot_refuses_what_is_wrong(tmp_path: Path) -> None:
     text = jobs.files(jobs.job("skypilot", "efa", "mpirun"))["job.yaml"]
     done = read(tmp_path, text.replace("network_tier: best", "network_tier: bests"))

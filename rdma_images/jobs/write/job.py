@@ -19,6 +19,7 @@ class RoleRequest:
     launch: Launch | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()  # after the command that serves the job's model
+    ready: str = ""  # a path that answers 200 once the role serves; empty where an open port says it
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ class Job:
     home: str = "/root"  # that user's
     roles: tuple["Job", ...] = ()  # of a server in parts: a job each
     server: str = ""  # the name of the job that this one is a role of
+    first_node: int = 0  # of a role, among the server's nodes
+    ready: str = ""  # a path that answers 200 once a role serves; empty where an open port says it
 
     @property
     def digest(self) -> str:
@@ -130,6 +133,11 @@ class Job:
     def role(self) -> str:
         """Return the name of the role that this job is; empty for a job of its own."""
         return self.name.removeprefix(f"{self.server}-") if self.server else ""
+
+    @property
+    def urls(self) -> str:
+        """Return the variable that has the addresses of a role's servers."""
+        return f"{self.role.upper().replace('-', '_')}_URLS"
 
     @property
     def variables(self) -> dict[str, str]:

@@ -86,6 +86,9 @@ class RoleEntry(yaml_file.Strict):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(default=1, description="How many such servers.")
     launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
     env: Variables = Field(default_factory=dict, description="Variables of this role alone.")
+    ready: AbsolutePath | None = Field(
+        default=None, description="A path that answers 200 once the part serves; without it, its open port says so."
+    )
 
 
 RoleName = _matching(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")
@@ -248,7 +251,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
         command=command or entry.command,
         parameters=entry.param,
         work=_job_work(entry),
-        roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
+        roles={role: RoleRequest(**{**dict(part), "ready": part.ready or ""}) for role, part in entry.roles.items()},
         **{field: getattr(entry, field) for field in REQUEST_FIELDS},
         **options,
     )

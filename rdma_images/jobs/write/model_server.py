@@ -35,12 +35,13 @@ def compose(request: JobRequest, project: Project) -> Job:
         )
     roles = {"prefill": RoleRequest(), "decode": RoleRequest(), ROUTER: RoleRequest(), **request.roles}
     roles[ROUTER] = replace(roles[ROUTER], gpus=0)
-    port = _port(request, project)
+    ports = server.ports(replace(request, roles=roles), project)
     node = project.facts.instances.find(request.instance)
     for name, role in roles.items():
         if role.command or name not in ("prefill", "decode", ROUTER):
             continue
-        values = {"{model}": request.model, "{gpus}": str((role.gpus or node.gpus) * role.nodes), "{port}": port}
+        gpus = str((role.gpus or node.gpus) * role.nodes)
+        values = {"{model}": request.model, "{gpus}": gpus, "{port}": str(ports[name])}
         if name == ROUTER:
             roles[name] = _router(role, image, engine, serving, transfer, values)
         else:
@@ -50,13 +51,6 @@ def compose(request: JobRequest, project: Project) -> Job:
     version = image.components[transfer.package].version
     reason = f"moves {engine}'s KV caches over {FABRIC_TITLES[image.fabric]}"
     return replace(job, values=(*job.values, JobValue("transfer", f"{transfer.package} {version}", reason, source)))
-
-
-def _port(request: JobRequest, project: Project) -> str:
-    """Return the port that servers answer at; "" for a launcher without one, which the roles are refused for."""
-    launcher = project.facts.launchers.launchers.get(request.launcher)
-    row = launcher.parameters.get("port") if launcher else None
-    return request.parameters.get("port", (row.default if row else "") or "")
 
 
 def _engine(image: Image, project: Project) -> tuple[str, Serving]:
@@ -109,7 +103,8 @@ def _router(
     port = f" {transfer.bootstrap}" if transfer.bootstrap else ""
     start = f'exec "$@" $(printf -- "--prefill %s{port} " $PREFILL_URLS) $(printf -- "--decode %s " $DECODE_URLS)'
     words = (*_filled(serving.router, values), *transfer.router)
-    return replace(role, command=("sh", "-c", start, ROUTER, *words, *role.arguments), launch="plain")
+    command = ("sh", "-c", start, ROUTER, *words, *role.arguments)
+    return replace(role, command=command, launch="plain", ready=role.ready or serving.ready)
 
 
 def _filled(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write.compose import compose as compose_job
 from rdma_images.jobs.write.counts import RESOURCES
-from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue, RoleRequest
+from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 
+DEFAULT_PORT = 8000
 NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
 COUNTED = frozenset({"gpus", "hugepages-2Mi", "memory", *RESOURCES.values()})  # the values that are about counts
 
@@ -23,23 +25,47 @@ def compose(request: JobRequest, project: Project) -> Job:
         raise RefusedError(f"role {idle}: it has no command\nwrite one, or name the job's `model`")
     if all(role.gpus == 0 for role in request.roles.values()):
         raise RefusedError("no role of the job has GPUs\nleave out `gpus: 0` where a model runs")
-    name = request.name or "server"
-    roles = [_role(name, role, part, request, project) for role, part in request.roles.items()]
-    urls = {_variable(role): " ".join(_urls(role)) for role in roles if role.counts.gpus}
+    name, role_ports = request.name or "server", ports(request, project)
+    roles = [_role(name, role, role_ports[role], request, project) for role in request.roles]
+    launcher = project.facts.launchers.launchers[request.launcher]
+    nodes = [role.nodes * int(role.parameters["replicas"]) if role.counts.gpus else 0 for role in roles]
+    roles = [replace(role, first_node=first) for role, first in zip(roles, accumulate([0, *nodes]), strict=False)]
+    urls = {role.urls: " ".join(_urls(role)) for role in roles if role.counts.gpus and launcher.kind == "kubernetes"}
     roles = [replace(role, environment={**urls, **role.environment}) for role in roles]
-    first_role = next(role for role in roles if role.counts.gpus)
+    largest = max(roles, key=lambda role: role.counts.gpus)
+    parameters = {setting: value for setting, value in largest.parameters.items() if setting != "replicas"}
+    shared = set.intersection(*(set(role.environment.items()) for role in roles if role.counts.gpus))
     return replace(
-        first_role,
+        largest,
         name=name,
         server="",
-        nodes=sum(role.nodes * int(role.parameters["replicas"]) for role in roles if role.counts.gpus),
+        first_node=0,
+        nodes=sum(nodes),
+        environment={key: value for key, value in largest.environment.items() if (key, value) in shared},
+        parameters={**parameters, "port": str(min(role_ports.values()))},
         roles=tuple(replace(role, values=()) for role in roles),  # they are the server's
         values=tuple(_values(roles, urls)),
     )
 
 
-def _role(server: str, name: str, part: RoleRequest, request: JobRequest, project: Project) -> Job:
-    """Return the job of one role."""
+def ports(request: JobRequest, project: Project) -> dict[str, int]:
+    """Return the port that each role answers at.
+
+    Pods have it to themselves. Where the roles without GPUs share the first node they come first, as clients know
+    them, and the others follow.
+    """
+    launcher = project.facts.launchers.launchers.get(request.launcher)
+    row = launcher.parameters.get("port") if launcher else None
+    port = int(request.parameters.get("port") or (row and row.default) or DEFAULT_PORT)
+    if launcher and launcher.kind == "kubernetes":
+        return dict.fromkeys(request.roles, port)
+    fronts = [name for name, role in request.roles.items() if role.gpus == 0]
+    return {name: port + (fronts.index(name) if name in fronts else len(fronts)) for name in request.roles}
+
+
+def _role(server: str, name: str, port: int, request: JobRequest, project: Project) -> Job:
+    """Return the job of one role, which answers at the port."""
+    part = request.roles[name]
     launch = part.launch or request.work.launch
     role_request = replace(
         request,
@@ -47,16 +73,15 @@ def _role(server: str, name: str, part: RoleRequest, request: JobRequest, projec
         nodes=part.nodes,
         gpus=part.gpus or None,
         command=part.command,
-        parameters={**request.parameters, "replicas": str(part.replicas)},
         work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
     )
-    job = replace(compose_job(role_request, project), server=server)
+    job = compose_job(role_request, project)
+    own = {"replicas": str(part.replicas), "port": str(port)}
+    values = [value for value in job.values if value.name not in own]
+    values += [JobValue(setting, value, "of the role", "roles") for setting, value in own.items()]
+    parameters = {**job.parameters, **own}
+    job = replace(job, server=server, ready=part.ready, parameters=parameters, values=tuple(values))
     return replace(job, counts=NO_COUNTS, preflight="") if part.gpus == 0 else job
-
-
-def _variable(role: Job) -> str:
-    """Return the variable that has the addresses of a role's servers."""
-    return f"{role.role.upper().replace('-', '_')}_URLS"
 
 
 def _urls(role: Job) -> Iterator[str]:

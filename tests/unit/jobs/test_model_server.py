@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import kubernetes_validate
@@ -24,7 +25,7 @@ def serve(target: str, **changes: Any) -> Job:
     """Return the job that serves a model with a target."""
     fabric = target.partition("-")[0]
     usual = {"target": target, "instance": INSTANCE[fabric], "nodes": 1, "command": (), "name": "serve", "model": "/m"}
-    return jobs.job("leaderworkerset", fabric, "torchrun", **{**usual, **changes})
+    return jobs.job(changes.pop("launcher", "leaderworkerset"), fabric, "torchrun", **{**usual, **changes})
 
 
 def commands(job: Job) -> dict[str, str]:
@@ -71,6 +72,32 @@ def test_kubernetes_takes_the_files(target: str) -> None:
         assert "rdma-preflight --require" in texts[f"{role}.yaml"]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_router_is_ready_once_its_servers_are(target: str) -> None:
+    (router,) = jobs.documents(jobs.files(serve(target))["router.yaml"])[:1]
+    (container,) = router["spec"]["template"]["spec"]["containers"]
+    # vLLM's opens its port then.
+    by_path, by_port = {"httpGet": {"path": "/readiness", "port": 8000}}, {"tcpSocket": {"port": 8000}}
+    expected = by_path if "sglang" in target else by_port
+    assert container["readinessProbe"] == expected
+
+
+ON_NODES = [*product(["slurm"], TARGETS), *product(["skypilot"], ["efa-vllm", "efa-sglang"])]
+
+
+@pytest.mark.parametrize(("launcher", "target"), ON_NODES)
+def test_a_job_on_two_nodes_serves_a_model(launcher: str, target: str) -> None:
+    job = serve(target, launcher=launcher)
+    assert job.nodes == 2
+    words = commands(job)
+    assert words["router"].find("--port 8000") > 0
+    assert words["prefill"].find("--port 8001") > 0
+    for name, text in jobs.files(job).items():
+        if name != "job.json":
+            assert max(map(len, text.splitlines())) <= 200, name
+            assert len(text.splitlines()) <= 150, name
+
+
 def test_what_the_user_says_wins() -> None:
     name = "SGLANG_DISAGGREGATION_NIXL_BACKEND"
     roles = {
@@ -95,7 +122,7 @@ def test_what_the_user_says_wins() -> None:
         ("efa-vllm", {"roles": {"encode": RoleRequest()}}, "role encode: it has no command"),
         ("efa-vllm", {"nodes": 2}, "the job has roles, each with its own nodes"),
         ("efa-vllm", {"instance": INSTANCE["erdma"]}, "choose another --instance"),
-        ("efa-vllm", {"launcher": "slurm"}, "launcher slurm has no roles"),
+        ("efa-vllm", {"launcher": "docker"}, "launcher docker has no roles"),
         ("", {}, "the job has a model, and no target says what serves it"),
     ],
 )

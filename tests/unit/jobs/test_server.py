@@ -1,6 +1,8 @@
 """A server in parts: prefill, decode and a router, each with its own nodes, GPUs and adapters."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +133,53 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
         jobs.server(**changes)
 
 
-@pytest.mark.parametrize("launcher", ["trainjob", "slurm", "docker", "skypilot", "sagemaker"])
+@pytest.mark.parametrize("launcher", ["trainjob", "docker", "sagemaker"])
 def test_other_launchers_refuse_roles_by_name(launcher: str) -> None:
     with pytest.raises(RefusedError, match=rf"launcher {launcher} has no roles .*leaderworkerset"):
         jobs.server(launcher=launcher)
+
+
+def run_part(task: str, node: int) -> subprocess.CompletedProcess[str]:
+    """Return what SkyPilot's task does on one of five nodes."""
+    addresses = "\n".join(f"127.0.1.{host}" for host in range(5))
+    variables = {"SKYPILOT_NODE_RANK": str(node), "SKYPILOT_NODE_IPS": addresses}
+    script = ["bash", "-c", yaml.safe_load(task)["run"]]
+    return subprocess.run(script, capture_output=True, text=True, env={**os.environ, **variables}, timeout=30)
+
+
+def test_each_node_of_a_job_runs_its_part() -> None:
+    told = 'echo "$0 $NODE_RANK $MASTER_ADDR $PREFILL_URLS$DECODE_URLS"; [ "$0" = router ] && exec sleep 60; exit 3'
+    roles = {
+        "prefill": RoleRequest(("sh", "-c", told, "prefill"), nodes=2, replicas=2, launch="plain"),
+        "decode": RoleRequest(("sh", "-c", told, "decode"), gpus=4, launch="plain", env={"KV": "it's"}),
+        "router": RoleRequest(("sh", "-c", told, "router"), gpus=0, ready="/ready"),
+    }
+    task = jobs.files(jobs.server(launcher="skypilot", preflight=False, roles=roles))["job.yaml"]
+    urls = "http://127.0.1.0:8001 http://127.0.1.2:8001 http://127.0.1.4:8001"
+    prefills = ["prefill 0 127.0.1.0", "prefill 1 127.0.1.0", "prefill 0 127.0.1.2", "prefill 1 127.0.1.2"]
+    for node, words in enumerate([*prefills, "decode 0 127.0.1.4"]):
+        done = run_part(task, node)
+        expected = [f"{words} {urls}"] + (["router 0 127.0.1.0 " + urls] if node == 0 else [])
+        assert sorted(map(str.rstrip, done.stdout.splitlines())) == expected
+        role = words.partition(" ")[0]
+        assert f"{role} on 127.0.1.{node} has ended, and the server with it: exit code 3" in done.stderr
+        assert done.returncode == 3
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "skypilot"])
+def test_one_job_has_all_parts(launcher: str) -> None:
+    job = jobs.server(launcher=launcher, parameters={"port": "9000"})
+    assert (job.nodes, job.counts.gpus, job.parameters["port"]) == (5, 8, "9000")
+    assert [role.parameters["port"] for role in job.roles] == ["9001", "9001", "9000"]
+    written = jobs.files(job)
+    (text,) = (text for name, text in written.items() if name in ("job.sbatch", "job.yaml"))
+    assert max(map(len, text.splitlines())) <= 200
+    assert "export KV=decode" in text
+    assert "2 prefill, 1 decode, 1 router" in written["README.md"]
+    if launcher == "skypilot":
+        task = yaml.safe_load(text)
+        assert task["service"]["replicas"] == 1
+        assert (task["num_nodes"], task["resources"]["ports"]) == (5, 9000)
 
 
 def test_jobs_yaml_has_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,6 +321,13 @@ def test_docker_is_given_everything(tmp_path: Path, everything: Work) -> None:
     assert "the secret TOKEN is not in the environment" in missing.stderr
 
 
+def test_a_container_of_slurm_has_a_secret_as_a_variable_alone() -> None:
+    work_ = Work(launch="accelerate", secrets={"TOKEN": "file:/etc/token"})
+    text = jobs.files(jobs.job("slurm", "efa", "torchrun", work=work_))["job.sbatch"]
+    assert "TOKEN=$(cat /etc/token) && export TOKEN" in text
+    assert "/run/secrets" not in text
+
+
 def test_the_page_of_launchers_is_that_of_the_facts(request: pytest.FixtureRequest) -> None:
     page = paths.PROJECT / "docs" / "reference" / "launchers.md"
     text = docs_pages.launchers_page(jobs.load_project().facts.launchers)
