@@ -142,7 +142,6 @@ class ImportedTorch(MeasuredValue):
     compiled_nccl: str
     nccl: list[MappedNccl]
     mapped: list[str]
-    searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
 
 class MeasuredPackages(MeasuredValue):
@@ -297,6 +296,7 @@ class MeasuredLayer(MeasuredValue):
     count: Count
     mostly: str
     leftovers: Leftovers
+    names: list[str] = Field(default_factory=list)  # what the topmost one holds, if few; folders end with a slash
 
 
 class Measured(MeasuredValue):

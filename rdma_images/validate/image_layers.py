@@ -7,9 +7,10 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,17 +25,14 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROBES_FOLDER, state_folder
 from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
-from rdma_images.engine.layout import Layout
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
+from rdma_images.layers.private_engine_pull import blob_file
 from rdma_images.validate.probes import leftovers, rootfs, tree
 
-BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 MAX_CATEGORIES = 10_000
-MAX_TOPMOST_BYTES = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
+MAX_NAMES = 500  # names of a layer of scripts; one with more has none
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
-
-Open = Callable[[str], IO[bytes]]
 
 
 @dataclass
@@ -43,16 +41,19 @@ class LayerContent:
 
     leftovers: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}})
     bytes_by_category: dict[str, int] = field(default_factory=dict)  # of the first MAX_CATEGORIES
+    names: list[str] = field(default_factory=list)  # of the first MAX_NAMES, folders with a slash at their end
     count: int = 0
     unpacked: int = 0  # bytes
 
     def read_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Take note of the next file, folder or link."""
         self.count += 1
+        path = _path(member)
+        if self.count <= MAX_NAMES:
+            self.names.append(f"{path.rstrip('/')}/" if member.isdir() else path)
         if not member.isfile():
             return
         self.unpacked += member.size
-        path = _path(member)
         # CUDA's wheels share a folder, and are distinguished by their files.
         category = path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
         if category in self.bytes_by_category or len(self.bytes_by_category) < MAX_CATEGORIES:
@@ -70,100 +71,51 @@ def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
 
 
 def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConfig) -> tuple[MeasuredLayer, ...]:
-    """Return the layers of an image, lowest first, with what has no business in them.
+    """Return the layers of an image, lowest first, with what has no business in them; names of the topmost alone.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
     """
-    cached_layers = [_cached_layer(digest) for digest in image_config.layers]
-    if all(cached_layers):
-        return tuple(layer for layer in cached_layers if layer)
-    with _blobs(client, engine, image_config) as (manifest, open_blob):
-        if len(manifest) != len(image_config.layers):
-            raise RdmaImagesError(
-                f"{image_config.ref}: {len(manifest)} layers lie in the engine, not {len(image_config.layers)}\n"
-                "pull or build it again"
-            )
-        todo = [
-            (diff, blob)
-            for diff, blob, cached in zip(image_config.layers, manifest, cached_layers, strict=True)
-            if not cached
-        ]
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            read_layers = list(pool.map(lambda pair: measure_layer(pair[0], open_blob(pair[1])), todo))
-    layers_by_digest = {layer.digest: layer for layer in read_layers}
-    return tuple(
-        cached or layers_by_digest[digest] for digest, cached in zip(image_config.layers, cached_layers, strict=True)
-    )
+    layers = {digest: _cached_layer(digest) for digest in image_config.layers}
+    if not all(layers.values()):
+        with _blob_files(client, engine, image_config) as files:
+            if len(files) != len(image_config.layers):
+                raise RdmaImagesError(
+                    f"{image_config.ref}: {len(files)} layers lie in the engine, not {len(image_config.layers)}\n"
+                    "pull or build it again"
+                )
+            todo = {d: file for d, file in zip(image_config.layers, files, strict=True) if not layers[d]}
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                layers.update(zip(todo, pool.map(measure_layer, todo, todo.values()), strict=True))
+    found = [layer for digest in image_config.layers if (layer := layers[digest])]
+    return (*(layer.model_copy(update={"names": []}) for layer in found[:-1]), *found[-1:])
 
 
 @contextmanager
-def _blobs(client: DockerClient, engine: Engine, image_config: ImageConfig) -> Iterator[tuple[list[str], Open]]:
-    """Provide the names of the layers' blobs, lowest first, and a function that opens one."""
-    if open_blob := _engine_blobs(engine, image_config):
-        yield _layer_digests(image_config, open_blob), open_blob
+def _blob_files(client: DockerClient, engine: Engine, image_config: ImageConfig) -> Iterator[list[Path]]:
+    """Provide the files of the layers, lowest first: those of the private engine's store, else of a saved image."""
+    if engine.kind == "private" and blob_file(image_config.digest).is_file():
+        yield _stored_layers(image_config)
         return
     with tempfile.TemporaryDirectory(prefix="rdma-images-layers-") as saved:
-        yield _save(client, image_config, Path(saved)), lambda name: (Path(saved) / name).open("rb")
+        yield _save(client, image_config, Path(saved))
 
 
-def _engine_blobs(engine: Engine, image_config: ImageConfig) -> Open | None:
-    """Return what opens a blob in the private engine's store; None for another engine."""
-    folder = Layout(state_folder().absolute() / "engine").data_folder / BLOBS
-    if engine.kind != "private" or not (folder / image_config.digest.removeprefix("sha256:")).is_file():
-        return None
-    return lambda name: (folder / name.removeprefix("sha256:")).open("rb")
+def _stored_layers(image_config: ImageConfig) -> list[Path]:
+    """Return the files of an image's layers in the private engine's store, by its manifest or the index above it."""
+    document: dict[str, Any] = json.loads(blob_file(image_config.digest).read_bytes())
+    for entry in document.get("manifests", []):
+        platform = entry.get("platform", {})
+        names = (platform.get("os"), platform.get("architecture"), platform.get("variant"))
+        if "/".join(filter(None, names)) == image_config.platform:
+            document = json.loads(blob_file(entry["digest"]).read_bytes())
+    return [blob_file(layer["digest"]) for layer in document.get("layers", [])]
 
 
-def topmost_members(
-    engine: Engine, image_config: ImageConfig, start_bytes: int
-) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    """Yield what the topmost layer of an image holds, with the first bytes of each file.
-
-    Raises:
-        RdmaImagesError: The layer is large, or its engine does not hand it out alone.
-    """
-    open_blob = _engine_blobs(engine, image_config)
-    blobs = _layer_digests(image_config, open_blob) if open_blob else []
-    if open_blob is None or not blobs:
-        raise RdmaImagesError("this engine does not hand out a layer alone")
-    with open_blob(blobs[-1]) as blob:
-        if blob.seek(0, io.SEEK_END) > MAX_TOPMOST_BYTES:
-            raise RdmaImagesError(f"its topmost layer has more than {MAX_TOPMOST_BYTES >> 20} MiB")
-        blob.seek(0)
-        with open_layer(blob) as archive:
-            for member in stream.members(archive):
-                content = archive.extractfile(member) if member.isfile() else None
-                yield member, content.read(start_bytes) if content else b""
-
-
-def _layer_digests(image_config: ImageConfig, open_blob: Open) -> list[str]:
-    """Return the blobs of the layers, from the manifest or from the index that leads to it."""
-    digest = image_config.digest
-    for _ in range(3):
-        with open_blob(digest) as file:
-            document: dict[str, Any] = json.load(file)
-        if "layers" in document:
-            return [layer["digest"] for layer in document["layers"]]
-        digest = _for_platform(document.get("manifests", []), image_config.platform)
-    raise RdmaImagesError(f"{image_config.ref}: its manifest does not lead to layers\npull or build it again")
-
-
-def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
-    for entry in manifests:
-        description = entry.get("platform", {})
-        if (
-            "/".join(filter(None, (description.get("os"), description.get("architecture"), description.get("variant"))))
-            == platform
-        ):
-            return str(entry["digest"])
-    raise RdmaImagesError(f"the image's index has no manifest for {platform}\npull it for that platform")
-
-
-def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list[str]:
-    """Save the image as files in `folder`, named by the numbers that are returned."""
+def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list[Path]:
+    """Save the image as files in `folder`, and return those of its layers."""
     saved = io.BufferedReader(ChunkReader(client.images.get(image_config.digest).save(chunk_size=CHUNK)), CHUNK)
-    names: dict[str, str] = {}
+    files: dict[str, Path] = {}
     manifest: list[dict[str, Any]] = []
     with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:
         for member in archive:
@@ -173,16 +125,15 @@ def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list
             if member.name == "manifest.json":
                 manifest = json.load(content)
                 continue
-            names[member.name] = str(len(names))
-            with (folder / names[member.name]).open("wb") as file:
-                while chunk := content.read(CHUNK):
-                    file.write(chunk)
-    return [names[name] for name in manifest[0]["Layers"]] if manifest else []
+            files[member.name] = folder / str(len(files))
+            with files[member.name].open("wb") as file:
+                shutil.copyfileobj(content, file, CHUNK)
+    return [files[name] for name in manifest[0]["Layers"]] if manifest else []
 
 
-def measure_layer(digest: str, blob: IO[bytes]) -> MeasuredLayer:
-    """Return what is in a layer's blob; kept for the next time."""
-    with blob:
+def measure_layer(digest: str, file: Path) -> MeasuredLayer:
+    """Return what is in a layer, whose blob is `file`; kept for the next time."""
+    with file.open("rb") as blob:
         blob.seek(0, io.SEEK_END)
         size = blob.tell()
         blob.seek(0)
@@ -197,6 +148,7 @@ def measure_layer(digest: str, blob: IO[bytes]) -> MeasuredLayer:
         unpacked=content.unpacked,
         count=content.count,
         mostly=mostly,
+        names=content.names if content.count <= MAX_NAMES else [],
         leftovers=Leftovers(**content.leftovers),
     )
     atomic.write(_cache_file(digest), layer.model_dump_json())

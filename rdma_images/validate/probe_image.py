@@ -41,7 +41,7 @@ def measure(
     with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):
         reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
-            earlier = _earlier_torch(engine, image_config, box, again)
+            earlier = _earlier_torch(image_config, reading, box, again)
             starting = pool.submit(entry.measure, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it, where it imports torch")
             measured = _measure_inside(box, engine, image_config, activities, earlier)
@@ -53,17 +53,17 @@ def measure(
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
     if not earlier.torch and not box.volumes:
-        torch_reuse.save(engine, image_config, measured)
+        torch_reuse.save(image_config, measured)
     return measured.model_copy(update={"torch_reuse": earlier.reason if measured.torch else ""})
 
 
 def _earlier_torch(
-    engine: Engine, image_config: ImageConfig, box: container.SealedContainer, again: bool
+    image_config: ImageConfig, reading: "Future[tuple[MeasuredLayer, ...]]", box: container.SealedContainer, again: bool
 ) -> torch_reuse.EarlierTorch:
     """Return the torch that need not be imported again."""
     if again or box.volumes:
         return torch_reuse.EarlierTorch(None, "everything was asked for again" if again else "the image has volumes")
-    return torch_reuse.find(engine, image_config)
+    return torch_reuse.find(image_config, reading.result)
 
 
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:

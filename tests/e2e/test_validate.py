@@ -301,7 +301,7 @@ def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
         client = engines.client(engine)
         about = read_image_config(client, ref)
         monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path / "nothing-kept")
-        saved = image_layers.measure_layers(client, engine, about)
+        saved = image_layers.measure_layers(client, replace(engine, kind="existing"), about)
         monkeypatch.setattr(image_layers, "state_folder", lambda: paths.state_folder())
         lying = image_layers.measure_layers(client, engine, about)
         client.close()

@@ -155,9 +155,9 @@ def read_report(content: bytes) -> None:
         decode_report(decode_json(content))
 
 
-def read_layer(content: bytes) -> None:
+def read_layer(path: Path) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, zstandard.ZstdError):
-        image_layers.measure_layer(DIGEST, io.BytesIO(content))
+        image_layers.measure_layer(DIGEST, path)
 
 
 def write_with_table(content: bytes) -> None:
@@ -260,7 +260,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         ),
         in_file(job_files.read_file, job_files.TemplateError),
     ),
-    "a layer": (edited_bytes(a_layer()), read_layer),
+    "a layer": (edited_bytes(a_layer()), in_file(read_layer)),
     "a layer's tar": (edited_bytes(make_tar(*SMALL)), write_with_table),
     "a script of sbatch": (
         edited(SBATCH).map(lambda text: text.encode(errors="replace")),

@@ -6,17 +6,15 @@ import importlib
 import importlib.util
 import os
 import re
-import sys
-from typing import Any, Iterator
+from typing import Any
 
-from rdma_images.validate.probes import leftovers, loader
+from rdma_images.validate.probes import loader
 
 
 def imported_torch() -> dict[str, Any] | None:
     """Return versions and mapped files of `import torch`; None where it is not installed.
 
-    `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `searched` are
-    the folders and files that decided all of this: see searched_paths.
+    `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers.
     """
     if importlib.util.find_spec("torch") is None:
         return None
@@ -30,34 +28,7 @@ def imported_torch() -> dict[str, Any] | None:
         "compiled_nccl": compiled_nccl(torch),
         "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
         "mapped": sorted(path for path in mapped if not path.startswith("/usr/lib/python"))[:400],
-        "searched": searched_paths(mapped),
     }
-
-
-def searched_paths(mapped: list[str]) -> list[str]:
-    """Return what the import may have read, by name and behind links.
-
-    What lies below another is left out. These are the folders of sys.path, the files and folders that environment
-    variables name but PATH, since the import starts no program, and the files of all imported modules and of `mapped`
-    libraries. "/", from which `python -c` imports too, is not among them.
-    """
-    paths = {path for name in _named_paths(mapped) for path in (os.path.abspath(name), os.path.realpath(name))}
-    highest: list[str] = []
-    for path in sorted(paths - {"/"}, key=lambda path: path.split("/")):
-        if not highest or not path.startswith(highest[-1] + "/"):
-            highest.append(path)
-    return highest
-
-
-def _named_paths(mapped: list[str]) -> Iterator[str]:
-    yield from sys.path
-    for name, value in os.environ.items():
-        if name != "PATH" and not leftovers.may_be_secret(name, value):
-            yield from (part for part in value.split(":") if part.startswith("/"))
-    for module in list(sys.modules.values()):
-        if file := getattr(module, "__file__", None):
-            yield str(file)
-    yield from mapped
 
 
 def mapped_libraries() -> list[str]:

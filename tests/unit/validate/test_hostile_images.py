@@ -334,17 +334,20 @@ def test_a_size_below_zero_does_not_lead_back(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
     entry = tarfile.TarInfo("a")
     entry.size = -1024
+    file = tmp_path / "blob"
     for blob in (entry.tobuf(tarfile.GNU_FORMAT), zstandard.ZstdCompressor().compress(entry.tobuf(tarfile.GNU_FORMAT))):
+        file.write_bytes(blob + bytes(1024))
         with pytest.raises(tarfile.ReadError, match="'a' has the size -1024"):
-            image_layers.measure_layer("sha256:1", io.BytesIO(blob + bytes(1024)))
+            image_layers.measure_layer("sha256:1", file)
 
 
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
     secret = ("root/.netrc", b"machine x login y password z")
     monkeypatch.setattr(image_layers, "MAX_CATEGORIES", 2)
-    blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
-    layer = image_layers.measure_layer("sha256:1", blob)
+    file = tmp_path / "blob"
+    file.write_bytes(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
+    layer = image_layers.measure_layer("sha256:1", file)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
     assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
     assert set(layer.leftovers.secret) == {"/root/.netrc"}
