@@ -23,7 +23,7 @@ def _details(combination: Combination, _: Facts) -> NcclDetails:
 
 
 def _was_tested(version: str, fabric: Fabric, facts: Facts) -> bool:
-    return fabric != "erdma" or version in facts.erdma.working.nccl
+    return fabric != "erdma" or version in facts.erdma.nccl.working
 
 
 NCCL = ComponentDefinition(

@@ -88,7 +88,7 @@ class PackageFacts(FactsFile):
 
 def package_facts(name: str, facts: Facts) -> PackageFacts:
     """Return the facts of the component `name`. Raises RefusedError, with file and line, for what is wrong in them."""
-    return facts.table(_model(name))
+    return facts.table(PackageFacts, f"{FOLDER}/{name}.yaml")
 
 
 def names() -> list[str]:
@@ -100,15 +100,6 @@ def components() -> Iterator[ComponentDefinition]:
     """Yield a component for each file; no file is read yet."""
     for name in names():
         yield _component(name)
-
-
-def _model(name: str) -> type[PackageFacts]:
-    if name not in _MODELS:
-        _MODELS[name] = type(f"Facts of {name}", (PackageFacts,), {"FILE": f"{FOLDER}/{name}.yaml"})
-    return _MODELS[name]
-
-
-_MODELS: dict[str, type[PackageFacts]] = {}
 
 
 def _component(name: str) -> ComponentDefinition:

@@ -5,7 +5,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts import facts_file
 from rdma_images.facts.bases import Bases
@@ -28,9 +27,9 @@ def _table(model: type[Table]) -> cached_property[Table]:
 class Facts:
     """Every table, each read when it is first used; see `load`.
 
-    A step that needs one table and gets no `Facts` reads it with `facts_file.read`: it is the same one, each file being
-    parsed once. A table that cannot be read raises RefusedError with file and line. Compared by identity, so that what
-    is looked up once can be remembered.
+    A step that needs one table and gets no `Facts` reads it with `facts_file.read`: it is the same one. A table that
+    cannot be read raises RefusedError with file and line. Compared by identity, so that what is looked up once can be
+    remembered.
     """
 
     bases = _table(Bases)
@@ -50,26 +49,16 @@ class Facts:
         """Prepare the tables of `folder`, or those of the project and the user."""
         self._folder = folder
 
-    def table(self, model: type[Table]) -> Table:
+    def table(self, model: type[Table], file: str = "") -> Table:
         """Return the table of `model`, for what has no attribute here: a component's own facts."""
-        return facts_file.read(model, self._folder)
+        return facts_file.read(model, self._folder, file)
 
-    @cached_property
+    @property
     def launchers(self) -> "Launchers":
         """Return the launchers of jobs."""
         from rdma_images.facts.launchers import Launchers  # here, because only the tasks of jobs need it
 
         return self.table(Launchers)
-
-    def check(self, jobs: bool = True) -> None:
-        """Read every table that has an attribute; those of jobs only if `jobs`.
-
-        Raises:
-            RefusedError: a file does not hold together; with file and line.
-        """
-        for name, attribute in vars(Facts).items():
-            if isinstance(attribute, cached_property) and (jobs or name != "launchers"):
-                getattr(self, name)
 
 
 def load(folder: Path | None = None) -> Facts:
@@ -78,9 +67,9 @@ def load(folder: Path | None = None) -> Facts:
     Raises RefusedError with file and line for what cannot be read, and where two tables contradict each other.
     """
     facts = Facts(folder)
-    has_users_files = folder is None and len(list(paths.data_folders("facts"))) > 1
-    # Now, and not in the middle of a task. Only jobs use launchers: read later, unless a user may have written some.
-    facts.check(jobs=has_users_files)
+    for name, attribute in vars(Facts).items():
+        if isinstance(attribute, cached_property):
+            getattr(facts, name)  # read now, and not in the middle of a task
     if problems := list(_contradictions(facts)):
         raise RefusedError("\n".join(problems))
     return facts

@@ -101,26 +101,12 @@ class TarballUrl(VersionedRow):
     url: VersionUrl
 
 
-class TopologyFile(VersionedRow):
-    """A topology file whose processors lack `arch`, and what NCCL makes of it."""
-
-    file: str
-    why: str
-
-
-class RequiredLibfabric(VersionedRow):
-    """The oldest libfabric with which some versions of the plugin take the provider efa."""
-
-    libfabric: Version
-
-
 class Plugin(FactsFile):
     """facts/aws-ofi-nccl.yaml."""
 
     FILE = f"{AWS_OFI_NCCL}.yaml"
 
-    asks: tuple[RequiredLibfabric, ...]
-    topologies: tuple[TopologyFile, ...]
+    asks: tuple[VersionedValue, ...]  # the oldest libfabric with which it takes the provider efa
     releases: dict[Version, PluginRelease]
     net_names: tuple[VersionedValue, ...]  # to which the plugin answers: what NCCL_NET may say
     files: tuple[VersionedValue, ...]  # that it installs, relative to its prefix
@@ -167,16 +153,11 @@ class AptSuite(Row):
     platforms: tuple[Platform, ...]
 
 
-class WorkingNccl(Row):
-    """NCCL releases that were seen to work on eRDMA."""
+class NcclOnErdma(Row):
+    """The oldest NCCL that Alibaba supports, and the releases that were seen to work."""
 
-    nccl: tuple[Version, ...]
-
-
-class MinimumNccl(Row):
-    """The oldest NCCL that Alibaba supports."""
-
-    nccl: Version
+    minimum: Version
+    working: tuple[Version, ...]
 
 
 class Erdma(FactsFile):
@@ -186,5 +167,4 @@ class Erdma(FactsFile):
 
     repository: AptRepository
     suites: dict[str, AptSuite]
-    working: WorkingNccl
-    minimum: MinimumNccl
+    nccl: NcclOnErdma

@@ -48,10 +48,6 @@ class NcclRelease(Row):
     cuda: tuple[int, ...]  # CUDA majors that have a wheel: 12 is nvidia-nccl-cu12
     net: tuple[int, ...]
     tuner: tuple[int, ...] = ()
-    profiler: tuple[int, ...] = ()
-    gin: tuple[int, ...] = ()
-    rma: tuple[int, ...] = ()
-    env: tuple[int, ...] = ()
 
 
 class Nccl(FactsFile):
@@ -78,12 +74,6 @@ class Torch(FactsFile):
     FILE = "torch.yaml"
 
     releases: dict[Version, TorchRelease]
-
-
-class NcclTestsRelease(Row):
-    """One release."""
-
-    tested_nccl: tuple[str, ...]
 
 
 class Backends(Row):
@@ -113,5 +103,5 @@ class NcclTests(FactsFile):
 
     measure: DefaultMeasurement
     programs: ProgramNames
-    releases: dict[Version, NcclTestsRelease]
+    releases: dict[Version, Row]
     backends: dict[Fabric, Backends]

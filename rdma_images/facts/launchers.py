@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
-from rdma_images.facts.facts_file import FactsFile, Row
+from rdma_images.facts.facts_file import FactsFile, Pattern, Row
 
 Starter = Literal["mpirun", "torchrun"]
 Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]
@@ -19,7 +19,7 @@ class Parameter(Strict):
     """A value that only the user knows, given as --param; `form` is a pattern."""
 
     description: str
-    form: str
+    form: Pattern
     default: str | None = None
     optional: bool = False
     only: Fabric | None = None
@@ -63,7 +63,7 @@ class LauncherVariable(Row):
     fabric: Fabric | None = None
     network: Literal["host", "pod"] | None = None
     interfaces: Literal["one", "several"] | None = None
-    instances: str | None = None  # a regular expression
+    instances: Pattern | None = None
     restarts: bool = False  # only in a job whose torchrun starts failed ranks again
 
     def is_needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: bool) -> bool:
@@ -102,8 +102,8 @@ class Launcher(Row):
     fabrics: tuple[Fabric, ...]
     least_nodes: int = 1  # on which it can start a job
     version: str = ""  # of the launcher that the templates are right for
-    instances: str | None = None  # a regular expression for the only types that it has
-    image: str | None = None  # a regular expression for the only images that it starts
+    instances: Pattern | None = None  # for the only types that it has
+    image: Pattern | None = None  # for the only images that it starts
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     fields: dict[str, str] = Field(default_factory=dict)  # of jobs.yaml, those that it has: how it does each
     without: dict[str, str] = Field(default_factory=dict)  # of those that it has not: why, or what to do
@@ -139,7 +139,7 @@ class Launchers(FactsFile):
     clusters: dict[str, ClusterMaker]
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield also each invalid regular expression, and each name that means two things."""
+        """Yield also each name that means two things, or nothing."""
         yield from super().problems()
         for name, launcher in self.launchers.items():
             for parameter in launcher.parameters.keys() & self.parameters.keys():
@@ -149,26 +149,6 @@ class Launchers(FactsFile):
             for field in launcher.without:
                 if field in launcher.fields or field not in self.fields:
                     yield ("launchers", name, "without", field), "no field of a job that this launcher lacks: remove it"
-        for form_steps, form in self._forms():
-            try:
-                re.compile(form)
-            except re.error as error:
-                yield form_steps, f"no regular expression: {error}"
-
-    def _forms(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield (path, regular expression) for each form that values must have."""
-        tables: list[tuple[YamlPath, dict[str, Parameter]]] = [(("parameters",), self.parameters)]
-        for name, variable in self.variables.items():
-            if variable.instances is not None:
-                yield ("variables", name, "instances"), variable.instances
-        for name, row in self.launchers.items():
-            tables.append((("launchers", name, "parameters"), row.parameters))
-            for key, form in (("instances", row.instances), ("image", row.image)):
-                if form is not None:
-                    yield ("launchers", name, key), form
-        tables += [(("clusters", name, "parameters"), row.parameters) for name, row in self.clusters.items()]
-        for steps, table in tables:
-            yield from (((*steps, name, "form"), parameter.form) for name, parameter in table.items())
 
 
 def parse_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject: str) -> dict[str, str]:

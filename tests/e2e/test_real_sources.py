@@ -55,8 +55,7 @@ def write_project(folder: Path, component: str, version: str) -> dict[str, str]:
     # Newer than any release that facts/ has: it is still the best that there is to compile.
     if component == "nccl-tests" and version not in FACTS.nccl_tests.releases:
         table = folder / "facts" / "nccl-tests.yaml"
-        tested = TARGETS["efa-nccl-tests"].default["nccl"]
-        row = f"releases:\n  {version}: {{tested-nccl: [{tested}], source: tested}}\n"
+        row = f"releases:\n  {version}: {{source: tested}}\n"
         table.write_text(table.read_text().replace("releases:\n", row, 1))
     (folder / "mirrors.yaml").write_text(f"sources:\n  {component}-{version}: {tarball}\n")
     return {**os.environ, "PYTHONPATH": str(folder)}

@@ -99,12 +99,12 @@ def test_libfabric(inspection: Inspection, libraries: Libraries, plugin: FoundPl
     file = libraries.closures[plugin.path].libraries.get("libfabric.so.1", "")
     facts, version = facts_file.read(Plugin), libraries.libfabric.get(file, "")
     rows = [row for row in facts.asks if plugin.library.version and row.holds(plugin.library.version)]
-    row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
+    row = next((row for row in rows if version and not versions.at_least(version, row.value)), None)
     require(
         row is None,
-        expected=f"libfabric {row.libfabric} or later" if row else "",
+        expected=f"libfabric {row.value} or later" if row else "",
         actual=f"libfabric {version} at {file} is too old for aws-ofi-nccl {plugin.library.version}, which asks for "
-        f"{row.libfabric} over EFA; NCCL takes TCP, or stops if NCCL_NET names the plugin [{facts.cite(row)}]"
+        f"{row.value} over EFA; NCCL takes TCP, or stops if NCCL_NET names the plugin [{facts.cite(row)}]"
         if row
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",

@@ -11,12 +11,12 @@ from rdma_images.validate.validator import Requirement, validator
 def test_on_erdma(nccl: InstalledNccl, require: Requirement) -> None:
     """The NCCL in use is no older than Alibaba asks for; nccl.broken reports one that does not start."""
     table = facts_file.read(Erdma)
-    requirement = table.minimum
-    is_old = not versions.at_least(nccl.version, requirement.nccl)
-    reason = f"NCCL {nccl.version}: older than {requirement.nccl}, which Alibaba asks for on eRDMA"
+    minimum = table.nccl.minimum
+    is_old = not versions.at_least(nccl.version, minimum)
+    reason = f"NCCL {nccl.version}: older than {minimum}, which Alibaba asks for on eRDMA"
     require(
         not is_old,
-        expected=f"{requirement.nccl} or later",
-        actual=f"{reason} [{table.cite(requirement)}]" if is_old else nccl.version,
-        fix=f"install NCCL {requirement.nccl} or later" if is_old else "",
+        expected=f"{minimum} or later",
+        actual=f"{reason} [{table.cite(table.nccl, 'minimum')}]" if is_old else nccl.version,
+        fix=f"install NCCL {minimum} or later" if is_old else "",
     )

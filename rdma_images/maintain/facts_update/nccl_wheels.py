@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 FILE = "nccl.yaml"
-INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
+INTERFACES = ("net", "tuner")
 LIBRARY = "libnccl.so.2"
 CHUNK = 1 << 20  # bytes read at a time; the strings are in the first 4 MB of today's libraries
 WHEEL_TIMEOUT_SECONDS = (10.0, 60.0)  # seconds to connect, seconds without a byte
 # The symbols that NCCL looks up in a plugin, by the name of the interface in facts/nccl.yaml.
-SYMBOL = re.compile(rb"nccl(NetPlugin|TunerPlugin|Profiler|GinPlugin|RmaPlugin|EnvPlugin)_v(\d+)\b")
+SYMBOL = re.compile(rb"nccl(Net|Tuner)Plugin_v(\d+)\b")
 MAX_SYMBOL_BYTES = 64  # bytes; longer than any such symbol, so that none is cut between two chunks
 # How device code begins. It follows the strings and is 95% of the library; so it is in every wheel of facts/nccl.yaml.
 DEVICE_CODE = b"\x50\xed\x55\xba"
@@ -164,7 +164,7 @@ def library_interfaces(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
     while chunk := library.read(CHUNK):
         text = tail + chunk
         for word, version in SYMBOL.findall(text):
-            versions_by_interface.setdefault(word.decode().removesuffix("Plugin").lower(), set()).add(int(version))
+            versions_by_interface.setdefault(word.decode().lower(), set()).add(int(version))
         if versions_by_interface and DEVICE_CODE in text:
             break
         tail = text[-MAX_SYMBOL_BYTES:]

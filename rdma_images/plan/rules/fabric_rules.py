@@ -22,10 +22,10 @@ def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
 @rule("erdma-nccl", "erdma-apt", "nccl")
 def erdma_nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require an NCCL as new as Alibaba asks for on eRDMA."""
-    minimum = facts.erdma.minimum
-    if versions.at_least(candidate["nccl"], minimum.nccl):
+    row = facts.erdma.nccl
+    if versions.at_least(candidate["nccl"], row.minimum):
         return None
-    return Reason(f"eRDMA needs NCCL {minimum.nccl} or newer", facts.erdma.cite(minimum))
+    return Reason(f"eRDMA needs NCCL {row.minimum} or newer", facts.erdma.cite(row, "minimum"))
 
 
 @rule("erdma-codename", "erdma-apt", "base")

@@ -89,4 +89,4 @@ def test_a_type_cannot_be_settled_and_unsettled(tmp_path: Path) -> None:
     path = folder / "instances.yaml"
     path.write_text(path.read_text().replace("  p6e-gb300.36xlarge:", "  p5.48xlarge:"))
     with pytest.raises(RefusedError, match=r"p5\.48xlarge is under types as well: keep one of them"):
-        facts.load(folder).check()
+        facts.load(folder)

@@ -39,7 +39,7 @@ STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "n
 
 def test_interfaces_of_a_library() -> None:
     interfaces = nccl_wheels.library_interfaces(io.BytesIO(library(*STRINGS)))
-    assert interfaces == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
+    assert interfaces == {"net": (11, 12), "tuner": (6,)}
 
 
 def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
         tag = "py3-none-manylinux_2_18_x86_64"
         packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
     (reading,) = nccl_wheels.readings(index, FACTS, mirror_settings, ())
-    assert reading.current == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
+    assert reading.current == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",)}
 
 
 def test_a_server_that_sends_whole_files_only(packages: WheelIndex, mirror_settings: Mirrors) -> None:
