@@ -30,7 +30,6 @@ from rdma_images.plan import matrix, planner
 from rdma_images.publish import publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.publisher import Publisher
-from rdma_images.publish.push_progress import LineProgress
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import (
     report_on,  # the checkout is installed with `pip install -e .`, so its root is on the path
@@ -125,7 +124,7 @@ def publish_items(items: list[ApprovedImage], host: str, running: Engine | None)
             raise AssertionError("there was nothing to send")
         return running
 
-    publisher = Publisher(engine=needed, display=LineProgress(lambda _: None))
+    publisher = Publisher(engine=needed, progress=lambda _: None)
     entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
     pushing = 0.0
     for outcome in publish_images.publish(items, {"bench": entry}, publisher):

@@ -203,8 +203,5 @@ def publisher(sign: str, to_stargz: bool = False) -> "Publisher":
     from rdma_images import engine
     from rdma_images.publish import keys
     from rdma_images.publish.publisher import Publisher
-    from rdma_images.publish.push_progress import LineProgress
 
-    return Publisher(
-        cache(lambda: engine.ensure(progress)), LineProgress(progress), keys.parse_signer(sign), to_stargz=to_stargz
-    )
+    return Publisher(cache(lambda: engine.ensure(progress)), progress, keys.parse_signer(sign), to_stargz=to_stargz)

@@ -74,7 +74,7 @@ def _join(platforms: Platforms, destination: Destination, publisher: Publisher) 
     digest = publisher.retry(partial(repository.manifest, tag)).digest
     publisher.sign_index(destination, repository, digest)
     short = tuple(dict.fromkeys(f"{name}{ending}" for _, tags in platforms for name in tags.short))
-    publisher.retry(partial(advance_tags, short, digest, repository, publisher.display.write_line))
+    publisher.retry(partial(advance_tags, short, digest, repository, publisher.progress))
     return JoinResult(destination.name, tag, f"{repository.ref}@{digest}")
 
 

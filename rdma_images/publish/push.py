@@ -1,7 +1,7 @@
 """Push an image with docker's own push: watched, read back, retried."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,12 +11,11 @@ import docker
 import requests
 import urllib3.exceptions
 
+from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine
 from rdma_images.publish.push_progress import PushProgress
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository
-
-ProgressCallback = Callable[[PushProgress], None]
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ def push(
     repository: Repository,
     tag: str,
     policy: PushPolicy,
-    on_progress: ProgressCallback,
-    write_line: Callable[[str], None],
+    progress: Progress,
     mounted: Collection[str] = (),
 ) -> tuple[Manifest, LayerTraffic]:
     """Push the image with manifest `digest` under `tag`; return it as it was read back, and what became of its layers.
@@ -67,11 +65,12 @@ def push(
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=policy.stall)
-    attempts = _PushAttempts(client.api, repository, tag, policy.stall, on_progress)
+    attempts = _PushAttempts(client.api, repository, tag, policy.stall)
     try:
         _tag(client, digest, repository.ref, tag)
         try:
-            registry_errors.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=write_line)
+            with report_waiting(progress, attempts.description):
+                registry_errors.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=progress)
         finally:
             with suppress(docker.errors.APIError, requests.RequestException):  # if the name stays, nothing breaks
                 client.api.remove_image(f"{repository.ref}:{tag}", noprune=True)
@@ -82,7 +81,7 @@ def push(
     finally:
         client.close()
     checked_read_back = partial(_read_back_with_blobs, repository, tag, digest)
-    manifest = registry_errors.retry(checked_read_back, policy.attempts, policy.first_wait, progress=write_line)
+    manifest = registry_errors.retry(checked_read_back, policy.attempts, policy.first_wait, progress=progress)
     return manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started)
 
 
@@ -94,9 +93,12 @@ class _PushAttempts:
     repository: Repository
     tag: str
     stall: int
-    on_progress: ProgressCallback
     pushes: list[PushProgress] = field(default_factory=list)
     refused: int = 0
+
+    def description(self) -> str:
+        """Return how far the last attempt is."""
+        return f"{self.repository.ref}: {self.pushes[-1].description()}" if self.pushes else self.repository.ref
 
     def attempt(self) -> None:
         """Push once. Raises ExpiredError for the first credentials that are refused: fresh ones may be taken."""
@@ -120,7 +122,6 @@ class _PushAttempts:
                 events = self.api.push(repository.ref, tag=self.tag, stream=True, decode=True, auth_config=auth)
                 for event in _events_until_stalled(events, progress, host, self.stall):
                     progress.update(event, host, subject)
-                    self.on_progress(progress)
         except docker.errors.APIError as error:
             masked = registry_errors.mask_secrets(str(error), login.secrets() if login else ())
             raise registry_errors.RegistryError(

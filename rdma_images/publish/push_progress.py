@@ -1,15 +1,11 @@
-"""Read the events of docker's push: the progress of each layer, lines that show it, and errors."""
+"""Read the events of docker's push: the progress of each layer, and errors."""
 
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from rdma_images.core.sizes import format_bytes
 from rdma_images.registry import registry_errors
-
-_SECONDS_BETWEEN_LINES = 10.0
 
 LayerState = Literal["waiting", "pushing", "pushed", "mounted", "present"]
 
@@ -38,6 +34,13 @@ class PushProgress:
     def sent(self) -> int:
         """Return the bytes sent so far."""
         return sum(layer.current for layer in self.layers.values())
+
+    def description(self) -> str:
+        """Return how much of the image has been sent."""
+        layers = self.layers.values()
+        finished = sum(layer.state in ("pushed", "mounted", "present") for layer in layers)
+        total = sum(layer.total for layer in layers)
+        return f"{finished} of {len(layers)} layers, {format_bytes(self.sent())} of {format_bytes(total)} sent"
 
     def snapshot(self) -> tuple[int, tuple[LayerState, ...]]:
         """Return a value that changes with all progress; the same value means a stall."""
@@ -70,88 +73,51 @@ class PushProgress:
             layer.current = max(layer.current, layer.total)
 
 
-class LineProgress:
-    """The lines of a publication: its steps, and every ten seconds how far a push is."""
-
-    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.write_line = write_line
-        self._clock = clock
-        self._last = clock()
-
-    def update(self, push: PushProgress) -> None:
-        """Write a line when the last is old enough."""
-        if self._clock() - self._last < _SECONDS_BETWEEN_LINES:
-            return
-        self._last = self._clock()
-        layers = push.layers.values()
-        finished = sum(layer.state in ("pushed", "mounted", "present") for layer in layers)
-        total = sum(layer.total for layer in layers)
-        self.write_line(
-            f"  {finished} of {len(layers)} layers, {format_bytes(push.sent())} of {format_bytes(total)} sent"
-        )
-
-
 class _Fault(NamedTuple):
     """A kind of fault of a push, with the words and statuses in docker's message that tell it."""
 
     error: type[registry_errors.RegistryError]
-    meaning: str
     fix: str
     words: tuple[str, ...]
     statuses: tuple[int, ...] = ()
 
 
 # The words are docker's, containerd's and Go's network library's; the first that is found decides. A busy registry is
-# asked again before the error is shown.
+# asked again before the error is shown; one out of disk says no more than a status of 500 (docker-registry 2.8).
 _FAULTS = (
     _Fault(
         registry_errors.ConflictError,
-        "the tag is immutable",
         "set immutable in registries.yaml, so that a rebuild gets a tag of its own",
         ("immutable",),
     ),
     _Fault(
         registry_errors.UnauthorizedError,
-        "it does not take the credentials, or wants some",
         "check the credentials in registries.yaml, or log in with docker",
         ("no basic auth credentials", "unauthorized", "authentication required", "authorization failed"),
         (401,),
     ),
     _Fault(
         registry_errors.DeniedError,
-        "the credentials do not allow a push",
         "ask for the right to push there, and check that it is not a mirror",
         ("insufficient_scope", "denied", "forbidden", "405 method not allowed"),
         (403,),
     ),
     _Fault(
         registry_errors.MissingError,
-        "the repository does not exist",
         "create the repository, or correct its name in registries.yaml",
         ("name unknown", "repository does not exist"),
         (404,),
     ),
-    _Fault(registry_errors.UnknownHostError, "unknown host", "check how the host is written", ("no such host",)),
     _Fault(
         registry_errors.UnreachableError,
-        "the engine does not reach it",
         "check that the engine reaches the registry, and trusts its certificate",
-        ("connection refused", "i/o timeout", "tls: ", "x509: ", "server gave http response"),
+        ("no such host", "connection refused", "i/o timeout", "tls: ", "x509: ", "server gave http response"),
     ),
     _Fault(
         registry_errors.BusyError,
-        "it is busy, or the connection was cut",
-        "publish again later: what arrived is kept",
-        ("connection reset", "broken pipe", "use of closed network connection", "eof"),
-        (408, 429, 502, 503, 504),
-    ),
-    # A registry out of disk says no more than a status of 500 (docker-registry 2.8).
-    _Fault(
-        registry_errors.BusyError,
-        "the registry itself fails, as with a full disk",
-        "look into its log",
-        ("no space left",),
-        (500,),
+        "publish again later: what arrived is kept; if it fails again, look into the registry's log",
+        ("connection reset", "broken pipe", "use of closed network connection", "eof", "no space left"),
+        (408, 429, 500, 502, 503, 504),
     ),
 )
 
@@ -163,9 +129,6 @@ def push_error(host: str, subject: str, text: str) -> registry_errors.RegistryEr
     statuses = set(map(int, _STATUS.findall(text)))
     by_words = (fault for fault in _FAULTS if any(registry_errors.has_words(lowered, word) for word in fault.words))
     by_status = (fault for fault in _FAULTS if statuses.intersection(fault.statuses))
-    fault = next(by_words, None) or next(by_status, None)
-    if fault is None:
-        return registry_errors.RegistryError(
-            f"{host}: {subject} was not pushed ({masked})\nlook into the registry's and the engine's logs"
-        )
-    return fault.error(f"{host}: {subject} was not pushed: {fault.meaning} ({masked})\n{fault.fix}")
+    unknown = _Fault(registry_errors.RegistryError, "look into the registry's and the engine's logs", ())
+    fault = next(by_words, None) or next(by_status, unknown)
+    return fault.error(f"{host}: {subject} was not pushed: {masked}\n{fault.fix}")

@@ -86,25 +86,21 @@ def _find_or_push(
     digest = approved.build.digest
     tag, current = publisher.retry(partial(_target_tag, approved, destination, repository))
     if tag != approved.tags.full:
-        publisher.display.write_line(
-            f"{destination.name}: {approved.tags.full} stays with an earlier build: {digest} is {tag}"
-        )
+        publisher.progress(f"{destination.name}: {approved.tags.full} stays with an earlier build: {digest} is {tag}")
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short))
     for line in created:
-        publisher.display.write_line(f"{destination.name}: made {line}")
-    mounted = mount_wheel_layers(approved, destination, repository, publisher.display.write_line)
-    publisher.display.write_line(f"{destination.name}: pushing {repository.ref}:{tag}")
-    engine, display = publisher.engine(), publisher.display
+        publisher.progress(f"{destination.name}: made {line}")
+    mounted = mount_wheel_layers(approved, destination, repository, publisher.progress)
+    publisher.progress(f"{destination.name}: pushing {repository.ref}:{tag}")
+    engine = publisher.engine()
     if approved.is_built_here:
         command = f"{COMMAND} build {approved.image.options}"
-        docker_command.built_image(approved.build, engine, command, display.write_line)
-    manifest, traffic = push.push(
-        engine, digest, repository, tag, publisher.push_policy, display.update, display.write_line, mounted
-    )
+        docker_command.built_image(approved.build, engine, command, publisher.progress)
+    manifest, traffic = push.push(engine, digest, repository, tag, publisher.push_policy, publisher.progress, mounted)
     return Arrival(manifest, traffic, pushed=True, tag=tag, created=created)
 
 
@@ -130,6 +126,6 @@ def move_tags(
     if approved.tags.joint is not None:  # they belong to the index over the platforms
         return copy
     moved_tags = publisher.retry(
-        partial(advance_tags, approved.tags.short, approved.build.digest, repository, publisher.display.write_line)
+        partial(advance_tags, approved.tags.short, approved.build.digest, repository, publisher.progress)
     )
     return replace(copy, tags=(*copy.tags, *moved_tags))

@@ -56,7 +56,7 @@ def publish_stargz(
     current = publisher.retry(partial(repository.head, tag))
     if current and publisher.retry(partial(_is_converted, original, current, destination, repository, publisher)):
         return StargzImage(f"{repository.ref}@{current}", tag, "present")
-    publisher.display.write_line(f"{destination.name}: converting {original.digest} for the stargz-snapshotter")
+    publisher.progress(f"{destination.name}: converting {original.digest} for the stargz-snapshotter")
     state_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="stargz-", dir=state_folder()) as scratch:
         converted = publisher.retry(partial(convert, original, repository, Path(scratch)))

@@ -14,7 +14,6 @@ from rdma_images.plan import matrix
 from rdma_images.publish import gate, platform_index, publish_images
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT
@@ -82,7 +81,7 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     images = [image(name) for name in PLATFORMS]
     reports = [REPORT.read(candidate.id) for candidate in images]
     uncommitted = any(report and gate._failed(report) for report in reports)
-    sender = Publisher(engine=engines.ensure, display=LineProgress(print), push_policy=PushPolicy(3, 0.1, 60))
+    sender = Publisher(engine=engines.ensure, progress=print, push_policy=PushPolicy(3, 0.1, 60))
     allowed = [gate.COMMITTED] if uncommitted else []
     items = publish_images.approved_images(images, images, matrix.load(), suite.digest(), allowed)
     outcomes = publish_images.publish(items, {"local": entry}, sender)

@@ -19,7 +19,6 @@ from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical
 from tests.e2e.publish_parts import (
@@ -76,9 +75,7 @@ def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     lines: list[str] = []
-    publisher_of_engine = Publisher(
-        engine=lambda: engine, display=LineProgress(lines.append), push_policy=PushPolicy(3, 0.1, 60)
-    )
+    publisher_of_engine = Publisher(engine=lambda: engine, progress=lines.append, push_policy=PushPolicy(3, 0.1, 60))
     return publisher_of_engine, lines
 
 

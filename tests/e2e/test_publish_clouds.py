@@ -18,7 +18,6 @@ from rdma_images.publish import publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_progress import LineProgress
 from rdma_images.registry.registries import AcrAliyun, Ecr
 from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, planned, registry_program, write_steps
 from tests.support.publish_doubles import Alibaba, served
@@ -65,7 +64,7 @@ def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.P
     """Return the outcomes of two runs, and all that was said."""
     lines: list[str] = []
     engine = engines.ensure(print)
-    publisher = Publisher(engine=lambda: engine, display=LineProgress(lines.append), push_policy=PushPolicy(2, 0.1))
+    publisher = Publisher(engine=lambda: engine, progress=lines.append, push_policy=PushPolicy(2, 0.1))
     (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
     (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""

@@ -8,8 +8,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import bcrypt
 import pytest
@@ -20,13 +22,13 @@ from rdma_images.engine import daemon_api, discovery
 from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import layout
 from rdma_images.plan import matrix
-from rdma_images.publish import publish_images
+from rdma_images.publish import publish_images, push
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_progress import LineProgress, PushProgress
+from rdma_images.publish.push_progress import PushProgress
 from rdma_images.registry.client import sha256_digest
 from tests.e2e.publish_parts import (
     PASSWORD,
@@ -114,18 +116,27 @@ def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Appro
     return planned_image
 
 
-class Trap(LineProgress):
-    """A watcher that does something once a number of bytes has gone."""
+@dataclass
+class Trap:
+    """Something that is done once a number of bytes has gone; `lines` are what the publication says."""
 
-    def __init__(self, after: int, action: Callable[[], object]) -> None:
-        self.after, self.action, self.sprung = after, action, False
-        self.lines: list[str] = []
-        super().__init__(self.lines.append)
+    after: int
+    action: Callable[[], object]
+    sprung: bool = False
+    lines: list[str] = field(default_factory=list)
 
-    def update(self, push: PushProgress) -> None:
-        if not self.sprung and push.sent() >= self.after:
-            self.sprung = True
-            self.action()
+    def watched_progress(self) -> PushProgress:
+        """Return the progress of a push, which springs the trap."""
+        trap = self
+
+        class Watched(PushProgress):
+            def update(self, event: dict[str, Any], host: str, subject: str) -> None:
+                super().update(event, host, subject)
+                if not trap.sprung and self.sent() >= trap.after:
+                    trap.sprung = True
+                    trap.action()
+
+        return Watched()
 
 
 def run(
@@ -136,8 +147,9 @@ def run(
     attempts: int = 1,
     stall: int = 20,
 ) -> publish_images.PublishResult:
-    publisher = Publisher(engine=lambda: engine, display=watcher, push_policy=PushPolicy(attempts, 0.2, stall))
-    (outcome,) = publish_images.publish([item], {"local": registry.entry()}, publisher)
+    publisher = Publisher(lambda: engine, watcher.lines.append, push_policy=PushPolicy(attempts, 0.2, stall))
+    with mock.patch.object(push, "PushProgress", watcher.watched_progress):
+        (outcome,) = publish_images.publish([item], {"local": registry.entry()}, publisher)
     return outcome
 
 

@@ -13,7 +13,6 @@ from rdma_images.publish import publish_images
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.push_progress import LineProgress
 from rdma_images.publish.verify import verify
 from tests.e2e.publish_parts import (
     PASSWORD,
@@ -47,7 +46,7 @@ def test_the_converted_image_is_signed_and_names_the_original(tmp_path: Path, mo
     items = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     publisher = Publisher(
         engine=lambda: engine,
-        display=LineProgress(print),
+        progress=print,
         signer=Signer(str(private_key)),
         push_policy=PushPolicy(3, 0.1, 60),
         to_stargz=True,

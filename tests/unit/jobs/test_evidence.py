@@ -10,7 +10,7 @@ from rdma_images import engine
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import evidence
 from rdma_images.jobs.results.result import Result
-from rdma_images.publish import push_progress, statement
+from rdma_images.publish import statement
 from rdma_images.publish.attach import attachments, read_content, trust_all
 from rdma_images.publish.attachment_checks import check_attachment
 from rdma_images.publish.publisher import Publisher
@@ -49,7 +49,7 @@ def repository(image: str) -> Repository:
 
 
 def publisher() -> Publisher:
-    return Publisher(lambda: engine.ensure(print), push_progress.LineProgress(lambda _: None))
+    return Publisher(lambda: engine.ensure(print), lambda _: None)
 
 
 def test_results_of_several_jobs_are_one_statement(image: str) -> None:

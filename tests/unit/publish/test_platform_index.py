@@ -15,7 +15,6 @@ from rdma_images.publish.platform_index import JoinResult
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import LayerTraffic, PushPolicy
-from rdma_images.publish.push_progress import LineProgress
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
@@ -74,7 +73,7 @@ def publish(repository: Repository, image: Image, suffix: str = "", **more: Any)
 
 def joined(repository: Repository, images: list[Image]) -> JoinResult:
     entry = Oci(kind="oci", host=repository.connection.host, credentials="none")
-    publisher = Publisher(Engine, LineProgress(lambda _: None), push_policy=PushPolicy(1))  # type: ignore[arg-type]
+    publisher = Publisher(Engine, lambda _: None, push_policy=PushPolicy(1))  # type: ignore[arg-type]
     (result,) = platform_index.join(images, matrix.load(), {"local": entry}, publisher)
     return result
 

@@ -8,25 +8,7 @@ from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.push import LayerTraffic
-from rdma_images.publish.push_progress import LineProgress, PushProgress
 from rdma_images.publish.verify import Verification
-
-
-def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175") -> PushProgress:
-    push = PushProgress()
-    push.update({"status": "Pushing", "progressDetail": {"current": current, "total": total}, "id": layer}, "h", "r")
-    return push
-
-
-def test_lines_come_every_ten_seconds() -> None:
-    now = [0.0]
-    messages: list[str] = []
-    lines = LineProgress(messages.append, lambda: now[0])
-    push = pushing(10_000_000)
-    for second in range(25):
-        now[0] = float(second)
-        lines.update(push)
-    assert messages == ["  0 of 1 layers, 10.0 MB of 100 MB sent"] * 2
 
 
 def test_a_publication_is_reported_in_lines_that_can_be_copied() -> None:

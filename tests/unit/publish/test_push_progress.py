@@ -27,7 +27,7 @@ def test_a_push_of_docker_26_with_the_containerd_store() -> None:
         "2e4e218bcb8c": "present",
         "e40573a04a77": "mounted",
     }
-    assert push.sent() == 30009344
+    assert push.description() == "3 of 3 layers, 30.0 MB of 30.0 MB sent"
 
 
 # Error texts of Docker 26.1 and containerd 1.7 against docker-registry 2.8, and of ECR's documentation.
