@@ -16,7 +16,6 @@ from rdma_images.cli import (
     engines,
     jobs,
     maintaining,
-    output,
     planning,
     publishing,
     start_quickly,
@@ -81,7 +80,7 @@ def main() -> None:
 
 def _parse_own_options(self: Program, argv: list[str] | None) -> None:
     """Parse invoke's own options, and print what --version and --print-completion-script ask for."""
-    with ended_in_order(), output.written_out(sys.stdout or io.StringIO()):
+    with ended_in_order():
         _parse_core(self, argv)
 
 
@@ -106,7 +105,7 @@ def _answer(self: Program) -> None:
         mistake = f"-f {self.args.config.value}: invoke's settings change nothing here\nleave it out"
     if mistake:
         raise Exit(mistake, code=exit_codes.USAGE)
-    with ended_in_order(), output.written_out(sys.stdout or io.StringIO()):
+    with ended_in_order():
         _parse_cleanup(self)
 
 

@@ -77,14 +77,15 @@ def ended_in_order() -> Iterator[None]:
     """Raise Exit, which ends the process without a traceback, for an expected error, a signal, and a gone reader."""
     try:
         with files.as_file_error(), _signals_as_interrupts():
-            yield
+            try:
+                yield
+            finally:
+                output.flush()
     except RdmaImagesError as error:
         if details := error.details():
             output.show(details, file=sys.stderr)
         raise Exit(str(error), code=error.exit_code) from None
     except BrokenPipeError:
-        # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
-        output.discard_stream(sys.stdout)
         raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
     except KeyboardInterrupt as interrupt:
         number = next(iter(interrupt.args), signal.SIGINT)
