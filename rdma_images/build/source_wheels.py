@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -52,18 +53,14 @@ def provide_contexts(
     Raises:
         RdmaImagesError: A package cannot be compiled.
     """
+    wheels = _SourceWheels(compile_stage, progress, repository)
     contexts = {
         spec.image.id: {
-            source_stage(wheel.name): str(
-                _get_or_compile(spec, wheel, rehearsed[spec.image.id], compile_stage, progress, repository)
-            )
+            source_stage(wheel.name): str(wheels.folder(spec, wheel, rehearsed[spec.image.id]))
             for wheel in _from_source(spec)
         }
         for spec in specs
     }
-    for stages in contexts.values():
-        for folder in stages.values():
-            _set_distinct_mtime(Path(folder))
     _trim()
     return contexts
 
@@ -101,55 +98,50 @@ def root() -> Path:
     return paths.state_folder() / "source-wheels"
 
 
-def _get_or_compile(
-    spec: BuildSpec,
-    source: Wheel,
-    rehearsed: Sequence[str],
-    compile_stage: Compile,
-    progress: Progress,
-    repository: Repository | None,
-) -> Path:
-    """Return the folder of a source's wheel: local, from the registry, or compiled."""
-    folder = root() / wheel_key(spec, source, rehearsed)
-    if not _has_wheel(folder):
-        return _compile(folder, spec, source, compile_stage, progress, repository)
-    os.utime(folder)
-    progress(f"{source.title}: compiled before, taken from {folder}")
-    return folder
+@dataclass(frozen=True)
+class _SourceWheels:
+    """Where wheels from source come from: this machine's folder, the registry, or a compilation."""
 
+    compile_stage: Compile
+    progress: Progress
+    repository: Repository | None
 
-def _compile(
-    folder: Path,
-    spec: BuildSpec,
-    source: Wheel,
-    compile_stage: Compile,
-    progress: Progress,
-    repository: Repository | None,
-) -> Path:
-    """Fetch or compile a wheel into a new folder."""
-    unfinished = folder.with_name(f".{folder.name}")
-    for leftover in root().glob(".*"):  # of killed builds; no other runs, by the lock of builds
-        shutil.rmtree(leftover, ignore_errors=True)
-    try:
-        with files.as_file_error(unfinished):
-            unfinished.mkdir(parents=True)
-        is_remote = repository is not None and fetch(folder.name, repository, unfinished, progress)
-        if not is_remote:
-            progress(f"compiling {source.title}")
-            compile_stage(spec.image.id, source_stage(source.name), unfinished)
-        if not _has_wheel(unfinished):
-            raise RdmaImagesError(
-                f"{source.title}: its build ended without a wheel\n"
-                f"see that its source builds one: pip wheel {source.origin or source.name}"
-            )
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
+    def folder(self, spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> Path:
+        """Return the folder of a source's wheel, which is there afterwards."""
+        folder = root() / wheel_key(spec, source, rehearsed)
+        if _has_wheel(folder):
+            self.progress(f"{source.title}: compiled before, taken from {folder}")
+        else:
+            self._make(folder, spec, source)
         os.utime(folder)
-        if repository and not is_remote:
-            send(folder.name, repository, folder, progress)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return folder
+        _set_distinct_mtime(folder)
+        return folder
+
+    def _make(self, folder: Path, spec: BuildSpec, source: Wheel) -> None:
+        """Fetch or compile a wheel into a new folder."""
+        unfinished = folder.with_name(f".{folder.name}")
+        for leftover in root().glob(".*"):  # of killed builds; no other runs, by the lock of builds
+            shutil.rmtree(leftover, ignore_errors=True)
+        try:
+            with files.as_file_error(unfinished):
+                unfinished.mkdir(parents=True)
+            is_remote = self.repository and fetch(folder.name, self.repository, unfinished, self.progress)
+            if not is_remote:
+                for damaged in unfinished.iterdir():
+                    damaged.unlink()
+                self.progress(f"compiling {source.title}")
+                self.compile_stage(spec.image.id, source_stage(source.name), unfinished)
+            if not _has_wheel(unfinished):
+                raise RdmaImagesError(
+                    f"{source.title}: its build ended without a wheel\n"
+                    f"see that its source builds one: pip wheel {source.origin or source.name}"
+                )
+            shutil.rmtree(folder, ignore_errors=True)
+            unfinished.rename(folder)
+            if self.repository and not is_remote:
+                send(folder.name, self.repository, folder, self.progress)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _set_distinct_mtime(folder: Path) -> None:
@@ -185,27 +177,19 @@ def _trim() -> None:
 
 
 def fetch(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
-    """Write a key's wheel into a folder; False where the registry has none, or denies reading it.
-
-    Raises RegistryError.
-    """
+    """Write a key's wheel into a folder; False where the registry has none that can be taken."""
     try:
-        layers = repository.manifest(_registry_tag(key)).layers()
-    except registry_errors.MissingError:
-        return False
-    except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
-        progress(f"{first_line(error)}; the wheel is compiled here")
-        return False
-    try:
-        (wheel,) = layers
+        (wheel,) = repository.manifest(_registry_tag(key)).layers()
         name = wheel.annotations[TITLE]
         parse_wheel_filename(name)
-    except (ValueError, LookupError):
-        name = ""
-    if not name or "/" in name:
-        raise registry_errors.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
-    save = partial(repository.save, wheel.digest, folder / name)
-    registry_errors.retry(save, progress=progress)
+        if "/" in name:
+            raise ValueError(f"{name} is no file's name")
+        registry_errors.retry(partial(repository.save, wheel.digest, folder / name), progress=progress)
+    except registry_errors.MissingError:
+        return False
+    except (registry_errors.RegistryError, ValueError, LookupError) as error:
+        progress(f"{repository.ref}:{_registry_tag(key)}: {first_line(error)}; the wheel is compiled here")
+        return False
     progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 

@@ -149,12 +149,31 @@ def test_what_is_no_wheel_is_not_taken(repository: Repository, tmp_path: Path) -
     source_wheels.send(KEY, repository, tmp_path)
     tag = f"wheel-{KEY[:40]}"
     body = repository.manifest(tag).body
-    for name in ("../x-1-py3-none-any.whl", "x.txt", ""):
+    lines: list[str] = []
+    for name in ("../x-1-py3-none-any.whl", "x-1-py3-none-a/b.whl", "x.txt", ""):
         body["layers"][0]["annotations"] = {"org.opencontainers.image.title": name}
         repository.put_manifest(tag, Manifest(OCI_MANIFEST, canonical(body)))
-        with pytest.raises(registry_errors.MalformedError, match="is no wheel\ndelete the tag there"):
-            source_wheels.fetch(KEY, repository, tmp_path)
+        assert not source_wheels.fetch(KEY, repository, tmp_path, lines.append)
+        assert lines.pop().endswith("; the wheel is compiled here")
     assert sorted(path.name for path in tmp_path.iterdir()) == [WHEEL]
+
+
+def test_a_wheel_that_arrives_damaged_is_compiled(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(_: Repository, digest: str, file: Path) -> None:
+        file.with_name("x-1-py3-none-any.whl").write_bytes(b"half")
+        raise registry_errors.ConflictError(f"the registry sent other bytes than {digest}\nask for it again")
+
+    order, compiler = spec(), Compiler()
+    for machine in ("first", "second"):
+        monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
+        (contexts,) = source_wheels.provide_contexts(
+            [order], {order.image.id: ()}, compiler, repository=repository
+        ).values()
+        monkeypatch.setattr(Repository, "save", damaged)
+    assert compiler.stages == ["source-some-extension"] * 2
+    assert [file.name for file in Path(contexts["source-some-extension"]).iterdir()] == [WHEEL]
 
 
 def test_a_registry_that_takes_nothing_ends_no_build(
