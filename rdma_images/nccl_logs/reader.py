@@ -27,8 +27,6 @@ CHANNEL = re.compile(
     r"(?:\[\w+\] )?via (?:NET/(?P<network>[^/]{0,100})(?P<complete>/(?P<device>\d{1,4})(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?"
     r"|(?P<inside>(?:P2P|SHM)(?:/\w+)?|direct shared memory))"
 )
-# The end of a log that was cut in a channel, perhaps before it says GPUDirect.
-CUT_CHANNEL = re.compile(r" via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?:/(?!GDRDMA|Shared)[GDRM]*)?\Z")
 WARNING = "NCCL WARN "
 MARKS = (*(mark for mark, _, _ in VALUES), "NET/IB", "anks ", WARNING, TRACEBACK)
 
@@ -83,8 +81,6 @@ class LogReader:
     def read(self, text: str, log: str = "", number: int = 1) -> None:
         """Read whole lines of a log; its name and the number of the first line say where they are."""
         self._log = log
-        if not text.endswith("\n") and self._is_cut(text):
-            text = text[: text.rfind("\n") + 1]
         shapes = self._shapes.of_lines(text)
         if not self._traceback.is_open and not any(shape.matters or shape.is_nccl for shape in set(shapes)):
             return
@@ -94,11 +90,6 @@ class LogReader:
                 self._read_line(line, shape)
             elif shape.is_nccl and not self._has_nccl_lines:
                 self._has_nccl_lines = MESSAGE.search(line) is not None
-
-    def _is_cut(self, text: str) -> bool:
-        """Return whether the text ends in a channel that was cut before "GDRDMA"."""
-        cut = CUT_CHANNEL.search(text, max(text.rfind("\n") + 1, len(text) - MAX_MESSAGE_LENGTH))
-        return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._channels
 
     def _read_line(self, line: str, shape: LineShape) -> None:
         if shape.is_raw:

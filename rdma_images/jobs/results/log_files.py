@@ -8,10 +8,31 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.files import FileError
-from rdma_images.nccl_logs.live import LineBuffer
 
 READ_BYTES = 1 << 20  # bytes read at once
 MAX_READ_BYTES = 32 << 20  # bytes of a growing file read in one look
+MAX_LINE_LENGTH = 1 << 16  # characters of a line; a longer one is read in pieces
+
+
+class LineBuffer:
+    """Cut text that arrives in pieces at the ends of its lines."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+
+    def complete_lines(self, piece: str) -> str:
+        """Return the lines that end in `piece`, and a line that is longer than MAX_LINE_LENGTH."""
+        text = self._pending + piece
+        line_end = max(text.rfind("\n"), text.rfind("\r")) + 1
+        if not line_end and len(text) > MAX_LINE_LENGTH:
+            line_end = len(text)
+        self._pending = text[line_end:]
+        return text[:line_end]
+
+    def pending_line(self) -> str:
+        """Return the line that has not ended."""
+        text, self._pending = self._pending, ""
+        return text
 
 
 def pieces(path: Path) -> Iterator[tuple[int, str]]:

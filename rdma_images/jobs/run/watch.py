@@ -9,7 +9,8 @@ from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.jobs.results.log_files import GrowingFolder
-from rdma_images.nccl_logs.live import LiveVerdict
+from rdma_images.nccl_logs.reader import LogReader
+from rdma_images.nccl_logs.verdict import judge_summary
 
 GRACE_SECONDS = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
 # What rdma-preflight prints, before the command and at its end.
@@ -26,7 +27,9 @@ class LogWatch:
         self._lines = GrowingFolder(folder)
         self._progress = progress
         self._prints = prints
-        self._live = LiveVerdict(load_wordings())
+        self._wordings = load_wordings()
+        self._reader = LogReader(self._wordings)
+        self._verdict = judge_summary(self._reader.summary(), self._wordings)
         self._start_time = time.monotonic()
         self._stop_time = math.inf
         self._findings: set[str] = set()
@@ -35,7 +38,7 @@ class LogWatch:
     @property
     def sentence(self) -> str:
         """Return why the job cannot run, by its preflight, or the verdict so far."""
-        return self.check_failure or self._live.verdict.sentence
+        return self.check_failure or self._verdict.sentence
 
     @property
     def check_failure(self) -> str:
@@ -65,11 +68,20 @@ class LogWatch:
             print(plain(line), flush=True)
         for match in FINDING.finditer(text):
             self._report_finding(plain(match["node"]), match["severity"], plain(match["sentence"]))
-        if self._live.feed(text):
-            self._report(f"{self._live.verdict.network}: {self._live.verdict.sentence}")
-        if self._live.has_ended or self.bad_nodes:
+        if text:
+            self._judge(text)
+        if self._verdict.has_ended or self.bad_nodes:
             self._stop_time = min(self._stop_time, time.monotonic())
         return time.monotonic() > self._stop_time + GRACE_SECONDS
+
+    def _judge(self, lines: str) -> None:
+        """Judge the lines, and say a verdict that differs from the earlier one in more than counts of channels."""
+        earlier = self._verdict
+        self._reader.read(lines)
+        self._verdict = verdict = judge_summary(self._reader.summary(), self._wordings)
+        outcomes = {(row.network, row.good, len(row.causes)) for row in (earlier, verdict)}
+        if verdict.network != "unknown" and len(outcomes) > 1:
+            self._report(f"{verdict.network}: {verdict.sentence}")
 
     def _report_finding(self, node: str, severity: str, sentence: str) -> None:
         """Say what the preflight found, each finding once."""

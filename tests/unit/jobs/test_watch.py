@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from rdma_images.facts.nccl_logs import load_wordings
-from rdma_images.jobs.results.log_files import GrowingFolder
+from rdma_images.jobs.results.log_files import GrowingFolder, LineBuffer
 from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.jobs.run import watch
 from rdma_images.jobs.run.watch import LogWatch
-from rdma_images.nccl_logs.live import LiveVerdict
+from rdma_images.nccl_logs.reader import LogReader
+from rdma_images.nccl_logs.verdict import judge_summary
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
@@ -17,11 +18,13 @@ STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
 def test_a_log_in_small_pieces_has_the_verdict_of_the_whole(log: Path) -> None:
-    fed = LiveVerdict(load_wordings())
+    wordings = load_wordings()
+    reader, buffer = LogReader(wordings), LineBuffer()
     for line in log.read_text().splitlines(keepends=True):
-        fed.feed(line[:7])
-        fed.feed(line[7:])
-    assert fed.verdict == judge_log(log)
+        for piece in (line[:7], line[7:]):
+            reader.read(buffer.complete_lines(piece))
+    reader.read(buffer.pending_line())
+    assert judge_summary(reader.summary(), wordings) == judge_log(log)
 
 
 def test_the_verdict_is_said_once_and_a_fatal_line_ends_the_job(

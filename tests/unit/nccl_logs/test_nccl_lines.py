@@ -97,23 +97,6 @@ def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
     assert [node.ranks for node in run.nodes] == [(0,)]
 
 
-def test_a_log_that_is_cut_in_a_channel_does_not_deny_gpudirect(tmp_path: Path) -> None:
-    """Wherever a log of limited size ends, its last line says nothing about GPUDirect."""
-    path = tmp_path / "0.log"
-    for length in range(CHANNEL.index("NET/"), len(CHANNEL)):
-        path.write_text(f"{RANK}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:length]}")
-        (run,) = from_logs.read_logs([path]).runs
-        assert [node.gpudirect.value for node in run.nodes if node.gpudirect] == ["yes"]
-        assert {name for name in run.channels if "GDRDMA" not in name} == set()
-        assert dict(judge_log(path).channels) == dict(run.channels)
-
-
-def test_the_last_channel_counts_where_no_other_says_gpudirect(tmp_path: Path) -> None:
-    path = tmp_path / "0.log"
-    path.write_text(CHANNEL.removesuffix("/GDRDMA"))
-    assert judge_log(path).channels == {"NET/Libfabric": 1}
-
-
 # Tokens that expressions of the table begin with or contain, and what a terminal would act on.
 TOKENS = [
     "NET/OFI ",
@@ -166,12 +149,10 @@ def test_a_job_reads_its_log_with_python_alone(tmp_path: Path) -> None:
     code = f"""
 import json, sys
 sys.path.insert(0, {str(paths.PROJECT)!r})
-from rdma_images.nccl_logs.live import LiveVerdict
+from rdma_images.nccl_logs.verdict import judge_lines
 from rdma_images.nccl_logs.wordings import Wordings
-live = LiveVerdict(Wordings(json.load(open("wordings.json"))))
-for piece in open({str(paths.PROJECT / "tests/data/nccl-logs/net-socket.log")!r}):
-    live.feed(piece[:40]), live.feed(piece[40:])
-print(live.verdict.sentence)
+lines = open({str(paths.PROJECT / "tests/data/nccl-logs/net-socket.log")!r}).read().splitlines()
+print(judge_lines(lines, Wordings(json.load(open("wordings.json")))).sentence)
 names = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"rdma_images"}}
 print(sorted(name for name in names if not name.startswith("_")))
 """
