@@ -252,7 +252,7 @@ def verdict(
     job: Annotated[str, "The job.json of the job; without it the one beside the run."] = "",
     instance: Annotated[str, "Without job.json: the instance type that it ran on."] = "",
     nodes: Annotated[int, "Without job.json: how many nodes it should have run on."] = 0,
-    html: Annotated[str, "Write a page with the chart into this file."] = "",
+    html: Annotated[str, "Write what is shown as a page into this file."] = "",
     json: Json = False,
 ) -> None:
     """Say which network a job's NCCL used, from its logs.
@@ -264,14 +264,14 @@ def verdict(
     paths = [Path("/dev/stdin" if name == "-" else name) for name in logs]
     is_about_job = bool(tcp or job or instance or nodes or html)
     from rdma_images.core import atomic
-    from rdma_images.jobs.results import from_logs, result_page, result_table, run_folder, run_results
+    from rdma_images.jobs.results import from_logs, result_table, run_folder, run_results
 
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_folder.RESULT.name and not is_about_job:
         _show_verdict(run_results.judge_log(paths[0]), json)
         return
     result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
-        atomic.write(Path(html), result_page.result_html(result))
+        atomic.write(Path(html), result_table.result_html(result))
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
     if result.exit_code:
         raise Exit(code=result.exit_code)

@@ -1,8 +1,9 @@
-"""Show a result on a terminal."""
+"""Show a result on a terminal, or as a page."""
 
 from collections.abc import Iterator, Sequence
+from io import StringIO
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -11,6 +12,14 @@ from rdma_images.jobs.results.result import Problem, Result, RunResult
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 MAX_NODES = 40  # nodes that are shown, those with fewer adapters first
+PAGE_WIDTH = 240  # characters
+
+
+def result_html(result: Result) -> str:
+    """Return what a terminal shows of the result as a page of HTML that fetches nothing."""
+    console = Console(record=True, file=StringIO(), width=PAGE_WIDTH)
+    console.print(result_table(result))
+    return console.export_html(inline_styles=True)
 
 
 def result_table(result: Result) -> RenderableType:

@@ -12,7 +12,7 @@ from rdma_images.core import atomic, files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results import result_page
+from rdma_images.jobs.results import result_table
 from rdma_images.jobs.results.result import Result, RunName
 from rdma_images.jobs.write.folder import JOB
 from rdma_images.jobs.write.job import Job
@@ -37,7 +37,7 @@ def write(result: Result, folder: Path) -> Path:
     """Write result.json and result.html into `folder` and return the path of the first."""
     path = folder / RESULT.name
     RESULT.save(path, result)
-    atomic.write(folder / PAGE, result_page.result_html(result))
+    atomic.write(folder / PAGE, result_table.result_html(result))
     return path
 
 
