@@ -28,7 +28,6 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_job_run_slurm": "slurm",
     "test_job_run_ssh": "ssh",
     "test_jobs_mpi": "ssh",
-    "test_jobs_scheduler": "kubernetes",
     "test_jobs_server": "server",
     "test_jobs_slurm": "slurm",
     "test_jobs_training": "slurm",
