@@ -17,7 +17,6 @@ from rdma_images.core import paths
 from rdma_images.engine import Engine
 from rdma_images.engine.container_run import LABEL
 from rdma_images.engine.debian import bootstrap
-from tests.e2e import validated
 
 pytestmark = pytest.mark.e2e
 REF = "rdma-images-test/run:small"
@@ -160,11 +159,3 @@ def test_an_image_that_is_not_there_is_one_sentence() -> None:
     done = subprocess.run(command, cwd=paths.PROJECT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 2
     assert re.match(r"the engine \w+ \(\S+\) has no image rdma-images-test/no:such\n.*docker pull", done.stderr)
-
-
-def test_a_rehearsals_image_imports_torch() -> None:
-    """The image of efa-pytorch, which says `-rehearsal` where a source is unreachable."""
-    command = [sys.executable, "-m", "invoke", "run", "--image", validated.good_image(), "--"]
-    program = "import torch; print(torch.arange(3).sum().item())"
-    done = subprocess.run([*command, "python", "-c", program], cwd=paths.PROJECT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

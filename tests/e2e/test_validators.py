@@ -45,6 +45,7 @@ IMAGES = {
     ),
     "two-wheels": (
         "the wheels for CUDA 12 and 13, both",
+        "a library that libfabric needs is missing",
         "the plugin's link removed",
         "the efa provider is not announced",
     ),
@@ -57,9 +58,6 @@ IMAGES = {
         "another libfabric first in the loader's path",
         "no libcudart.so, which AWS's libfabric opens by this name",
     ),
-    "lacking-plugin": ("a library that the plugin needs is missing",),
-    "lacking-libfabric": ("a library that libfabric needs is missing",),
-    "no-libfabric": ("no libfabric",),
     "hidden-rehearsal": ("a rehearsal that hides its stand-ins",),
 }
 

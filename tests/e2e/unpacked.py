@@ -24,5 +24,6 @@ def tree(name: str, packages: tuple[str, ...]) -> Path:
         subprocess.run(["apt-get", "download", "-qq", *packages], cwd=folder, check=True)
         for package in folder.glob("*.deb"):
             subprocess.run(["dpkg", "-x", package, folder / "root"], check=True)
+            package.unlink()
         (folder / "complete").touch()
     return folder / "root"
