@@ -4,6 +4,8 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 import pytest
@@ -104,6 +106,20 @@ def pytest_configure(config: pytest.Config) -> None:
             config.add_cleanup(before.restore)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def folders_go(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove the folders of a module's own fixtures at its end: pytest keeps them, gigabytes, until all tests are done.
+
+    Those of tests stay where they failed.
+    """
+    everything = tmp_path_factory.getbasetemp()
+    before = set(everything.iterdir())
+    yield
+    for folder in set(everything.iterdir()) - before:
+        if not folder.name.startswith("test_"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--leave-nothing", action="store_true", help="remove images, cache and layers that tests made")
     parser.addoption("--update-golden", action="store_true", help="write tests/data/golden/ anew, to be read as a diff")
@@ -119,13 +135,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the fast tests first, and let two workers begin with the builds.
 
-    What needs built images comes before the other long tests: it would be the last to end.
+    Of the other long tests, those come first whose part has the most: its modules wait for each other, and would be
+    the last to end.
     """
     parallel = hasattr(config, "workerinput")
+    numbers = Counter(part(item.nodeid) for item in items if item.get_closest_marker("e2e"))
     items.sort(
         key=lambda item: (
             not (parallel and part(item.nodeid) in BUILDERS),
             item.get_closest_marker("e2e") is not None,
-            part(item.nodeid) != IMAGES,
+            -numbers[part(item.nodeid)],
         )
     )

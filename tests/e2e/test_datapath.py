@@ -26,12 +26,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def parts() -> kit.Kit:
     return kit.prepare(print)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bootstrap(tmp_path_factory.mktemp("root") / "whole", PACKAGES)
 
