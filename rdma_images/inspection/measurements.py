@@ -29,13 +29,11 @@ class LibraryFile(MeasuredValue):
 
 
 class Files(MeasuredValue):
-    """The file tree in short. `sizes` are bytes by place, the largest only."""
+    """The file tree in short."""
 
     count: Count
     bytes: Count
     libraries: dict[str, LibraryFile]
-    sizes: dict[str, Count]
-    leftovers: Leftovers
 
 
 class NcclFile(MeasuredValue):

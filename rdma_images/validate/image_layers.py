@@ -22,15 +22,16 @@ from pydantic import ValidationError
 
 from rdma_images.core import atomic, stream
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.paths import PROBES_FOLDER, state_folder
+from rdma_images.core.paths import state_folder
 from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.layers.private_engine_pull import blob_file
-from rdma_images.validate.probes import leftovers, rootfs, tree
+from rdma_images.validate.probes import leftovers
 
 MAX_CATEGORIES = 10_000
+MAX_LEFTOVERS = 200  # of a kind in one layer
 MAX_NAMES = 500  # names of a layer of scripts; one with more has none
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
@@ -55,19 +56,30 @@ class LayerContent:
             return
         self.unpacked += member.size
         # CUDA's wheels share a folder, and are distinguished by their files.
-        category = path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
+        category = path if "-packages/nvidia/cu" in path else counted_folder(path)
         if category in self.bytes_by_category or len(self.bytes_by_category) < MAX_CATEGORIES:
             self.bytes_by_category[category] = self.bytes_by_category.get(category, 0) + member.size
-        tree.note_leftover(
-            rootfs.RootEntry(path, member.mode, member.size, ""),
-            self.leftovers,
-            lambda _: _start(archive, member),
-        )
+        kind, why = leftovers.leftover_kind(path), leftovers.BY_NAME
+        content = archive.extractfile(member)
+        may_hold_secret = kind in (None, "secret") and leftovers.may_hold_secret(path, member.size)
+        if content and may_hold_secret and (secret := leftovers.secret_in(content.read(leftovers.MAX_TEXT_BYTES))):
+            kind, why = "secret", secret
+        if kind and len(self.leftovers[kind]) < MAX_LEFTOVERS:
+            self.leftovers[kind][path] = why
 
 
-def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
-    content = archive.extractfile(member)
-    return content.read(leftovers.MAX_TEXT_BYTES) if content else None
+def counted_folder(path: str) -> str:
+    """Return the place whose size `path` counts for.
+
+    That is a package of site-packages, else two folders from the root.
+    """
+    before, inside, after = path.partition("/site-packages/")
+    if inside:
+        steps = after.split("/")
+        depth = 2 if steps[0] == "nvidia" else 1
+        return before + inside + "/".join(steps[: min(depth, max(len(steps) - 1, 1))])
+    steps = path.split("/")
+    return "/".join(steps[: min(4, len(steps) - 1)]) or "/"
 
 
 def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConfig) -> tuple[MeasuredLayer, ...]:
@@ -86,7 +98,9 @@ def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConf
                 )
             todo = {d: file for d, file in zip(image_config.layers, files, strict=True) if not layers[d]}
             with ThreadPoolExecutor(max_workers=2) as pool:
-                layers.update(zip(todo, pool.map(measure_layer, todo, todo.values()), strict=True))
+                for read in pool.map(read_layer, todo, todo.values()):
+                    layers[read.digest] = read
+                    atomic.write(_cache_file(read.digest), read.model_dump_json())
     found = [layer for digest in image_config.layers if (layer := layers[digest])]
     return (*(layer.model_copy(update={"names": []}) for layer in found[:-1]), *found[-1:])
 
@@ -131,8 +145,8 @@ def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list
     return [files[name] for name in manifest[0]["Layers"]] if manifest else []
 
 
-def measure_layer(digest: str, file: Path) -> MeasuredLayer:
-    """Return what is in a layer, whose blob is `file`; kept for the next time."""
+def read_layer(digest: str, file: Path) -> MeasuredLayer:
+    """Return what is in a layer, whose blob is `file`."""
     with file.open("rb") as blob:
         blob.seek(0, io.SEEK_END)
         size = blob.tell()
@@ -142,7 +156,7 @@ def measure_layer(digest: str, file: Path) -> MeasuredLayer:
             for member in stream.members(archive):
                 content.read_member(archive, member)
     mostly = max(content.bytes_by_category.items(), key=lambda pair: pair[1], default=("", 0))[0]
-    layer = MeasuredLayer(
+    return MeasuredLayer(
         digest=digest,
         bytes=size,
         unpacked=content.unpacked,
@@ -151,8 +165,6 @@ def measure_layer(digest: str, file: Path) -> MeasuredLayer:
         names=content.names if content.count <= MAX_NAMES else [],
         leftovers=Leftovers(**content.leftovers),
     )
-    atomic.write(_cache_file(digest), layer.model_dump_json())
-    return layer
 
 
 def open_layer(blob: IO[bytes]) -> tarfile.TarFile:
@@ -176,8 +188,7 @@ def _path(member: tarfile.TarInfo) -> str:
 
 def _cache_file(digest: str) -> Path:
     """Return where the content of a layer is kept: what was looked for is part of the name."""
-    probes = [PROBES_FOLDER / name for name in ("leftovers.py", "tree.py")]
-    readers = [*probes, Path(str(stream.__file__)), Path(__file__)]
+    readers = [Path(str(leftovers.__file__)), Path(str(stream.__file__)), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 

@@ -137,7 +137,7 @@ def _write(member: tarfile.TarInfo, content: IO[bytes], path: Path) -> None:
 def measurements(root: Root, image_config: ImageConfig) -> dict[str, Any]:
     """Return what the files of an image alone show, by probe."""
     environment = image_config.environment
-    files = tree.summary(root.entries(), root)
+    files = tree.summary(root.entries())
     loaders = ComputedLoader(root, environment, image_config.machine)
     folders = packages.import_folders(root, environment)
     image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)

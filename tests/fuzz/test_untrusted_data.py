@@ -157,7 +157,7 @@ def read_report(content: bytes) -> None:
 
 def read_layer(path: Path) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, zstandard.ZstdError):
-        image_layers.measure_layer(DIGEST, path)
+        image_layers.read_layer(DIGEST, path)
 
 
 def write_with_table(content: bytes) -> None:

@@ -1,7 +1,6 @@
 """Run the static validators over images made of data, and compare with what must be reported."""
 
 import functools
-import io
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.faults import Faults, Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
-from rdma_images.validate import entry, expected_fabric, probe_files, suite
+from rdma_images.validate import entry, expected_fabric, image_layers, probe_files, suite
 from rdma_images.validate.run_probes import parse_answers
 from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
@@ -41,13 +40,17 @@ def read_image(name: str, image: IncidentImage) -> Inspection:
     """Return all that is known of the image from its files, without starting anything."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
-        answers = probe_files.encoded_answers(io.BytesIO(image.tar()), Path(folder), subject)
+        layer = Path(folder) / "layer"
+        layer.write_bytes(image.tar())
+        layers = (image_layers.read_layer(subject.digest, layer),)
+        with layer.open("rb") as export:
+            answers = probe_files.encoded_answers(export, Path(folder), subject)
     inspection = parse_answers(answers, probe_files.EXPORT_PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = EntryPointChanges(given=image.started) if image.started else None
     settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
     inspection = inspection.model_copy(
-        update={"entry": started, "settings": settings, "missing": {**inspection.missing, **missing}}
+        update={"entry": started, "settings": settings, "layers": layers, "missing": {**inspection.missing, **missing}}
     )
     expected = expected_fabric.expected_image(subject, inspection, None)
     expected = expected.model_copy(update={"instance": image.instance})

@@ -48,6 +48,5 @@ def _parts_by_name(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "dpkg": measured["packages"]["dpkg"],
         "tree": tree["files"],
         "files": tree["files"].get("libraries", {}),
-        "leftovers": tree["files"].get("leftovers", {}),
         **{name: tree["libraries"].setdefault(name, {}) for name in LIBRARY_PARTS},
     }

@@ -25,7 +25,7 @@ class Budgets(Strict):
 
 
 class Leftover(NamedTuple):
-    """A file that has no business in an image; `layer` is 0 for the whole file system."""
+    """A file that has no business in an image, and the number of its layer."""
 
     kind: str
     path: str
@@ -34,20 +34,17 @@ class Leftover(NamedTuple):
 
     def __str__(self) -> str:
         """Return the path, and why and where it was found."""
-        return f"{self.path} ({self.why}{f', layer {self.layer}' if self.layer else ''})"
+        return f"{self.path} ({self.why}, layer {self.layer})"
 
 
 def found_leftovers(inspection: Inspection) -> list[Leftover]:
-    """Return the leftovers in any layer; without layers, in the file system that they make."""
-    layers, tree = inspection.measured.layers, inspection.measured.tree
-    if layers is None and (tree is None or "layers" in inspection.measured.lost):
+    """Return the leftovers in any layer."""
+    if inspection.measured.layers is None:
         unmeasured(inspection, "layers")
-    sources = [(0, tree.files.leftovers)] if tree and layers is None else []
-    sources += [(number, layer.leftovers) for number, layer in enumerate(layers or (), 1)]
     return [
         Leftover(kind, path, why, number)
-        for number, source in sources
-        for kind, reasons in source
+        for number, layer in enumerate(inspection.measured.layers, 1)
+        for kind, reasons in layer.leftovers
         for path, why in reasons.items()
     ]
 
@@ -126,11 +123,11 @@ def test_budget(inspection: Inspection, require: Requirement) -> None:
     size = sum(layer.bytes for layer in layers)
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
         skip("the engine keeps no compressed layers: what a pull takes is unknown")
-    sizes = inspection.measured.tree.files.sizes if inspection.measured.tree else {}
-    largest = ", ".join(f"{folder} {megabytes(size)}" for folder, size in list(sizes.items())[:MAX_SHOWN])
+    largest_layers = sorted(layers, key=lambda layer: -layer.bytes)[:MAX_SHOWN]
+    largest = ", ".join(f"{layer.mostly} {megabytes(layer.bytes)}" for layer in largest_layers)
     require(
         size <= most,
         expected=f"at most {megabytes(most)}",
-        actual=f"{megabytes(size)}; unpacked, most is in {largest}",
+        actual=f"{megabytes(size)}; the largest layers are {largest}",
         fix="take out what the target does not need, or raise the budget in validators/budgets.yaml with a reason",
     )

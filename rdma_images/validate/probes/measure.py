@@ -41,7 +41,7 @@ def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
     Its volumes are a part of it.
     """
     root = rootfs.Root()
-    summary = tree.summary(root.entries(volumes), root)
+    summary = tree.summary(root.entries(volumes))
     files = summary["libraries"]
     loaders, folders = libraries.ImageLoader(files), packages.python_folders(root)
     facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders)

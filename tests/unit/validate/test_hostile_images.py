@@ -24,7 +24,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.report import junit
 from rdma_images.validate import image_layers, probe_files, run_probes, suite, transport
-from rdma_images.validate.probes import elf, leftovers, libraries, loader, measure, packages, tools
+from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.run_probes import mark_lost, parse_answers
 from rdma_images.validate.validator import Requirement, UnmetError
@@ -136,16 +136,18 @@ def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monk
     assert python(tmp_path, monkeypatch, "exit 127") == "the image has no Python to run the probes"
 
 
-def test_names_that_are_no_text_reach_the_validators() -> None:
+def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
-    secrets = dict.fromkeys((LATIN, "/\x1b[2J"), leftovers.BY_NAME)
-    files = {**data["files"], "leftovers": {"secret": secrets}}
+    files = {**data["files"], "libraries": {LATIN: {"size": 1}}}
     inspection = parse_answers(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
     assert inspection.tree
-    assert list(inspection.tree.files.leftovers.secret) == ["/opt/caf?", "/\x1b[2J"]
-    checks = suite.run(case(tree=inspection.tree.model_dump(), layers=None))
+    assert list(inspection.tree.files.libraries) == ["/opt/caf?"]
+    (blob := tmp_path / "blob").write_bytes(archive((f"{LATIN[1:]}/.netrc", b"x"), ("\x1b[2J/.netrc", b"x")))
+    layer = image_layers.read_layer("sha256:1", blob)
+    checks = suite.run(case(layers=[layer.model_dump()]))
     assert [c.actual for c in checks if c.outcome == "failed"] == [
-        r"programs keep logins in /opt/caf?, /\x1b[2J, which everybody who pulls the image can read"
+        "programs keep logins in /opt/caf\N{REPLACEMENT CHARACTER}/.netrc, /\\x1b[2J/.netrc, "
+        "which everybody who pulls the image can read"
     ]
     ElementTree.fromstring(junit.text(checks))
 
@@ -330,24 +332,22 @@ def test_a_tar_that_hides_its_rest_is_damaged() -> None:
                 list(stream.members(opened))
 
 
-def test_a_size_below_zero_does_not_lead_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
+def test_a_size_below_zero_does_not_lead_back(tmp_path: Path) -> None:
     entry = tarfile.TarInfo("a")
     entry.size = -1024
     file = tmp_path / "blob"
     for blob in (entry.tobuf(tarfile.GNU_FORMAT), zstandard.ZstdCompressor().compress(entry.tobuf(tarfile.GNU_FORMAT))):
         file.write_bytes(blob + bytes(1024))
         with pytest.raises(tarfile.ReadError, match="'a' has the size -1024"):
-            image_layers.measure_layer("sha256:1", file)
+            image_layers.read_layer("sha256:1", file)
 
 
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
     secret = ("root/.netrc", b"machine x login y password z")
     monkeypatch.setattr(image_layers, "MAX_CATEGORIES", 2)
     file = tmp_path / "blob"
     file.write_bytes(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
-    layer = image_layers.measure_layer("sha256:1", file)
+    layer = image_layers.read_layer("sha256:1", file)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
     assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
     assert set(layer.leftovers.secret) == {"/root/.netrc"}

@@ -14,7 +14,7 @@ import pytest
 
 from rdma_images.core.paths import PACKAGE
 from rdma_images.inspection import measurements
-from rdma_images.validate import run_probes
+from rdma_images.validate import image_layers, run_probes
 from rdma_images.validate.probes import (
     devices,
     elf,
@@ -318,7 +318,7 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     (tmp_path / ".lock").chmod(0o666)
     root = Root(str(tmp_path))
-    summary = tree.summary(root.entries(), root)
+    summary = tree.summary(root.entries())
     assert {Path(p).name: f["target"] for p, f in summary["libraries"].items()} == {
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",
@@ -336,7 +336,7 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     ],
 )
 def test_places(path: str, expected: str) -> None:
-    assert tree.counted_folder(path) == expected
+    assert image_layers.counted_folder(path) == expected
 
 
 @pytest.mark.parametrize(("number", "version"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3"), (None, "")])

@@ -42,6 +42,7 @@ def missing_file(variable: str) -> dict[str, Changes]:
     return {"measured": settings(absent=["/etc/x"]), "environment": {variable: "/etc/x"}}
 
 
+LAYER = {"digest": "sha256:1", "bytes": 1, "unpacked": 1, "count": 1, "mostly": "/", "leftovers": {}}
 CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("cuda.driver", {"files": {f"{LIB}/libnvidia-ml.so.580.65": LARGE}}, "failed"),
     (
@@ -51,10 +52,10 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ),  # mounted by a runtime
     (
         "layers.secrets",
-        {"measured": {"layers": None}, "leftovers": {"secret": {"/a": "a key"}}},
-        "failed: everybody who pulls the image can read /a (a key)",
+        {"measured": {"layers": [{**LAYER, "leftovers": {"secret": {"/a": "a key"}}}]}},
+        "failed: everybody who pulls the image can read /a (a key, layer 1)",
     ),
-    ("layers.secrets", {"leftovers": {"secret": {"/a": "a key"}}}, "passed"),
+    ("layers.secrets", {"measured": {"layers": [LAYER]}}, "passed"),
     ("layers.secrets", {"measured": {"layers": None, "lost": ["layers"]}}, "skipped"),
     ("cuda.stub", {"resolved": {"libcuda.so.1": {"file": "/usr/local/cuda/stubs/libcuda.so.1"}}}, "failed"),
     ("cuda.stub", {"resolved": {"libcuda.so.1": {"file": f"{LIB}/libcuda.so.1"}}}, "passed"),
