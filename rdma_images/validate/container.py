@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -119,34 +119,12 @@ def sealed_container(client: DockerClient, image: str) -> Iterator[SealedContain
 
 
 @contextlib.contextmanager
-def entry_container(
-    client: DockerClient, image: str, command: Sequence[str], box: SealedContainer
-) -> Iterator[Container]:
-    """Provide a container, not started, whose own entry point gets `command`.
+def scratch_container(client: DockerClient, image: str, box: SealedContainer, **process: Any) -> Iterator[Container]:
+    """Provide a container, not started, that is removed after the block.
 
-    It is removed after the block. It is as sealed as `box`, whose volumes it shares, and is the image's in everything
-    else: user, environment, folder. Only SCRATCH may be written to, in memory. Raises docker's errors.
+    It is as sealed as `box`, whose volumes it shares. `process` says what is started, as docker's create does; user,
+    environment and folder are the image's. Only SCRATCH_FOLDERS may be written to, in memory. Raises docker's errors.
     """
-    with _scratch_container(client, image, box, command=list(command)) as container:
-        yield container
-
-
-@contextlib.contextmanager
-def own_container(
-    client: DockerClient, image: str, command: Sequence[str], box: SealedContainer
-) -> Iterator[Container]:
-    """Provide a container as `entry_container` does, which starts `command` in place of the image's entry point.
-
-    Its HOME is a folder that can be written to. Raises docker's errors.
-    """
-    words = {"entrypoint": list(command[:1]), "command": list(command[1:]), "environment": {"HOME": SCRATCH_FOLDERS[0]}}
-    with _scratch_container(client, image, box, **words) as container:
-        yield container
-
-
-@contextlib.contextmanager
-def _scratch_container(client: DockerClient, image: str, box: SealedContainer, **process: Any) -> Iterator[Container]:
-    """Provide a container, not started, that may write to SCRATCH_FOLDERS alone; it is removed after the block."""
     scratch = {folder: f"size={SCRATCH_SIZE}" for folder in SCRATCH_FOLDERS if folder not in box.mounted}
     container = client.containers.create(image, tmpfs=scratch, **process, **_seal(image, box.mounted))
     try:

@@ -1,20 +1,15 @@
 """The variables that the image's entry point sets for the process that it starts, measured by starting it."""
 
-import io
 import re
-import tarfile
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import APIError, DockerException, NotFound
-from docker.models.containers import Container
+from docker.errors import DockerException
 
 from rdma_images.core.plain import plain
-from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
+from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
@@ -42,7 +37,7 @@ def measure(
         entry_point = config.get("Entrypoint") or []
         if not entry_point:
             return EntryPointChanges()
-        with container.entry_container(client, image_config.digest, command(entry_point), box) as container_:
+        with container.scratch_container(client, image_config.digest, box, command=command(entry_point)) as container_:
             line = docker_command.command_line("start", "--attach", str(container_.id))
             clock = container.ContainerTime(client, container_)
             rc, out, err = transport.run_with_limits(
@@ -98,44 +93,3 @@ def failed_entry_point(rc: int, out: bytes, err: bytes) -> str:
         return "the entry point did not stop printing"
     last_line = plain("".join((err.strip() or out.strip()).decode("utf-8", "replace").splitlines()[-1:])[-200:])
     return f"the entry point ended with {rc} and started no other command{f': {last_line}' if last_line else ''}"
-
-
-def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
-    """Return the settings as they are with the entry point's `variables`.
-
-    `read` gives the beginning of a file of the image, None where nothing is there.
-    """
-    files = {setting.file for setting in earlier_settings.assigned}
-    named_files = {variables.get(name, "") for name in settings.FILE_NAMING_VARIABLES}
-    paths = {path for path in named_files - files if path.startswith("/")}
-    texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.ELF_MAGIC)]
-    assigned = settings.find_assignments(texts, variables)
-    short_values = {name: value for name, value in variables.items() if len(value) < settings.MAX_VALUE_LENGTH}
-    absent = settings.missing_files(short_values, assigned, lambda path: read(path) is not None)
-    return earlier_settings.model_copy(
-        update={
-            "assigned": [*earlier_settings.assigned, *map(AssignedVariable.model_validate, assigned)][
-                : settings.MAX_SETTINGS
-            ],
-            "absent": list(dict.fromkeys((*earlier_settings.absent, *absent))),
-        }
-    )
-
-
-def read_text(running: Container, path: str) -> str | None:
-    """Return the beginning of the file at `path`, "" where that is no file.
-
-    None where nothing is there, or behind a link.
-    """
-    try:
-        content, status = running.get_archive(path)
-        if status and status["linkTarget"]:
-            content, _ = running.get_archive(status["linkTarget"])
-    except NotFound:
-        return None
-    except APIError:  # the engine knows the path, and cannot hand it out
-        return ""
-    with tarfile.open(fileobj=io.BufferedReader(ChunkReader(content)), mode="r|") as archive:
-        member = archive.next()
-        file = archive.extractfile(member) if member and member.isreg() else None
-        return file.read(settings.MAX_FILE_BYTES).decode("utf-8", "replace") if file else ""

@@ -16,7 +16,7 @@ from rdma_images.validate import container, transport
 
 SOURCE = "matrix.yaml, the target's checks"
 IDLE_SECONDS = 60.0  # seconds without computing after which a command is stopped
-SHELL = ("/bin/sh", "-c")
+SHELL, HOME = "/bin/sh", container.SCRATCH_FOLDERS[0]
 SHOWN_LINES = 5  # of what a failed command printed last
 SHOWN_CHARACTERS = 600
 
@@ -51,7 +51,8 @@ def _run(
     """Return how one command ends."""
     started = time.monotonic()
     try:
-        with container.own_container(client, digest, (*SHELL, command), box) as own:
+        process = {"entrypoint": [SHELL], "command": ["-c", command], "environment": {"HOME": HOME}}
+        with container.scratch_container(client, digest, box, **process) as own:
             clock = container.ContainerTime(client, own)
             line = docker_command.command_line("start", "--attach", str(own.id))
             with report_waiting(progress, lambda: f"{check_id}, {plain(command)}"):

@@ -1,8 +1,7 @@
 """Measure an image, whatever it is: with its own Python, else by its tools and its files."""
 
-import functools
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
@@ -46,7 +45,7 @@ def measure(
             activities.append("what the image's own Python measures in it, where it imports torch")
             measured = _measure_inside(box, engine, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
-            measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
+            measured = _with_entry(measured, starting.result())
             activities.append("its network plugin, which is started as NCCL starts it")
             request = network_request(image_config, measured, instance)
             measured = _with_network(measured, box, engine, image_config, request)
@@ -125,16 +124,10 @@ def _measure_inside(
     return exported.model_copy(update={"missing": exported.missing | missing})
 
 
-def _with_entry(
-    measured: Measured, entry_result: EntryPointChanges | str | None, read: Callable[[str], str | None]
-) -> Measured:
-    """Return what was found with what its entry point sets, or how that ended; None where it was stopped.
-
-    `read` gives what the image has at a path, see entry.with_files.
-    """
+def _with_entry(measured: Measured, entry_result: EntryPointChanges | str | None) -> Measured:
+    """Return what was found with what its entry point sets, or how that ended; None where it was stopped."""
     if isinstance(entry_result, EntryPointChanges):
-        settings = entry.with_files(measured.settings, entry_result.given, read) if measured.settings else None
-        return measured.model_copy(update={"entry": entry_result, "settings": settings})
+        return measured.model_copy(update={"entry": entry_result})
     if entry_result is None:
         return mark_stopped(("entry",), "did not start in time", measured)
     return measured.model_copy(update={"missing": {**measured.missing, "entry": entry_result}})

@@ -224,7 +224,7 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
     try:
         about = read_image_config(client, validated.good_image())
         with container.sealed_container(client, about.digest) as box:
-            with container.entry_container(client, about.digest, ["true"], box) as entered:
+            with container.scratch_container(client, about.digest, box, command=["true"]) as entered:
                 for started in (box.container, entered):
                     inspected = client.api.inspect_container(str(started.id))
                     host = inspected["HostConfig"]

@@ -242,11 +242,6 @@ class IncidentImage(IncidentData):
                 archive.addfile(entry, io.BytesIO(content))
         return archive_bytes.getvalue()
 
-    def text(self, path: str) -> str | None:
-        """Return what is in the file at a path that is no link; None where nothing is there."""
-        file = self.files.get(path)
-        return file.content().decode("utf-8", "replace") if file else None
-
     def _contents(self) -> Iterator[tuple[str, ImageFile, bytes]]:
         paths = ["/etc/ld.so.cache", *self.files]
         for folder in sorted({str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"/"}):

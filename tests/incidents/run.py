@@ -11,7 +11,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.faults import Faults, Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
-from rdma_images.validate import entry, expected_fabric, image_layers, probe_files, suite
+from rdma_images.validate import expected_fabric, image_layers, probe_files, suite
 from rdma_images.validate.run_probes import parse_answers
 from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
@@ -48,9 +48,8 @@ def read_image(name: str, image: IncidentImage) -> Inspection:
     inspection = parse_answers(answers, probe_files.EXPORT_PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = EntryPointChanges(given=image.started) if image.started else None
-    settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
     inspection = inspection.model_copy(
-        update={"entry": started, "settings": settings, "layers": layers, "missing": {**inspection.missing, **missing}}
+        update={"entry": started, "layers": layers, "missing": {**inspection.missing, **missing}}
     )
     expected = expected_fabric.expected_image(subject, inspection, None)
     expected = expected.model_copy(update={"instance": image.instance})

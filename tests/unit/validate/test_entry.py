@@ -1,22 +1,15 @@
 """What an entry point sets for the process that it starts: what is asked, what is read, what is unknown."""
 
-import io
 import os
 import subprocess
 import sys
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from docker.errors import APIError, NotFound
-from docker.models.containers import Container
 
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges, Settings
 from rdma_images.validate import entry, transport
-from rdma_images.validate.probes import settings
 from tests.support import validators_called
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
@@ -104,53 +97,3 @@ def test_the_process_that_is_started_is_judged() -> None:
         checks["environment.refusal"].actual
         == "the label says refuse, and with NCCL_NET=Libfabric NCCL does not refuse TCP"
     )
-
-
-class ContainerFiles:
-    """An engine's answers about the files of a container: the text at a path, or the path that a link leads to."""
-
-    def __init__(self, texts: dict[str, bytes], links: dict[str, str]) -> None:
-        self.texts, self.links = texts, links
-
-    def get_archive(self, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
-        if path.endswith("/refused"):
-            raise APIError("500 Server Error")
-        if path not in self.texts and path not in self.links:
-            raise NotFound("404 Client Error")
-        buffer, content = io.BytesIO(), self.texts.get(path)
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            member = tarfile.TarInfo(path.rpartition("/")[2])
-            member.type, member.size = (tarfile.REGTYPE, len(content)) if content else (tarfile.DIRTYPE, 0)
-            archive.addfile(member, io.BytesIO(content or b""))
-        return iter([buffer.getvalue()]), {"linkTarget": self.links.get(path, "")}
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/opt/a.conf", "NCCL_NET=Socket\n"),
-        ("/opt/link.conf", "NCCL_NET=Socket\n"),
-        ("/opt/dangling.conf", None),
-        ("/opt/absent.conf", None),
-        ("/opt", ""),
-        ("/opt/refused", ""),
-    ],
-)
-def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | None) -> None:
-    links = {"/opt/link.conf": "/opt/a.conf", "/opt/dangling.conf": "/opt/gone.conf"}
-    files = ContainerFiles({"/opt/a.conf": b"NCCL_NET=Socket\n", "/opt": b""}, links)
-    assert entry.read_text(cast(Container, files), path) == text
-
-
-def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
-    files = {"/opt/nccl.settings": "NCCL_IB_DISABLE=1\n", "/opt/lib": "", "/opt/program": "\x7fELF NCCL_NET=IB\n"}
-    variables = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
-    variables |= {
-        "LD_LIBRARY_PATH": "/opt/lib:/no/lib",
-        "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.MAX_VALUE_LENGTH],
-    }
-    assigned = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), variables, files.get)
-    (row,) = assigned.assigned
-    assert (row.file, row.line, row.name, row.reader) == ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
-    assert assigned.absent == ["/no/lib", "/no/topo.xml"]
-    assert entry.with_files(assigned, variables, files.get) == assigned
