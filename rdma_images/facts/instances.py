@@ -1,11 +1,9 @@
 """Facts about instance types."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
-from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.facts_file import FactsFile, Row, Version
 
 
@@ -71,12 +69,6 @@ class Instances(FactsFile):
             types = ", ".join(having)
             raise RefusedError(f"{name} is a GPU, and no instance type\nchoose from those that have it: {types}")
         raise RefusedError(f"unknown instance type {name!r}\n{suggestion(short_name, self.types)}")
-
-    def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield also each type that is settled and unsettled at once."""
-        yield from super().problems()
-        for name in self.types.keys() & self.unsettled.keys():
-            yield ("unsettled", name), f"{name} is under types as well: keep one of them"
 
 
 def _is_gpu(name: str, gpu: str | None) -> bool:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import paths
+from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts.instances import Instances
 
@@ -84,9 +83,9 @@ def test_what_is_not_known_well_enough_is_refused(table: Instances, name: str, s
     assert sentence in str(error.value)
 
 
-def test_a_type_cannot_be_settled_and_unsettled(tmp_path: Path) -> None:
-    folder = shutil.copytree(paths.FACTS, tmp_path / "facts")
-    path = folder / "instances.yaml"
-    path.write_text(path.read_text().replace("  p6e-gb300.36xlarge:", "  p5.48xlarge:"))
-    with pytest.raises(RefusedError, match=r"p5\.48xlarge is under types as well: keep one of them"):
-        facts.load(folder)
+def test_a_row_of_ones_own_settles_a_type(tmp_path: Path) -> None:
+    row = "{fabric: efa, interfaces: 4, gpus: 4, gpu: GB300, gpu-memory: 288, vcpus: 144, memory: 960, bandwidth: 1600"
+    own = tmp_path / "instances.yaml"
+    own.write_text(f"types:\n  p6e-gb300.36xlarge: {row}, source: ec2}}\n")
+    table = yaml_file.load(paths.FACTS / "instances.yaml", Instances, own)
+    assert table.find("p6e-gb300.36xlarge").interfaces == 4
