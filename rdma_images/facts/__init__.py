@@ -80,6 +80,7 @@ def _contradictions(facts: Facts) -> Iterator[str]:
     yield from _dangling(facts.torch, "releases", facts.torch.releases, "nccl", facts.nccl, "releases")
     yield from _dangling(facts.efa, "releases", facts.efa.releases, "plugin", facts.plugin, "releases")
     yield from _dangling(facts.instances, "types", facts.instances.types, "gpu", facts.gpus, "gpus")
+    yield from _dangling(facts.bases, "bases", facts.bases.bases, "stand_in", facts.bases, "bases")
 
 
 def _dangling(

@@ -1,12 +1,9 @@
 """Facts about the bases of images."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.errors import suggestion
-from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.facts_file import FactsFile, Row, Version
 
 
@@ -39,11 +36,3 @@ class Bases(FactsFile):
     FILE = "bases.yaml"
 
     bases: dict[str, Base]
-
-    def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield also each base whose stand-in is no base."""
-        yield from super().problems()
-        for name, base in self.bases.items():
-            if base.stand_in is not None and base.stand_in not in self.bases:
-                steps = ("bases", name, "stand-in")
-                yield steps, f"no base {base.stand_in!r}: {suggestion(base.stand_in, self.bases)}"

@@ -1,9 +1,6 @@
 """Facts about what brings a fabric: AWS's EFA installer, aws-ofi-nccl, and Alibaba's apt repository for eRDMA."""
 
-from collections.abc import Iterator, Sequence
-
 from rdma_images.core.image import Platform
-from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.facts_file import FactsFile, Row, Version, VersionedRow, VersionUrl
 
 EFA_INSTALLER = "efa-installer"
@@ -114,18 +111,6 @@ class Plugin(FactsFile):
     platform: PluginPlatform
     tarballs: tuple[TarballUrl, ...]
     cuda_fixes: tuple[CudaFixes, ...]
-
-    def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield also each release that no row gives a name, or an address."""
-        yield from super().problems()
-        for version in self.releases:
-            tables: tuple[tuple[str, Sequence[VersionedRow]], ...] = (
-                ("net-names", self.net_names),
-                ("tarballs", self.tarballs),
-            )
-            for key, rows in tables:
-                if not any(row.holds(version) for row in rows):
-                    yield ("releases", version), f"no row of {key} is for {version}: add one"
 
     def network_names(self, version: str | None) -> list[str]:
         """Return the values of NCCL_NET to which a version answers.

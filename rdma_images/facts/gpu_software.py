@@ -1,13 +1,11 @@
 """Facts about CUDA, NCCL, PyTorch's wheels and nccl-tests."""
 
 import re
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
 from rdma_images.core.image import Fabric, Platform
-from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.facts_file import FactsFile, Row, Version
 
 WHEEL_NAME = re.compile(r"nvidia-nccl-cu\d+")
@@ -30,16 +28,6 @@ class Cuda(FactsFile):
     FILE = "cuda.yaml"
 
     majors: dict[Version, CudaMajor]
-
-    def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield the problems of every facts file, and each compiler without capabilities."""
-        yield from super().problems()
-        for name, major in self.majors.items():
-            if major.toolkit and not major.capabilities:
-                yield (
-                    ("majors", name, "toolkit"),
-                    "a toolkit without capabilities: add what `nvcc --list-gpu-arch` says",
-                )
 
 
 class NcclRelease(Row):

@@ -50,13 +50,6 @@ class NcclLogs(FactsFile):
     causes: dict[str, WordingRow]
     notes: dict[str, WordingRow]
 
-    @model_validator(mode="after")
-    def _replaced(self) -> Self:
-        unknown_causes = {name for row in self.causes.values() for name in row.instead_of} - self.causes.keys()
-        if unknown_causes:
-            raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown_causes))}")
-        return self
-
     def plain(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Return the tables without their sources, as `Wordings` takes them; JSON can hold it."""
         tables: dict[str, dict[str, Any]] = {"networks": self.networks, "causes": self.causes, "notes": self.notes}
