@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ class Matrix(Document):
         return {**data, "targets": targets}, problems
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield invalid names, and axes that are unknown, unused or written twice."""
+        """Yield invalid names, and axes that are unknown or unused."""
         if not self.targets:
             yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():
@@ -222,7 +222,6 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         elif axis in defaults and defaults[axis] not in values:
             hint = suggestion(defaults[axis], values)
             yield ("values", axis), f"the default {axis} {defaults[axis]!r} is not among the values: add it, or {hint}"
-        yield from _repeated(("values", axis), values)
     rows = math.prod(len(values) for values in target.values.values())
     if rows > MAX_ROWS:
         yield ("values",), f"{rows:,} combinations, and a target has at most {MAX_ROWS:,}: write fewer values"
@@ -232,7 +231,6 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
 
 def _part_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is wrong with `with`."""
-    yield from _repeated(("with",), target.with_)
     for number, name in enumerate(target.with_):
         if name in target.default:
             yield ("with", number), f"the default row chooses {name} already: remove it here"
@@ -269,31 +267,14 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
             yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
 
 
-def _repeated(
-    steps: YamlPath, texts: Sequence[str], key: Callable[[str], object] = str
-) -> Iterator[tuple[YamlPath, str]]:
-    """Yield what a list has twice; `key` is equal for two spellings of one thing."""
-    first_paths: dict[object, str] = {}
-    for number, text in enumerate(texts):
-        identity = key(text)
-        if identity in first_paths:
-            also = "" if first_paths[identity] == text else f", first as {first_paths[identity]!r}"
-            yield (*steps, number), f"{text!r} is written twice{also}: remove one"
-        else:
-            first_paths[identity] = text
-
-
 def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield the requirements that name no package."""
     for number, text in enumerate(target.debian_packages):
         if not DEBIAN_PACKAGE.fullmatch(text):
             yield ("debian-packages", number), f"{text!r} is no Debian package: write name or name=version"
-    yield from _repeated(("debian-packages",), target.debian_packages, lambda text: text.partition("=")[0])
     for number, text in enumerate(target.python_packages):
         if sentence := _requirement_problem(text, target):
             yield ("python-packages", number), sentence
-    yield from _repeated(("python-packages",), target.python_packages, _required)
-    yield from _repeated(("source-packages",), target.source_packages)
     for number, text in enumerate(target.source_packages):
         if not is_normalized_name(text):
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
@@ -325,26 +306,11 @@ def package_names(target: Target) -> frozenset[str]:
     return frozenset(canonicalize_name(requirement.name) for requirement in requirements if requirement)
 
 
-def _required(text: str) -> object:
-    """Return what a requirement is about: a package, and when."""
-    requirement = _requirement(text)
-    return (canonicalize_name(requirement.name), str(requirement.marker)) if requirement else text
-
-
 def _exclude_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield each exclude that excludes nothing, or the default row."""
     all_rows = target.model_copy(update={"exclude": ()}).rows()
-    matrix = {axis: (value,) for axis, value in target.default.items()} | target.values
     for number, exclude in enumerate(target.exclude):
         steps = ("exclude", number)
-        if exclude.when in [earlier.when for earlier in target.exclude[:number]]:
-            yield steps, "this is written twice: remove one"
-        for axis, values in exclude.when.items():
-            yield from _repeated((*steps, "when", axis), values)
-            for step, value in enumerate(values):
-                if axis in axes.BY_NAME and value not in matrix.get(axis, ()):
-                    sentence = f"no row of this target has {axis} {value!r}: remove it"
-                    yield (*steps, "when", axis, step), sentence
         if not any(exclude.matches(row) for row in all_rows):
             yield steps, "no row of this target is excluded by this: remove it, or fix its values"
         if exclude.matches(target.default):

@@ -181,6 +181,7 @@ def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> N
     [
         (("efa-pytroch",), {}, "no target 'efa-pytroch'\ndid you mean efa-pytorch"),
         (("efa-pytorch",), {"pytorch": "2.15"}, "pytorch '2.15' is not known\ndid you mean 2.15.0"),
+        (("efa-pytorch",), {"pytorch": "cu118"}, "pytorch 'cu118': it names an index of torch's wheels for one CUDA"),
         (("efa-nccl-tests",), {"gpu": "H100"}, "gpu 'H100' is not known\nwrite sm_90"),
         (("efa-pytorch",), {"torch": "2.15.0"}, "no axis 'torch'\ndid you mean pytorch"),
     ],
