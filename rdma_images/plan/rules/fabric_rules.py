@@ -3,7 +3,24 @@
 from rdma_images.core import versions
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.rules.plan_rule import Reason, Unknown, rule
+from rdma_images.plan.rules.plan_rule import PlanRule, Reason, Unknown, rule
+
+
+def _fault_rule(identity: str, component: str, *relates: str) -> PlanRule:
+    """Return the rule that refuses a version of `component` that is known to fail beside the last of `relates`."""
+    other_component = relates[-1]
+
+    @rule(identity, *relates)
+    def has_no_known_fault(candidate: Candidate, facts: Facts) -> Reason | None:
+        versions_beside = {name: candidate[name] for name in (component, other_component)}
+        for row in facts.faults.faults:
+            is_beside = other_component in row.beside or (other_component == "nccl" and not row.beside)
+            is_known = row.component == component and row.refuses and is_beside
+            if is_known and row.holds_for(versions_beside, fabric=candidate.fabric):
+                return Reason(f"{row.subject(versions_beside)}: {row.why}", facts.faults.cite(row))
+        return None
+
+    return has_no_known_fault
 
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
@@ -13,10 +30,7 @@ def image_has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
     return Reason(text, "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so of its own ABI alone")
 
 
-@rule("nccl-on-erdma", "erdma-apt", "nccl")
-def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Refuse an NCCL that crashes on eRDMA."""
-    return _known_fault("nccl", candidate, facts)
+nccl_works_on_erdma = _fault_rule("nccl-on-erdma", "nccl", "erdma-apt", "nccl")
 
 
 @rule("erdma-nccl", "erdma-apt", "nccl")
@@ -103,10 +117,7 @@ def installer_stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reaso
     return Reason(text, facts.efa.cite(trap))
 
 
-@rule("installer-fault", "efa-installer", "nccl")
-def installer_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Refuse an installer whose libfabric is known to fail beside this NCCL."""
-    return _known_fault("efa-installer", candidate, facts)
+installer_works_with_nccl = _fault_rule("installer-fault", "efa-installer", "efa-installer", "nccl")
 
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
@@ -164,24 +175,5 @@ def plugin_supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
     return None
 
 
-@rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
-def plugin_works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Refuse a plugin that is known to fail beside this EFA installer."""
-    return _known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
-
-
-@rule("plugin-fault", "aws-ofi-nccl", "nccl")
-def plugin_works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Refuse a plugin that is known to fail beside this NCCL."""
-    return _known_fault("aws-ofi-nccl", candidate, facts)
-
-
-def _known_fault(component: str, candidate: Candidate, facts: Facts, other_component: str = "nccl") -> Reason | None:
-    """Return the known fault of a component's version beside that of `other_component`."""
-    versions_beside = {name: candidate[name] for name in (component, other_component)}
-    for row in facts.faults.faults:
-        is_beside = other_component in row.beside or (other_component == "nccl" and not row.beside)
-        is_known = row.component == component and row.refuses and is_beside
-        if is_known and row.holds_for(versions_beside, fabric=candidate.fabric):
-            return Reason(f"{row.subject(versions_beside)}: {row.why}", facts.faults.cite(row))
-    return None
+plugin_works_with_installer = _fault_rule("plugin-broken", "aws-ofi-nccl", "aws-ofi-nccl", "efa-installer")
+plugin_works_with_nccl = _fault_rule("plugin-fault", "aws-ofi-nccl", "aws-ofi-nccl", "nccl")
