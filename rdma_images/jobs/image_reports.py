@@ -1,7 +1,7 @@
 """The report under build/images/ of the image that a job names by its digest."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from rdma_images.core import files, paths
 from rdma_images.inspection.report import Report
@@ -9,16 +9,6 @@ from rdma_images.publish import publication
 from rdma_images.report.report_files import REPORT
 
 DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
-
-
-def libraries(reference: str) -> Collection[str] | None:
-    """Return the paths of the image's libraries whose names matter to a fabric.
-
-    None where no report is about this image.
-    """
-    image_report = report(reference)
-    tree = image_report.inspection.measured.tree if image_report and image_report.inspection else None
-    return tree.files.libraries if tree else None
 
 
 def versions(reference: str) -> Mapping[str, str]:

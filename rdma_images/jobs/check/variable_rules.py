@@ -32,7 +32,7 @@ def harmful_variables(part: JobPart, context: CheckContext) -> Iterator[Problem]
 def _is_reported_as_path(part: JobPart, context: CheckContext, name: str) -> bool:
     """Return whether plugin.missing reports a variable as the path of a file that the image may not have."""
     has_image = part.image is not None and not is_placeholder(part.image.text)
-    is_plugin = name in dict(PLUGINS) and "nccl" not in context.versions
+    is_plugin = name in PLUGINS and "nccl" not in context.versions
     return has_image and is_plugin and is_path_in_image(part.environment[name].text, context)
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs import image_reports
 from tests.support.foreign_jobs import DIGEST, EFA, SKYPILOT, TRAIN_JOB, checked, findings, pods, severities
 
 
@@ -99,44 +98,6 @@ def test_the_image_of_a_job_without_gpus_is_no_concern(tmp_path: Path) -> None:
     assert checked(tmp_path, job_yaml=text).findings == ()
 
 
-LIBRARIES = {
-    "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so",
-    "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so",
-    "/usr/lib/libx.so",
-}
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "expected"),
-    [
-        # The path that AWS's manifest for nccl-tests had, after the plugin had moved: pull requests 878 and 936.
-        (
-            "NCCL_TUNER_PLUGIN",
-            "/opt/aws-ofi-nccl/lib/libnccl-ofi-tuner.so",
-            "it has /opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so, /opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so",
-        ),
-        ("NCCL_TUNER_PLUGIN", "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so", ""),
-        ("NCCL_TUNER_PLUGIN", "libnccl-ofi-tuner.so", ""),
-        ("NCCL_NET_PLUGIN", "aws-ofi", "aws-ofi or libnccl-net-aws-ofi.so is not in the image"),
-        ("NCCL_NET_PLUGIN", "ofi", ""),
-        ("NCCL_NET_PLUGIN", "aws-ofi,ofi", ""),
-        ("NCCL_NET_PLUGIN", "none", ""),
-        ("NCCL_NET_PLUGIN", "/lib/libx.so", ""),  # /lib is a link to /usr/lib in every distribution of today
-        ("NCCL_NET_PLUGIN", "/dev/shm/libnccl-net.so", ""),  # of a volume, which no report has measured
-        ("NCCL_NET_PLUGIN", "/opt/mine/network.so", ""),  # a name that reports do not list
-        ("NCCL_NET_PLUGIN", "$HOME/libnccl-net.so", ""),
-    ],
-)
-def test_a_plugin_is_looked_up_in_the_images_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
-) -> None:
-    monkeypatch.setattr(image_reports, "libraries", lambda _: LIBRARIES)
-    found = findings(tmp_path, "plugin.missing", job_yaml=pods(f"{variable}={value}"))
-    assert [(finding.severity, expected in finding.message) for finding in found] == (
-        [("error", True)] if expected else []
-    )
-
-
 @pytest.mark.parametrize(
     ("value", "image", "expected"),
     [
@@ -146,7 +107,7 @@ def test_a_plugin_is_looked_up_in_the_images_report(
         ("/opt/x.so", "$(IMAGE)", []),
     ],
 )
-def test_a_plugin_of_an_image_without_a_report(tmp_path: Path, value: str, image: str, expected: list[str]) -> None:
+def test_a_plugin_by_a_path(tmp_path: Path, value: str, image: str, expected: list[str]) -> None:
     text = pods(f"NCCL_TUNER_PLUGIN={value}", image=image)
     assert severities(tmp_path, "plugin.missing", job_yaml=text) == expected
     harmful = severities(tmp_path, "environment.harmful", job_yaml=text)
