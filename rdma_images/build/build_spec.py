@@ -20,7 +20,7 @@ from rdma_images.inputs import availability, lock, relock, sources
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
-from rdma_images.plan import planner
+from rdma_images.plan import onto, planner
 from rdma_images.render import dockerfiles, wheel_layers
 from rdma_images.render.bake import Compression
 
@@ -67,11 +67,11 @@ def build_spec(
 
     Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
     """
-    load_locked, lock_now = partial(lock.load, image), partial(lock.create_lock, image, project.mirrors)
     is_locked = lock.exists(lock.lock_request(image))
-    wheels = _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
+    wheels = read_wheels(image, project, rehearse, progress)
     if not (is_locked or rehearse):
         relock.remove_superseded([image], project, progress)
+    image = onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels.wheels})
     pinned = sources.pinned(image, project.facts)
     load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, project.mirrors)
     toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
@@ -102,6 +102,12 @@ def build_spec(
     )
     files = _file_digests(image)
     return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, files)
+
+
+def read_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:
+    """Return the lock of an image's wheels, resolved if missing; a rehearsal's own lock is below build/."""
+    load_locked, lock_now = partial(lock.load, image), partial(lock.create_lock, image, project.mirrors)
+    return _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
 
 
 def _file_digests(image: Image) -> dict[str, str]:

@@ -113,12 +113,12 @@ def _layer_sets(
 ) -> dict[str, dict[str, LayerSet]]:
     """Return the layers that stand for stages of an image, by its id and the stage.
 
-    An image whose base has its own settings below the wheels has no entry.
+    An image whose base has its own settings below the wheels, or its own Python, has no entry.
     """
     layer_sets = {}
     for spec in specs:
         recipes = tuple(layer_recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
-        if recipes and spec.image.details(BaseDetails).cuda is None:
+        if recipes and not spec.image.onto and spec.image.details(BaseDetails).cuda is None:
             layer_sets[spec.image.id] = {bake.WHEELS: LayerSet(recipes, "runtime", spec.image.platform)}
             if spec.image.axes["variant"] == "devel" or spec.image.id in compiling:
                 layer_sets[spec.image.id][bake.DEVEL] = LayerSet(recipes, "devel", spec.image.platform)

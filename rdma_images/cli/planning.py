@@ -39,8 +39,8 @@ def plan(
 ) -> None:
     """Show what would be built, and what is refused and why.
 
-    Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index. Ends
-    with 2 where a combination is refused.
+    Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index, and so
+    do packages for such an image. Ends with 2 where a combination is refused.
     """
     from rdma_images.plan import instance_fit, plan_table
 
@@ -48,6 +48,7 @@ def plan(
     if solve:
         set = _solve(loaded_project, target, all or bool(set))
     plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
+    plan_ = replace(plan_, images=tuple(_with_packages(image, loaded_project) for image in plan_.images))
     misfits: dict[str, list[str]] = {}
     if instance:
         misfits = {image.id: [*instance_fit.problems(image, instance, loaded_project.facts)] for image in plan_.images}
@@ -65,6 +66,17 @@ def plan(
         raise RefusedError("\n".join(problems))
     if plan_.refusals or problems:
         raise Exit(code=exit_codes.USAGE)
+
+
+def _with_packages(image: Image, current: project.Project) -> Image:
+    """Return an image, with what its packages do to the one that it is added to."""
+    if image.onto is None:
+        return image
+    from rdma_images.build import build_spec
+    from rdma_images.plan import onto
+
+    wheels = build_spec.read_wheels(image, current, True, progress).wheels
+    return onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels})
 
 
 def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool) -> list[str]:

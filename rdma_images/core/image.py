@@ -168,6 +168,9 @@ class ExistingImage:
     shell: tuple[str, ...]  # of its Dockerfile; empty for the default
     layers: tuple[str, ...]  # digests of the uncompressed layers, lowest first
     failed: dict[str, str]  # checks that fail in it: id -> what was found
+    python_path: str = ""  # of the Python that `python` is the version of
+    python_packages: dict[str, str] = field(default_factory=dict)  # that it imports: name -> version
+    nccl_path: str = ""  # the library that `nccl` is the version of
     rehearsal: tuple[str, ...] = ()  # sources that stand-ins replaced in it
 
     @property

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Image, Platform
+from rdma_images.core.image import ExistingImage, Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import gpu_software
 from rdma_images.inputs import sources
@@ -49,25 +49,37 @@ def lock_request(image: Image) -> LockRequest:
 
     They are torch, an NCCL that is not torch's own, and the target's own packages.
     """
-    if image.onto:  # what it has stays, and no wheel is added
-        return LockRequest(requirements=(), python=OLDEST_PYTHON, platform=image.platform)
     requirements: list[str] = []
     overrides: list[str] = []
-    torch = image.components.get("pytorch")
+    torch = None if image.onto else image.components.get("pytorch")  # what an existing image has stays
     nccl = image.components.get("nccl")
     if torch:
         requirements.append(f"torch=={torch.version}")
-    if nccl and not (torch and nccl.decided_by == "pytorch"):
+    if nccl and nccl.decided_by != "--onto" and not (torch and nccl.decided_by == "pytorch"):
         (overrides if torch else requirements).append(f"{nccl_package(image)}=={nccl.version}")
     requirements += sorted(set(image.python_packages))
+    if not requirements:
+        return LockRequest(requirements=(), python=OLDEST_PYTHON, platform=image.platform)
     return LockRequest(
         requirements=tuple(requirements),
         overrides=tuple(overrides),
         constraints=tuple(sorted(set(image.constraints))),
         sources=image.source_packages,
-        python=image.version("python"),
+        installed=_installed(image.onto.base, requirements) if image.onto else (),
+        python=".".join(image.version("python").split(".")[:2]),
         platform=image.platform,
     )
+
+
+def _installed(base: ExistingImage, requirements: Iterable[str]) -> tuple[str, ...]:
+    """Return the packages of an image that stay: all but those of which `requirements` name another version."""
+    named = [(canonicalize_name(line.name), line.specifier) for line in map(Requirement, requirements)]
+    replaced = {
+        name
+        for name, specifier in named
+        if name in base.python_packages and not specifier.contains(base.python_packages[name], prereleases=True)
+    }
+    return tuple(f"{name}=={version}" for name, version in sorted(base.python_packages.items()) if name not in replaced)
 
 
 def nccl_package(image: Image) -> str:
@@ -122,7 +134,9 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
     if lock.request != request:
         asked = ", ".join((*request.requirements, *request.overrides))
         raise RefusedError(f"{file}: locked for other packages or another base than {asked}\nrun `{COMMAND} lock`")
-    required = {canonicalize_name(Requirement(line).name) for line in request.requirements}
+    required = {canonicalize_name(Requirement(line).name) for line in request.requirements} - {
+        line.partition("==")[0] for line in request.installed
+    }
     if missing := sorted(required - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock
@@ -166,6 +180,8 @@ def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
         image: An image that was locked just now.
         images: All of the matrix. A lock whose packages one of them asks for stays, whatever its torch.
     """
+    if image.onto:  # other targets are added to the same image with other options
+        return []
     current = lock_request(image)
     asked_for = {lock_request(other).packages for other in (image, *images)}
     removed = []
@@ -273,6 +289,8 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     if not (lock.wheels and "nccl" in image.components):
         return
     bundled = {name: v for name, v in versions.items() if gpu_software.WHEEL_NAME.fullmatch(name)}
+    if image.onto and not bundled:
+        return
     if bundled != {nccl_package(image): image.version("nccl")}:
         found = ", ".join(f"{name} {version}" for name, version in sorted(bundled.items())) or "no NCCL"
         raise RdmaImagesError(

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,8 @@ class NoSolutionError(RdmaImagesError):
         source = re.search(r"Wheels are required for `([\w.-]+)`", words)
         fix = f"{COMMAND} plan --solve finds the torch and the base that fit; or change the packages"
         fix = f"name {source[1]} under source-packages" if source else fix
+        if request.installed:
+            fix = "what the image has stays: name a package in python-packages, with the version that is to replace it"
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
 
 
@@ -205,14 +208,33 @@ def _packages(
 
     A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
     """
-    metadata: dict[tuple[str, str], tuple[str, ...]] = {}
+    metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(_standing(request), ())
     while True:
         try:
-            return _compile(request, local, index, mirrors, metadata).packages
+            packages = _compile(request, local, index, mirrors, metadata).packages
+            return [package for package in packages if f"{package.name}=={package.version}" not in request.installed]
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
             metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
+
+
+def _standing(request: LockRequest) -> Iterator[tuple[str, str]]:
+    """Yield name and version of installed packages whose own requirements are met; not so those of a new extra."""
+    with_extras = {canonicalize_name(line.name) for line in map(Requirement, request.requirements) if line.extras}
+    for line in request.installed:
+        name, _, version = line.partition("==")
+        if name not in with_extras:
+            yield name, version
+
+
+def _write_empty_wheel(folder: Path, name: str, version: str) -> None:
+    """Write a wheel for uv to find: a maker's own builds, such as NVIDIA's of torch, are on no index."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
 
 
 def _compile(
@@ -230,6 +252,7 @@ def _compile(
     """
     command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
     command += ["--constraints", "constraints.in", "--config-file", "uv.toml"]
+    command += ["--find-links", "."] if request.installed else []
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
     if not request.sources:
         command += ["--only-binary", ":all:", *(f"--no-binary={name}" for name in local)]
@@ -245,7 +268,9 @@ def _compile(
         lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
         (folder / "requirements.in").write_text("\n".join(lines) + "\n")
         (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
-        (folder / "constraints.in").write_text("\n".join(request.constraints) + "\n")
+        (folder / "constraints.in").write_text("\n".join((*request.constraints, *request.installed)) + "\n")
+        for installed_name, version in _standing(request):
+            _write_empty_wheel(folder, installed_name, version)
         known = (
             f'[[dependency-metadata]]\nname = "{name}"\nversion = "{version}"\nrequires-dist = {json.dumps(requires)}\n'
             for (name, version), requires in metadata.items()

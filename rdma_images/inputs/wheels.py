@@ -80,6 +80,7 @@ class LockRequest(yaml_file.Strict):
     overrides: tuple[str, ...] = ()  # stronger than what a package pins
     constraints: tuple[str, ...] = ()  # limits for what other packages bring
     sources: tuple[str, ...] = ()  # packages that may come without a wheel
+    installed: tuple[str, ...] = ()  # "name==version" of what is there and stays: in no lock, and required by none
     python: str  # "3.13"
     platform: Platform
     glibc: str = GLIBC
@@ -107,6 +108,7 @@ class LockRequest(yaml_file.Strict):
         lines = list(self.packages[0])
         lines += [f"{line} at most" for line in self.constraints]
         lines += [f"{name} from source" for name in self.sources]
+        lines += [f"{line} there" for line in self.installed]
         if len(lines) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in lines):
             lines = [hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]]
         packages = "+".join([versions, *lines]).lstrip("+")
@@ -131,7 +133,7 @@ class Lock(yaml_file.Strict):
 
     def text(self) -> str:
         """Return the lock file's text, one wheel a line; equal locks have equal texts."""
-        unsaid = {name for name in ("constraints", "sources") if not getattr(self.request, name)}
+        unsaid = {name for name in ("constraints", "sources", "installed") if not getattr(self.request, name)}
         request_text = json.dumps(self.request.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(
             f"    {json.dumps(wheel.model_dump(mode='json', exclude_defaults=True))}" for wheel in self.wheels

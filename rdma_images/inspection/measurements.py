@@ -196,13 +196,14 @@ class PackageContents(MeasuredValue):
 
 
 class System(MeasuredValue):
-    """The system the probes found themselves in."""
+    """The system the probes found themselves in; `python_folders` are those that its Python imports from, in order."""
 
     os: dict[str, str]
     machine: str
     kernel: str
     python: str
     python_path: str
+    python_folders: list[str] = Field(default_factory=list)
     user: int
     environment: dict[str, str]
 

@@ -13,10 +13,9 @@ from pydantic import Field
 from pydantic.config import JsonDict
 
 from rdma_images import components
-from rdma_images.components import gpus, nccl_tests
+from rdma_images.components import gpus, nccl, nccl_tests
 from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.efa_installer import EFA_INSTALLER
-from rdma_images.components.gdrcopy import GDRCOPY
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
@@ -33,9 +32,9 @@ MAX_NAME_LENGTH = 100
 MAX_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
-# The axes that an existing image decides, and those that are chosen for the fabric that is added to it.
+# The axes that an existing image decides, and those that are chosen for what is added to it; NCCL may be replaced.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
-ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, GDRCOPY.name, "fallback")
+ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, nccl.NAME, nccl_tests.GPU, "fallback", *sorted(axes.OPTIONAL))
 REFERENCE = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")
 OPTIONAL_STAGES = ("ssh",)  # that any target may have by `with`, and that have no version
 
@@ -258,13 +257,10 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     for steps, axis, _ in written_values(target):
         if axis in axes.BY_NAME and axis not in ONTO_AXES:
             yield steps, f"the image of `onto` decides its {axis}, or has none: remove it"
-    for number, name in enumerate(target.with_):
-        if name in axes.OPTIONAL and name not in ONTO_AXES:
-            yield ("with", number), f"{name} is not added to an image of `onto`: remove it"
-    for field in ("python_packages", "source_packages", "requirements", "constraints", "template"):
-        if getattr(target, field):
-            name = field.replace("_", "-")
-            yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
+    if target.source_packages:
+        yield ("source-packages",), "nothing is compiled for the Python of the image of `onto`: remove this"
+    if target.template:
+        yield ("template",), "the image of `onto` takes its place: remove this"
 
 
 def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
@@ -297,7 +293,8 @@ def _requirement_problem(text: str, target: Target) -> str | None:
         return f"{text!r} is no Python package: write name, name==1.2, ./PATH or the like"
     name = canonicalize_name(requirement.name)
     axis = components.axis_of_wheel(name)
-    return f"the axis {axis} decides the version of {name}: remove it here" if axis in target.complete() else None
+    decided = {*target.complete(), *(IMAGE_AXES if target.onto else ())}
+    return f"the axis {axis} decides the version of {name}: remove it here" if axis in decided else None
 
 
 def package_names(target: Target) -> frozenset[str]:

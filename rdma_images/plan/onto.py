@@ -2,23 +2,27 @@
 
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.components.efa_installer import LIBFABRIC, RDMA_CORE, InstallerDetails
 from rdma_images.components.erdma_apt import NAME as ERDMA
+from rdma_images.components.nccl import NAME as NCCL
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.step_files import step_file
-from rdma_images.facts import Facts
+from rdma_images.facts import Facts, gpu_software
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, OPTIONAL_STAGES, Target, reference_problem
+from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target, reference_problem
 from rdma_images.plan.rules import wheel_rules
 
 DECIDED_BY = "--onto"  # what decides the versions that were measured
@@ -28,6 +32,7 @@ UNRELATED = frozenset({wheel_rules.nccl_has_wheel_for_cuda.id})
 # Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 PLUGIN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
+WHEEL_FOLDER = "/nvidia/nccl/lib/"  # of the library in NCCL's wheels
 OFED = "mlnx"  # in the versions of NVIDIA's own builds of rdma-core
 RECORD = step_file("image.json", "plan", ExistingImage)  # what was measured in such an image, by its digest
 GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
@@ -63,25 +68,23 @@ def check_reference(ref: str) -> None:
 
 
 def target_onto(target: Target, ref: str) -> Target:
-    """Return the target changed so that its fabric is added to the image `ref`.
+    """Return the target changed so that its fabric and its packages are added to the image `ref`.
 
     Raises:
-        RefusedError: The target asks for Python packages that --onto does not install.
+        RefusedError: The target compiles Python packages.
     """
-    for field in ("requirements", "constraints", "source_packages"):
-        if getattr(target, field):
-            name = field.replace("_", "-")
-            raise RefusedError(
-                f"--onto {ref}: the target has {name}, and --onto installs no Python packages\n"
-                f"install them into that image first, and name a target without {name}"
-            )
+    if target.source_packages:
+        raise RefusedError(
+            f"--onto {ref}: the target has source-packages, and nothing is compiled for the Python of that image\n"
+            "install them into that image first, and name a target without source-packages"
+        )
+    row_axes = set(ONTO_AXES) - {NCCL}  # the row names the NCCL for another torch
     return target.model_copy(
         update={
             "onto": ref,
             "template": None,
-            "with_": tuple(name for name in target.with_ if name in (*ONTO_AXES, *OPTIONAL_STAGES)),
-            "default": {axis: value for axis, value in target.default.items() if axis in ONTO_AXES},
-            "values": {axis: values for axis, values in target.values.items() if axis in ONTO_AXES},
+            "default": {axis: value for axis, value in target.default.items() if axis in row_axes},
+            "values": {axis: values for axis, values in target.values.items() if axis in row_axes},
             "exclude": (),
         }
     )
@@ -91,13 +94,30 @@ def measured_target(target: Target, base: ExistingImage, changes: Mapping[str, s
     """Return the target with the image's versions. Raises RefusedError for `changes` of them."""
     row = {"base": _base_name(base, facts), "cuda": base.cuda, "nccl": base.nccl, "platform": base.platform}
     for axis, value in changes.items():
-        if axis in IMAGE_AXES:
+        if axis in IMAGE_AXES and axis != NCCL:
             current = row.get(axis) or getattr(base, axis, "") or f"no {axis}"
             raise RefusedError(
                 f"--set {axis}={value}: the image decides it, and has {current}\n"
                 "leave it out, or change it in the Dockerfile of that image"
             )
+    _check_nccl(changes.get(NCCL) or target.default.get(NCCL) or base.nccl, base)
     return target.model_copy(update={"default": row | target.default})
+
+
+def _check_nccl(version: str, base: ExistingImage) -> None:
+    """Raise RefusedError for an NCCL that cannot take the place of the image's."""
+    if version == base.nccl:
+        return
+    if not (WHEEL_FOLDER in base.nccl_path and any(map(gpu_software.WHEEL_NAME.fullmatch, base.python_packages))):
+        raise RefusedError(
+            f"nccl {version}: the image's programs load {base.nccl_path or 'no NCCL'}, which no wheel would replace\n"
+            "leave nccl out, or replace it in the Dockerfile of that image"
+        )
+    if not versions.at_least(version, base.nccl):
+        raise RefusedError(
+            f"nccl {version}: the image has {base.nccl}, and its programs may call what an older one lacks\n"
+            f"choose {base.nccl} or a newer one"
+        )
 
 
 def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[BrokenRule, ...]:
@@ -150,11 +170,25 @@ def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:
     )
 
 
-def image_onto(image: Image, base: ExistingImage, left_out: Sequence[str]) -> Image:
-    """Return the planned image as one that is added to `base`; `left_out` are the target's Python packages."""
+def image_onto(image: Image, base: ExistingImage) -> Image:
+    """Return the planned image as one that is added to `base`.
+
+    Raises:
+        RefusedError: It has packages that --onto does not install, or the image has no Python for them.
+    """
+    if address := next((text for text in image.python_packages if " @ " in text), ""):
+        raise RefusedError(
+            f"{image.target}: {address}: into an image of --onto, only wheels of the package index are installed\n"
+            "install it in a Dockerfile of your own, above the image that is built here"
+        )
+    if image.python_packages and not base.python:
+        packages = ", ".join(image.python_packages)
+        raise RefusedError(
+            f"{image.target}: no Python is in the image for {packages}\nremove them, or take another image"
+        )
     measured = {name: getattr(base, name) for name in ("python", "pytorch") if getattr(base, name)}
     components = {name: part for name, part in image.components.items() if name != "python"}
-    for name in ("base", "cuda", "nccl"):
+    for name in ("base", "cuda", *((NCCL,) if image.version(NCCL) == base.nccl else ())):
         components[name] = replace(components[name], decided_by=DECIDED_BY)
     if (part := components.get(INSTALLER)) and isinstance(part.details, InstallerDetails):
         components[INSTALLER] = replace(part, details=replace(part.details, cuda_runtime=""))
@@ -165,13 +199,12 @@ def image_onto(image: Image, base: ExistingImage, left_out: Sequence[str]) -> Im
         id=f"{image.target}-{tag}",
         tag=tag,
         template=f"onto-{image.fabric}",
-        python_packages=(),
         components=components,
-        onto=_onto(replace(image, components=components), base, left_out),
+        onto=_onto(replace(image, components=components), base),
     )
 
 
-def _onto(image: Image, base: ExistingImage, left_out: Sequence[str]) -> Onto:
+def _onto(image: Image, base: ExistingImage) -> Onto:
     foreign = tuple(folder for folder in base.loader_folders if folder not in PLUGIN_FOLDERS)
     hidden = tuple(folder for folder in foreign if not _is_system(folder))
     removed_plugins = tuple(
@@ -179,7 +212,8 @@ def _onto(image: Image, base: ExistingImage, left_out: Sequence[str]) -> Onto:
     )
     environment = {**_environment(image, base, (*hidden, *PLUGIN_FOLDERS)), **image.environment}
     changes = (*_changes(image, base), *_replaced(base, environment, hidden, removed_plugins))
-    changes = (*changes, *_started_as(image, base), *_unchanged(base, left_out))
+    layers = ImageChange("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
+    changes = (*changes, *_started_as(image, base), layers)
     return Onto(base, changes, environment, hidden, removed_plugins)
 
 
@@ -218,7 +252,7 @@ def _changes(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
         yield ImageChange("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
     if PLUGIN in image.components:
         origin = "compiled on it" if image.details(PluginDetails).from_ == "source" else "the installer's"
-        plugin, reason = f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {base.nccl}"
+        plugin, reason = f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {image.version(NCCL)}"
         if base.installer and base.plugins:
             yield ImageChange("replaced", ", ".join(base.plugins), f"by {plugin}, {reason}")
         else:
@@ -261,10 +295,31 @@ def _started_as(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
         yield ImageChange("kept", current, "the target names none")
 
 
-def _unchanged(base: ExistingImage, left_out: Sequence[str]) -> Iterator[ImageChange]:
-    yield ImageChange("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
-    if left_out:
-        yield ImageChange("kept", "its Python packages", f"--onto installs none, also not {', '.join(left_out)}")
+def with_packages(image: Image, locked: Mapping[str, str]) -> Image:
+    """Return the image with what becomes of the Python packages of the one that it is added to.
+
+    Args:
+        image: An image that is added to another.
+        locked: The versions that are installed, by name.
+    """
+    if image.onto is None:
+        return image
+    base = image.onto.base
+    named = {canonicalize_name(Requirement(text).name) for text in image.python_packages}
+    replaced = [
+        ImageChange("replaced", f"{name} {current}", f"by {locked[name]}, in {base.python_path}")
+        for name, current in base.python_packages.items()
+        if name in locked
+    ]
+    added = {name: version for name, version in locked.items() if name not in base.python_packages}
+    why = f"python-packages of the target, for {base.python_path}"
+    new = [ImageChange("added", f"{name} {added[name]}", why) for name in added if name in named]
+    if brought := ", ".join(f"{name} {version}" for name, version in added.items() if name not in named):
+        new.append(ImageChange("added", brought, "required by these packages"))
+    others = len(base.python_packages) - len(replaced)
+    there = ImageChange("kept", f"{others} Python packages of the image", "they need not change for these")
+    kept = [there] if base.python_packages else []
+    return replace(image, onto=replace(image.onto, changes=(*image.onto.changes, *new, *replaced, *kept)))
 
 
 def _base_name(base: ExistingImage, facts: Facts) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rdma_images import components
 from rdma_images.components import gpus
 from rdma_images.components.cuda import toolkit_requirements
+from rdma_images.components.nccl import NAME as NCCL
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Plan, Refusal
@@ -82,7 +83,7 @@ def _plan_row(
 ) -> Image | Refusal:
     """Return the image of a candidate, or why it cannot be built."""
     broken, nearest_row = rules.broken_rules(planned, facts), None
-    if base:
+    if base and planned[NCCL] == base.nccl:
         broken = tuple(rule for rule in broken if rule.rule not in onto.UNRELATED)
     if broken:
         nearest_row = nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ())
@@ -133,14 +134,15 @@ def _image(
         base: What is added to.
         where: Returns file and line of a part of the target.
     """
-    label = tag(onto.with_measured(planned, base) if base else planned)
+    measured = onto.with_measured(planned, base) if base else planned
+    label = tag(measured)
     present_components = [component for component in components.ALL if component.name in planned]
     parts = planned.components
     detailed = {
         component.name: replace(parts[component.name], details=component.details(planned, facts))
         for component in present_components
     }
-    listed = requirements_file.read_requirements(target.requirements, target.constraints, planned.versions, where)
+    listed = requirements_file.read_requirements(target.requirements, target.constraints, measured.versions, where)
     image = Image(
         id=f"{planned.target}-{label}",
         target=planned.target,
@@ -172,7 +174,7 @@ def _image(
         secrets=dict(target.secrets),
     )
     if base:
-        return onto.image_onto(image, base, target.python_packages)
+        return onto.image_onto(image, base)
     return replace(image, limits=tuple(runtime.limits(image, facts)))
 
 
@@ -188,7 +190,7 @@ def _python_packages(
     brought = (
         requirement
         for component in components.ALL
-        if component.name in planned
+        if component.name in planned and (component.is_optional or not target.onto)  # what the fabric needs is there
         for requirement in component.python_packages(planned, facts)
     )
     return (*own_packages, *listed, *brought, *devel)

@@ -3,9 +3,12 @@
 import posixpath
 import re
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError, RefusedError
@@ -129,7 +132,24 @@ def from_inspection(inspection: Inspection) -> ExistingImage:
         shell=(),
         layers=tuple(subject.layers),
         failed={},
+        python_path=measured.system.python_path if measured.system else "",
+        python_packages=_python_packages(inspection),
+        nccl_path=nccl.path if nccl else "",
     )
+
+
+def _python_packages(inspection: Inspection) -> dict[str, str]:
+    """Return the versions of the packages that the image's Python imports; without those that are no version."""
+    system, packages = inspection.measured.system, inspection.measured.packages
+    if not (system and packages):
+        return {}
+    installed: dict[str, str] = {}
+    for folder in reversed(system.python_folders):  # the first on the path comes last, and stays
+        for name, version in packages.wheels.get(folder, {}).items():
+            with suppress(InvalidRequirement):
+                (specifier,) = Requirement(f"{name}=={version}").specifier
+                installed[canonicalize_name(name)] = specifier.version
+    return installed
 
 
 def _library_path_folders(image_config: ImageConfig) -> list[str]:

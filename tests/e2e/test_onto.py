@@ -73,11 +73,16 @@ def test_an_image_with_a_user_and_without_bash(folder: Path, tmp_path: Path) -> 
     steps = existing_bases.CONDA + existing_bases.WITHOUT_BASH + existing_bases.USER
     with existing_bases.base("conda", steps, folder) as ref:
         plan, build, run = ONTO
-        assert "added    EFA installer" in invoke(plan, REF=ref)
+        planned = invoke(plan, REF=ref)
+        assert "added    EFA installer" in planned
+        numpy = re.search(r"added    numpy (\S+): python-packages of the target, for /opt/conda/bin/python3", planned)
+        assert numpy
         built = invoke(build, REF=ref).splitlines()
         name = built[0]
         try:
             assert invoke(run, REF=ref) == "1000\n"
+            version = "import numpy; print(numpy.__version__)"
+            assert invoke(run.replace("id -u", f'python -c "{version}"'), REF=ref) == f"{numpy[1]}\n"
             below, above = tmp_path / "below", tmp_path / "above"
             below.mkdir()
             above.mkdir()

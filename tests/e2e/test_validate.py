@@ -119,7 +119,7 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files() -> Non
         with container.sealed_container(client, image_config.digest) as box:
             tar: Any = box.container.export(chunk_size=CHUNK)  # bytes, which the stubs call str
             outside = probe_files.read_out(tar, image_config)
-    of_process = {"kernel": "", "python": "", "python_path": ""}
+    of_process = {"kernel": "", "python": "", "python_path": "", "python_folders": []}
     assert inside.system
     assert outside.system == inside.system.model_copy(update=of_process)
     assert outside.packages == inside.packages

@@ -38,6 +38,9 @@ CONDA = ExistingImage(
     shell=(),
     layers=("sha256:a", "sha256:b"),
     failed={},
+    python_path="/opt/conda/bin/python3",
+    python_packages={"numpy": "2.3.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0+cu132"},
+    nccl_path="/opt/conda/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2",
 )
 
 
@@ -73,5 +76,5 @@ def planned_onto(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
     onto.write_record(base)
     matrix = yaml_file.loads(MATRIX, Matrix, "matrix.yaml")
-    (image,) = planner.plan(matrix, facts.load(), changes=changes).images
+    (image,) = planner.plan(matrix, facts.load(), ["mine"], changes=changes).images
     return image

@@ -22,6 +22,7 @@ def system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> d
         "kernel": "",
         "python": "",
         "python_path": "",
+        "python_folders": [],
         "user": 0,
         "environment": {name: value for name, value in environment.items() if name.startswith(PREFIXES)},
     }
@@ -34,6 +35,7 @@ def running_system() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "python_path": sys.executable,
+        "python_folders": [os.path.realpath(folder) for folder in sys.path if folder],
         "user": os.getuid(),
     }
 

@@ -13,6 +13,7 @@ from rdma_images.core.image import Component, Image, Platform
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from tests.support.existing_images import existing, planned_onto
 from tests.support.images import planned_image
 
 DIGEST = "0" * 64
@@ -226,3 +227,44 @@ def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
         components={"pytorch": Component("pytorch", "2.14.1", "--set")}, python_packages=("a",)
     )
     assert lock.remove_superseded(now, [now, with_another_torch]) == [file_other]
+
+
+class TestOntoAnImage:
+    """An image's own packages are in no lock; those that the target names beside them are."""
+
+    @pytest.fixture
+    def onto_image(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+        return planned_onto(existing(), tmp_path, monkeypatch)
+
+    @pytest.mark.parametrize(
+        ("packages", "installed"),
+        [
+            (("einops", "numpy"), ("numpy==2.3.0", "nvidia-nccl-cu13==2.30.7", "torch==2.15.0+cu132")),
+            (("einops", "numpy>=2.4"), ("nvidia-nccl-cu13==2.30.7", "torch==2.15.0+cu132")),
+            (("NumPy", "numpy<2.3"), ("nvidia-nccl-cu13==2.30.7", "torch==2.15.0+cu132")),
+        ],
+    )
+    def test_what_stays(self, onto_image: Image, packages: tuple[str, ...], installed: tuple[str, ...]) -> None:
+        request = lock.lock_request(replace(onto_image, python_packages=packages))
+        assert (request.requirements, request.installed, request.python) == (packages, installed, "3.12")
+
+    def test_without_packages_nothing_is_locked(self, onto_image: Image) -> None:
+        assert lock.load(onto_image).wheels == ()
+
+    def test_a_chosen_nccl(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        request = lock.lock_request(planned_onto(existing(), tmp_path, monkeypatch, nccl="2.31.2"))
+        assert request.requirements == ("nvidia-nccl-cu13==2.31.2",)
+        assert request.installed == ("numpy==2.3.0", "torch==2.15.0+cu132")
+
+    def test_a_package_that_is_there_needs_no_wheel(self, onto_image: Image, tmp_path: Path) -> None:
+        beside = replace(onto_image, python_packages=("einops", "numpy"))
+        write_lock(tmp_path, lock.lock_request(beside), make_wheel("einops", "0.8.2"))
+        assert [wheel.name for wheel in lock.load(beside, tmp_path).wheels] == ["einops"]
+
+    def test_packages_for_another_cuda(self, onto_image: Image, tmp_path: Path) -> None:
+        beside = replace(onto_image, python_packages=("einops",))
+        write_lock(
+            tmp_path, lock.lock_request(beside), make_wheel("nvidia-nccl-cu12", "2.30.7"), make_wheel("einops", "1")
+        )
+        with pytest.raises(RdmaImagesError, match=r"wheels bring nvidia-nccl-cu12 2\.30\.7, but"):
+            lock.load(beside, tmp_path)

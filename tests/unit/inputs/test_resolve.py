@@ -106,6 +106,56 @@ def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
         lock.create_lock(planned_image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
 
 
+class TestOntoAnImage:
+    """Packages for the Python of an image that exists, beside what is there."""
+
+    # A build of torch of the image's maker, as NVIDIA's: no index has it.
+    THERE = ("nvidia-nccl-cu13==2.30.7", "plain==1.0", "torch==2.16.0a0+6c8.nv26.10")
+
+    @pytest.fixture
+    def site(self, index: Site) -> Site:
+        publish(index, "fast", make_wheel("fast", "1.0", "torch>=2.10", "plain<2", "helper"))
+        publish(index, "helper", make_wheel("helper", "3.0"))
+        publish(index, "strict", make_wheel("strict", "1.0", "plain>=1.5"))
+        publish(index, "plain", make_wheel("plain", "1.0", "helper"), make_wheel("plain", "1.6"))
+        return index
+
+    def names(self, site: Site, *requirements: str, there: tuple[str, ...] = THERE) -> list[tuple[str, str]]:
+        request = REQUEST.model_copy(update={"requirements": requirements, "installed": there})
+        return [
+            (wheel.name, wheel.version)
+            for wheel in resolve.resolve(request, f"{site.address}/simple", mirrors(site)).wheels
+        ]
+
+    def test_what_is_there_is_left_out(self, site: Site) -> None:
+        assert self.names(site, "fast", "plain") == [("fast", "1.0"), ("helper", "3.0")]
+        assert self.names(site, "plain") == []
+
+    def test_a_package_that_needs_another_version_of_what_is_there(self, site: Site) -> None:
+        with pytest.raises(resolve.NoSolutionError, match=r"plain>=1\.5(?s:.*)\nwhat the image has stays: name"):
+            self.names(site, "strict")
+
+    def test_a_named_version_replaces(self, site: Site) -> None:
+        there = tuple(line for line in self.THERE if not line.startswith("plain"))
+        assert self.names(site, "strict", "plain>=1.5", there=there) == [("plain", "1.6"), ("strict", "1.0")]
+
+    def test_an_extra_of_what_is_there_brings_what_it_requires(self, site: Site) -> None:
+        metadata = make_wheel("plain", "1.0", 'helper; extra == "more"')
+        publish(site, "plain", metadata)
+        assert self.names(site, "plain[more]") == [("helper", "3.0")]
+
+    def test_an_unknown_package(self, site: Site) -> None:
+        with pytest.raises(resolve.NoSolutionError, match="nothing-like-it was not found in the package registry"):
+            self.names(site, "nothing-like-it")
+
+    def test_an_index_that_does_not_answer_is_unreachable(self) -> None:
+        request = REQUEST.model_copy(update={"requirements": ("fast",), "installed": self.THERE})
+        gone = Mirrors(Path(__file__).parent / "none.pem", {"index": ("http://127.0.0.1:9/simple", "mirrors.yaml")}, {})
+        with pytest.raises(RdmaImagesError, match=r"http://127\.0\.0\.1:9/simple/fast/ is unreachable") as caught:
+            resolve.resolve(request, "http://127.0.0.1:9/simple", gone)
+        assert not isinstance(caught.value, resolve.NoSolutionError)
+
+
 def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
     host = index.address.removeprefix("http://")
     lock.create_lock(planned_image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import yaml_file
+from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Onto, Plan
 from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
-from tests.support.existing_images import REF, existing, ngc
+from tests.support.existing_images import CONDA, REF, existing, ngc
 
 FACTS = facts.load()
 TEXT = """
@@ -114,9 +114,9 @@ def test_what_stays_is_named() -> None:
     assert "/opt/nvidia/nvidia_entrypoint.sh" in words
 
 
-def with_fields(text: str) -> Image:
+def with_fields(text: str, base: ExistingImage = CONDA) -> Image:
     """Return the image of a target with these lines of YAML, added to an existing one."""
-    onto.write_record(existing())
+    onto.write_record(base)
     matrix_text = TEXT.format(fabric="efa", ref=REF, default=EFA) + text
     (image,) = planner.plan(yaml_file.loads(matrix_text, Matrix, "matrix.yaml"), FACTS).images
     return image
@@ -136,17 +136,71 @@ def test_what_the_target_adds_and_with_what_containers_start() -> None:
     assert ("replaced", "no entry point", "by tini --, the target's") in changes
 
 
-def test_what_onto_does_not_install_is_refused_or_said() -> None:
+def test_a_target_brings_its_packages_and_not_what_the_fabric_needs() -> None:
     onto.write_record(existing())
     ours = matrix.load().target("efa-pytorch")
-    with pytest.raises(RefusedError, match=r"the target has source-packages, and --onto installs no Python packages"):
-        onto.target_onto(ours.model_copy(update={"source_packages": ("flash-attn",)}), REF)
     target = onto.target_onto(ours, REF)
     (image,) = planner.plan(matrix.load().model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images
-    assert image.onto
     assert image.id.startswith("efa-pytorch-2.15.0-cu13.2")
-    assert image.python_packages == ()
-    assert any(change.why == "--onto installs none, also not numpy" for change in image.onto.changes)
+    assert image.python_packages == ("numpy",)
+
+
+def test_what_becomes_of_packages_is_said() -> None:
+    image = with_fields("    python-packages: [einops, 'numpy>=2.4']\n")
+    image = onto.with_packages(image, {"einops": "0.8.2", "numpy": "2.4.1", "mpmath": "1.3.0"})
+    assert image.onto
+    changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
+    assert changes[-4:] == [
+        ("added", "einops 0.8.2", "python-packages of the target, for /opt/conda/bin/python3"),
+        ("added", "mpmath 1.3.0", "required by these packages"),
+        ("replaced", "numpy 2.3.0", "by 2.4.1, in /opt/conda/bin/python3"),
+        ("kept", "2 Python packages of the image", "they need not change for these"),
+    ]
+
+
+@pytest.mark.parametrize("package", ["'./project'", "'x @ git+https://example/x@" + "0" * 40 + "'"])
+def test_only_wheels_of_the_index_are_installed(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    with pytest.raises(RefusedError, match=r"mine: x @ .*: into an image of --onto, only wheels of the package index"):
+        with_fields(f"    python-packages: [{package}]\n")
+
+
+def test_packages_need_a_python() -> None:
+    with pytest.raises(RefusedError, match="mine: no Python is in the image for numpy\n"):
+        with_fields("    python-packages: [numpy]\n", existing(python=""))
+
+
+def test_the_wheel_of_nccl_is_replaced_by_a_newer_one() -> None:
+    image, plan_ = added(existing(), nccl="2.31.2")
+    assert (image.version("nccl"), image.components["nccl"].decided_by) == ("2.31.2", "--set")
+    assert any(change.why == "for its NCCL 2.31.2" for change in plan_.changes)
+    assert "nccl2.31.2" in image.tag
+
+
+@pytest.mark.parametrize(
+    ("base", "nccl", "words"),
+    [
+        (existing(), "2.29.7", "nccl 2.29.7: the image has 2.30.7, and its programs may call"),
+        (existing(nccl_path="/usr/lib/x86_64-linux-gnu/libnccl.so.2.30.7"), "2.31.2", "no wheel would replace"),
+        (existing(python_packages={}), "2.31.2", "no wheel would replace"),
+    ],
+)
+def test_an_nccl_that_cannot_take_the_place_of_the_images(base: ExistingImage, nccl: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        plan(base, nccl=nccl)
+
+
+def test_nccl_tests_are_compiled_against_the_nccl_of_the_image() -> None:
+    image = with_fields("    with: [nccl-tests]\n")
+    assert "nccl-tests" in image.components
+    assert image.toolkit
+
+
+def test_parts_that_are_packages_are_installed_too() -> None:
+    image, _ = added(existing(), nixl="1.5.0")
+    assert "nixl==1.5.0" in image.python_packages
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -197,8 +251,8 @@ def test_erdma_is_added_where_alibaba_has_the_suite() -> None:
 
 def test_the_image_decides_its_own_versions() -> None:
     onto.write_record(existing())
-    with pytest.raises(RefusedError, match=r"--set nccl=2\.31\.2: the image decides it, and has 2\.30\.7"):
-        planner.plan(read(), FACTS, ["mine"], changes={"nccl": "2.31.2"})
+    with pytest.raises(RefusedError, match=r"--set cuda=13\.0: the image decides it, and has 13\.2"):
+        planner.plan(read(), FACTS, ["mine"], changes={"cuda": "13.0"})
 
 
 def test_an_image_that_was_not_measured() -> None:
@@ -216,10 +270,10 @@ def test_a_tag_can_be_moved() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("    python-packages: [numpy]\n", "stays as it is"),
-        ("    requirements: r.txt\n", "stays as it is"),
-        ("    with: [nccl-tests]\n", "nccl-tests is not added to an image of `onto`: remove it"),
-        ("    with: [nixl]\n", "nixl is not added to an image of `onto`: remove it"),
+        ("    source-packages: [flash-attn]\n", "nothing is compiled for the Python of the image"),
+        ("    template: efa-pytorch\n", "takes its place"),
+        ("    python-packages: [torch==2.14.0]\n", "the axis pytorch decides the version of torch"),
+        ("    python-packages: [nvidia-nccl-cu13]\n", "the axis nccl decides the version of nvidia-nccl-cu13"),
     ],
 )
 def test_fields_that_the_image_decides(text: str, words: str) -> None:
@@ -227,9 +281,10 @@ def test_fields_that_the_image_decides(text: str, words: str) -> None:
         yaml_file.loads(TEXT.format(fabric="efa", ref=REF, default=EFA) + text, Matrix, "matrix.yaml")
 
 
-def test_a_target_keeps_only_the_parts_that_an_image_takes() -> None:
-    ours = matrix.load().target("efa-pytorch").model_copy(update={"with_": ("nixl", "gdrcopy", "ssh")})
-    assert onto.target_onto(ours, REF).with_ == ("gdrcopy", "ssh")
+def test_a_target_that_compiles_packages_is_not_added() -> None:
+    ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
+    with pytest.raises(RefusedError, match="the target has source-packages, and nothing is compiled for the Python"):
+        onto.target_onto(ours, REF)
 
 
 def test_axes_that_the_image_decides() -> None:

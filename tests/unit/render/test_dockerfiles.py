@@ -15,7 +15,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import ExistingImage, Image
 from rdma_images.inputs import lock
-from rdma_images.inputs.wheels import Lock
+from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
@@ -232,15 +232,18 @@ def rendered_onto(
     (image,) = planner.plan(
         yaml_file.loads(ONTO_MATRIX.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), FACTS
     ).images
-    return dockerfiles.render(
-        image, Lock(request=locks.wheels(image).request, wheels=()), locks.toolkit(image), locks.TOOLS
+    request = lock.lock_request(image)
+    wheels = tuple(
+        Wheel(name=line, version="1.0", file=f"{line}-1.0-py3-none-any.whl", sha256="0" * 64)
+        for line in request.requirements
     )
+    return dockerfiles.render(image, Lock(request=request, wheels=wheels), locks.toolkit(image), locks.TOOLS)
 
 
 @pytest.mark.usefixtures("state_folder")
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
 def test_hadolint_finds_nothing_in_what_onto_adds(fabric: str, tmp_path: Path) -> None:
-    more = "    user: trainer\n    command: python train.py\n"
+    more = "    user: trainer\n    command: python train.py\n    python-packages: [einops]\n    with: [nccl-tests]\n"
     text = rendered_onto(ngc(), "{efa-installer: 1.50.0}" if fabric == "efa" else "{}", more, fabric)
     (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
     assert hadolint(tmp_path / "Dockerfile") == ""
@@ -303,6 +306,16 @@ def test_the_link_of_cuda_leads_into_the_image() -> None:
     text = image_stages(rendered_onto(ngc()))
     assert 'ln -sf /usr/local/cuda/lib64/libcudart.so.13 "/usr/lib/' in text
     assert "/opt/venv" not in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_packages_are_installed_by_the_python_of_the_image() -> None:
+    text = image_stages(rendered_onto(existing(), more="    python-packages: [einops]\n    with: [nccl-tests]\n"))
+    assert "FROM with-efa-installer AS with-onto-packages" in text
+    assert "uv pip install --quiet --no-cache --link-mode copy --python /opt/conda/bin/python3 " in text
+    assert f"einops==1.0 --hash=sha256:{'0' * 64}" in text
+    assert "ln -s /opt/conda/lib/python3.12/site-packages/nvidia/nccl/include /tmp/nccl/include" in text
+    assert "COPY --link --from=wheel" not in text
 
 
 @pytest.mark.usefixtures("state_folder")
