@@ -90,32 +90,13 @@ class AcrAliyunKind:
 
     def _fault(self, action: str, code: str, message: str) -> registry_errors.RegistryError:
         masked = registry_errors.mask_secrets(message)
-        if code.startswith("INSTANCE"):
-            return registry_errors.RegistryError(
-                f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
-                "correct region and instance in registries.yaml"
-            )
-        if any(word in code for word in ("NOT_EXIST", "NOT_FOUND", "NotExist", "NotFound")):
-            return registry_errors.MissingError(
-                f"{self.host} does not have what {action} asked for ({code})\n"
-                "correct namespace and prefix in registries.yaml"
-            )
-        if "Forbidden" in code or "NO_PERMISSION" in code or "NoPermission" in code:
-            return registry_errors.DeniedError(
-                f"Alibaba Cloud denies {action} for {self.host} ({code})\nask for that right"
-            )
-        if "InvalidAccessKey" in code or "Signature" in code or "SecurityToken" in code:
-            return registry_errors.UnauthorizedError(
-                f"Alibaba Cloud does not take the credentials for {self.host} ({code})\ncheck them, or log in"
-            )
         if not code:
             return registry_errors.UnreachableError(
                 f"Alibaba Cloud is unreachable for {self.host}: {masked}\n{NETWORK}"
             )
+        refused = f"Alibaba Cloud refuses {action} for {self.host}: {code}: {masked}"
+        if any(word in code for word in ("NOT_EXIST", "NOT_FOUND", "NotExist", "NotFound")):
+            return registry_errors.MissingError(f"{refused}\ncorrect instance, namespace and prefix in registries.yaml")
         if "Throttling" in code or "ServiceUnavailable" in code:
-            return registry_errors.BusyError(
-                f"Alibaba Cloud cannot do {action} for {self.host} now: {masked}\ntry again later"
-            )
-        return registry_errors.RegistryError(
-            f"Alibaba Cloud refuses {action} for {self.host}: {masked}\nlook the code up in ACR's documentation"
-        )
+            return registry_errors.BusyError(f"{refused}\ntry again later")
+        return registry_errors.RegistryError(f"{refused}\ncheck the credentials, or ask for the right")

@@ -18,8 +18,6 @@ from rdma_images.registry.registries import Ecr
 
 _EXCLUDING = "IMMUTABLE_WITH_EXCLUSION"
 _MAX_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
-_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
-_REJECTED = ("UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException")
 
 
 class EcrKind:
@@ -136,21 +134,14 @@ def aws_errors(service: str, action: str) -> Iterator[None]:
         yield
     except botocore.exceptions.ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
-        if code in _DENIED:
-            raise registry_errors.DeniedError(
-                f"AWS denies {action} in {service}: {message}\nask for that right"
-            ) from None
-        if code in _REJECTED:
-            raise registry_errors.UnauthorizedError(
-                f"AWS does not take the credentials for {service} ({code})\nlog in again"
-            ) from None
         kind = (
             registry_errors.BusyError
             if "Throttl" in code or code.endswith("ServerException")
             else registry_errors.RegistryError
         )
         raise kind(
-            f"AWS refuses {action} in {service}: {code}: {message}\ncorrect registries.yaml, or try again later"
+            f"AWS refuses {action} in {service}: {code}: {message}\n"
+            "correct registries.yaml, log in again, or ask for that right"
         ) from None
     except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
         raise registry_errors.UnauthorizedError(

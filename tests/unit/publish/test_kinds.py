@@ -136,7 +136,7 @@ class TestEcr:
             stub.add_client_error(
                 "create_repository", "AccessDeniedException", "not authorized to ecr:CreateRepository"
             )
-            with pytest.raises(registry_errors.DeniedError, match="denies CreateRepository training/x"):
+            with pytest.raises(registry_errors.RegistryError, match="refuses CreateRepository training/x"):
                 kind.prepare("training/x")
 
 
@@ -167,14 +167,14 @@ class TestAlibaba:
     def test_a_missing_namespace_is_reported(self) -> None:
         with served(Alibaba().handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(registry_errors.MissingError, match=r"NAMESPACE_NOT_EXIST.*\ncorrect namespace"):
+            with pytest.raises(registry_errors.MissingError, match=r"NAMESPACE_NOT_EXIST.*\ncorrect instance"):
                 kind.prepare("ai/efa-pytorch")
 
     def test_denied_is_reported(self) -> None:
         api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
         with served(api.handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(registry_errors.DeniedError, match="denies CreateRepository"):
+            with pytest.raises(registry_errors.RegistryError, match="refuses CreateRepository"):
                 kind.prepare("ai/efa-pytorch")
 
     def test_a_control_plane_that_is_down(self) -> None:
