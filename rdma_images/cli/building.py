@@ -147,7 +147,6 @@ def report(
 
 
 @verb(
-    "run --target efa-pytorch -- python -c 'import torch; print(torch.__version__)'",
     "run --target efa-pytorch --mount ./src:/src:ro --env HF_TOKEN -- torchrun /src/train.py",
     "run --target efa-pytorch --shell",
     "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",

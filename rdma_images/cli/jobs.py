@@ -134,9 +134,7 @@ def job_launchers(
 
 
 @verb(
-    "job.check job.yaml",
-    "job.check build/jobs/efa-nccl-tests-p5-48xlarge-2 --json",
-    "job.check job.yaml job.sbatch request.json",
+    "job.check job.yaml job.sbatch",
     "job.check -",
     name="job.check",
 )
@@ -180,7 +178,6 @@ def job_preflight(_: Context, out: Annotated[str, "The folder to write; by defau
 @verb(
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2",
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
-    "job.run build/jobs/training --follow",
     "job.run build/jobs/training --attach --sign cosign.key",
     name="job.run",
 )

@@ -66,27 +66,22 @@ def ci_matrix(
     show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, current.matrix, runners)))
 
 
-@verb("test --unit", "test -k publish", "test --real", name="test")
+@verb("test --unit", name="test")
 def run_tests(
     _: Context,
     unit: Annotated[bool, "Only the fast tests, which need no engine."] = False,
     exhaustive: Annotated[
         bool, "Also the long tail: each fault that a validator finds, each broken data path."
     ] = False,
-    real: Annotated[bool, "Only the tests with the vendors' own files in $RDMA_IMAGES_REAL_SOURCES."] = False,
-    k: Annotated[str, "Only tests whose names match, in pytest's syntax."] = "",
 ) -> None:
     """Run the tests, the fast ones first.
 
     Then those with a real engine, wheels, registries and virtual machines. Several at a time, where they share no part.
     """
     command = [sys.executable, "-m", "pytest", f"--numprocesses={WORKERS}"]
-    if real:
-        command += ["-m", "real and not e2e" if unit else "real"]
-    elif unit:
+    if unit:
         command += ["-m", "not e2e and not exhaustive"]
     elif not exhaustive:
         command += ["-m", "not exhaustive and not (real and e2e)"]
     command += [] if unit else ["--leave-nothing"]
-    command += ["-k", k] if k else []
     raise Exit(code=subprocess.run(command, cwd=paths.PROJECT).returncode)

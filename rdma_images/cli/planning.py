@@ -22,7 +22,6 @@ from rdma_images.inputs import project, target_options
 @verb(
     "plan --all",
     "plan --target efa-pytorch --set nccl=2.32.3",
-    "plan --target efa-pytorch --onto pytorch/pytorch@sha256:…",
     "plan --instance p5.48xlarge",
     "plan --target efa-pytorch --solve",
 )
@@ -152,7 +151,6 @@ def sources(
 
 
 @verb(
-    "lock --target efa-pytorch",
     "lock --all --upgrade",
     "lock --all --check",
 )

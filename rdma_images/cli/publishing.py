@@ -1,7 +1,7 @@
 """The tasks on registries: scan, publish and verify; and the publisher that `job.run --attach` shares."""
 
 import builtins
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 @verb(
-    "scan --target efa-pytorch",
     "scan --target efa-pytorch --report trivy.cdx.json --policy policy.yaml",
     "scan --published team-ecr",
 )
@@ -48,15 +47,15 @@ def scan(
     from rdma_images.publish.evidence.scan_result import SCAN
 
     rules, today = chosen_policy(policy), datetime.now(UTC).date()
-    images = list(_chosen_images(target, all, set, published))
+    images = _chosen_images(target, all, set, published)
     if report and len(images) != 1:
         raise RefusedError(f"--report is about one image, and {len(images)} are chosen\nchoose one with --target")
     documents, is_refused = [], False
-    for image_id, scanned in images:
-        result = _scan(image_id, scanned, report)
+    for scanned in images:
+        result = _scan(scanned, report)
         decisions = decide(result, rules, today) if rules else None
-        if image_id:
-            SCAN.write(image_id, result)
+        if scanned.image_id:
+            SCAN.write(scanned.image_id, result)
         is_refused |= any(decision.outcome == "refused" for decision in decisions or ())
         documents.append(scan_table.as_json(scanned.name, result, decisions))
         if not json:
@@ -67,23 +66,23 @@ def scan(
         raise Exit(code=exit_codes.NO)
 
 
-def _scan(image_id: str, image: "ScannedImage", report: str) -> "Scan":
-    """Return what a scanner says of an image, or the report of one; `image_id` is "" for one in a registry."""
+def _scan(image: "ScannedImage", report: str) -> "Scan":
+    """Return what a scanner says of an image, or the report of one."""
     from rdma_images import engine
     from rdma_images.publish.evidence import scanner
 
     if report:
         return scanner.read_report(files.expand_user(report), image)
-    folder = paths.image_folder(image_id) if image_id else paths.BUILD / "scans"
+    folder = paths.image_folder(image.image_id) if image.image_id else paths.BUILD / "scans"
     program = scanner.find_scanner()
-    running = engine.ensure(progress) if image_id else None
+    running = engine.ensure(progress) if image.image_id else None
     return scanner.read_report(scanner.run_scanner(program, image, running, folder, progress), image)
 
 
 def _chosen_images(
     targets: Sequence[str], all_rows: bool, changes: Sequence[str], published: Sequence[str]
-) -> "Iterator[tuple[str, ScannedImage]]":
-    """Yield the chosen images that were built here with their ids, or those in the registries that have them."""
+) -> "Sequence[ScannedImage]":
+    """Return the chosen images that were built here, or those in the registries that have them."""
     from rdma_images.plan import planner
     from rdma_images.publish.approved_image import read_build
     from rdma_images.publish.evidence.scanner import ScannedImage
@@ -93,14 +92,9 @@ def _chosen_images(
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, targets, all_rows, changes)
     if not published:
-        for image in images:
-            build = read_build(image)
-            yield image.id, ScannedImage(build.ref, build.digest)
-        return
+        return [ScannedImage(build.ref, build.digest, build.image_id) for build in map(read_build, images)]
     all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
-    chosen_registries = registries.load().pick(published)
-    for scanned in published_images(images, all_images, loaded_project.matrix, chosen_registries):
-        yield "", scanned
+    return [*published_images(images, all_images, loaded_project.matrix, registries.load().pick(published))]
 
 
 @verb(

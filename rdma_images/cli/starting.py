@@ -46,8 +46,8 @@ def init(_: Context, folder: Annotated[str, "The new folder; without it the curr
 def _requirement(root: Path) -> tuple[str, str]:
     """Return what the workflow installs, which is what is installed here, and a note on it.
 
-    A tool from an index is its version; one from an address that address, at its commit (PEP 610); a wheel's file is
-    copied into the folder.
+    A tool from an index is its version; one from an address that address, at its commit (PEP 610); one from this
+    machine a wheel, which its user puts into the folder.
     """
     from importlib.metadata import distribution
 
@@ -58,13 +58,8 @@ def _requirement(root: Path) -> tuple[str, str]:
         exact = f"{vcs['vcs']}+{address}@{vcs['commit_id']}" if vcs else address
         requirement = f"'rdma-images @ {exact}'" if exact else f"rdma-images=={installed.version}"
         return requirement, f"the workflow installs {exact or requirement}, as installed here"
-    path = Path(unquote(urlsplit(address).path))
-    name = f"rdma_images-{installed.version}-py3-none-any.whl"
-    if path.suffix == ".whl" and path.is_file():
-        with atomic.replacing(root / name) as copy, files.as_file_error(root / name):
-            copy.write_bytes(path.read_bytes())
-        return f"./{name}", f"the workflow installs {name}, which was copied here: commit it"
+    path, name = unquote(urlsplit(address).path), f"rdma_images-{installed.version}-py3-none-any.whl"
     return f"./{name}", (
         f"the workflow cannot install rdma-images: it was installed from {path}, which no workflow reaches\n"
-        f"make the wheel with `pip wheel --no-deps --wheel-dir {root} {path}` and commit it"
+        f"get the wheel with `pip wheel --no-deps --wheel-dir {root} {path}` and commit it"
     )

@@ -51,6 +51,7 @@ class ScannedImage:
 
     name: str
     digest: str
+    image_id: str = ""  # of a build here
 
     @property
     def by_digest(self) -> str:
