@@ -150,10 +150,10 @@ def _build_missing(
 def _validate(
     images: Sequence[Image], builds: Sequence[Build], engine: Engine, progress: Progress
 ) -> "tuple[Report, ...]":
-    from rdma_images.validate import validation
+    from rdma_images.validate.validate_image import validate
 
-    candidates = [validation.ValidationCandidate(b.ref, image, b) for image, b in zip(images, builds, strict=True)]
-    return tuple(validation.validate_all(candidates, engine, progress=progress))
+    pairs = zip(images, builds, strict=True)
+    return tuple(validate(build.ref, engine, image, build, progress=progress) for image, build in pairs)
 
 
 def _refuse_shared_cache(specs: Sequence[BuildSpec], options: Options) -> None:

@@ -97,7 +97,7 @@ def validate(
     """
     from rdma_images import chain, engine
     from rdma_images.report import report_json, report_table
-    from rdma_images.validate import check_list, validation
+    from rdma_images.validate import check_list, validate_image, validation
 
     chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
     tiers = validation.parse_tiers(tier or (["device"] if host else None))
@@ -118,9 +118,11 @@ def validate(
         candidates = validation.planned_candidates(chosen)
     running = None if host else engine.ensure(progress)
     reports = []
-    for image_report in validation.validate_all(
-        candidates, running, tiers, host or None, progress, fabric, instance, again
-    ):
+    question = validate_image.ChainQuestion(fabric, instance)
+    for row in candidates:
+        image_report = validate_image.validate(
+            row.ref, running, row.image, row.build, tiers, host or None, again, progress, question
+        )
         show(report_json(image_report) if json else report_table(image_report, verbose))
         reports.append(image_report)
     _exit_on_failure(reports)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image import FABRIC_TITLES, Image
+from rdma_images.core.image import Image
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
@@ -72,24 +72,3 @@ def planned_inspection(image: Image) -> Inspection:
     expected = Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
     subject = ImageConfig(ref=image.id, digest="not built yet", platform=image.platform, environment=image.environment)
     return Inspection(subject=subject, expected=expected, measured=Measured())
-
-
-def for_fabric(inspection: Inspection, *fabrics: str) -> str:
-    """Return the reason of an image that is for one of `fabrics`; "" for another."""
-    fabric = inspection.expected.fabric
-    return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.because}" if fabric in fabrics else ""
-
-
-def with_component(inspection: Inspection, name: str) -> str:
-    """Return the reason of an image with a component of ours, as planned or by its label; "" without it."""
-    if version := inspection.expected.components.get(name):
-        return f"planned with {name} {version}"
-    version = inspection.subject.label(f"component.{name}")
-    return f"its label says {name} {version}" if version else ""
-
-
-def with_python_package(inspection: Inspection, name: str) -> str:
-    """Return the reason of an image in which the Python package `name` is installed; "" where it is not."""
-    packages = inspection.measured.packages
-    version = dict(packages.installed).get(name) if packages else None
-    return f"it has the package {name} {version}" if version else ""

@@ -1,7 +1,5 @@
 """Read the configuration of an image from its engine, before anything of it runs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from docker import DockerClient
@@ -44,16 +42,6 @@ def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
     )
 
 
-def image_digest(client: DockerClient, ref: str) -> str:
-    """Return the digest by which the engine knows the image `ref`.
-
-    Raises as `read_image_config` does.
-    """
-    api: Any = client.api
-    with _engine_errors(ref):
-        return str(api.inspect_image(ref)["Id"])
-
-
 def read_image_config(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
     """Return the configuration of image `ref`, or of the image with `digest`.
 
@@ -61,23 +49,16 @@ def read_image_config(client: DockerClient, ref: str, digest: str | None = None)
     RdmaImagesError where it does not answer.
     """
     api: Any = client.api
-    with _engine_errors(ref):
+    try:
         attributes = api.inspect_image(digest or ref)
         steps = _history(client, attributes["Id"])
-    return _image_config(ref, attributes, steps)
-
-
-@contextmanager
-def _engine_errors(ref: str) -> Iterator[None]:
-    """Raise the engine's errors about `ref` as ours."""
-    try:
-        yield
     except ImageNotFound:
         raise missing_image(engines.running(), ref) from None
     except DockerException as error:
         raise RdmaImagesError(
             f"the engine did not say what {ref!r} is: {error}\nsee with `docker info` that it answers"
         ) from None
+    return _image_config(ref, attributes, steps)
 
 
 def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:

@@ -1,13 +1,10 @@
 """The transport into an image, a pod or a host: testinfra's backends, with a limit on time and on what is read."""
 
-import os
-import selectors
 import shlex
-import signal
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import testinfra.backend
 from testinfra.backend.base import BaseBackend, CommandResult
@@ -16,6 +13,7 @@ from testinfra.host import Host
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.engine import docker_command
+from rdma_images.validate.probes import tools
 
 MAX_OUTPUT_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
 TIMED_OUT = 124  # the exit code of timeout(1)
@@ -93,49 +91,32 @@ def run_with_limits(
         is_absent = isinstance(error, FileNotFoundError) and "/" not in command[0]
         problem = "is not on the PATH" if is_absent else f"cannot be started: {error.strerror}"
         raise RdmaImagesError(f"{command[0]} {problem}\ninstall it, or measure another host or folder") from None
-    output = {"out": bytearray(), "err": bytearray()}
-    with process, selectors.DefaultSelector() as selector:
-        selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
-        selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
-        deadline = clock() + limit
-        stopped = _read(selector, output, lambda: clock() >= deadline, silence)
-        while not stopped and not _ends(process):
-            stopped = TIMED_OUT if clock() >= deadline else 0
-        if stopped:
-            os.killpg(process.pid, signal.SIGKILL)
-    return stopped or process.returncode, bytes(output["out"]), bytes(output["err"])
+    limits = _Limits(clock, limit, silence)
+    out, err, stopped = tools.drained(process, MAX_OUTPUT_BYTES, limits)
+    return limits.reached if stopped else process.returncode, out, err
 
 
-def _ends(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process, whose streams are closed, ends before the next look at the clock."""
-    try:
-        process.wait(LOOK_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+class _Limits:
+    """The limits of a command on this machine: `reached` is the one that ended it."""
 
+    def __init__(self, clock: Callable[[], float], limit: float, silence: float | None) -> None:
+        self._clock, self._deadline, self._silence = clock, clock() + limit, silence
+        self._printed, self._heard, self._looked = 0, time.monotonic(), time.monotonic()
+        self.reached = 0
 
-def _read(
-    selector: selectors.BaseSelector, output: dict[str, bytearray], is_over: Callable[[], bool], silence: float | None
-) -> int:
-    """Fill `output` until both streams end; return why they were left before, 0 where they ended."""
-    heard = looked = time.monotonic()
-    while selector.get_map():
-        for key, _ in selector.select(0.1):
-            chunk = os.read(key.fd, 1 << 16)
-            if not chunk:
-                selector.unregister(key.fileobj)
-            output[key.data] += chunk
-            heard = time.monotonic()
-        if sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
-            return ENDLESS
-        if silence and time.monotonic() - heard >= silence:
-            return TIMED_OUT
-        if time.monotonic() - looked >= LOOK_SECONDS:
-            looked = time.monotonic()
-            if is_over():
-                return TIMED_OUT
-    return 0
+    def __call__(self, printed: int) -> bool:
+        """Return whether a command that has `printed` so many bytes until now has to end."""
+        now = time.monotonic()
+        if printed > self._printed:
+            self._printed, self._heard = printed, now
+        if printed > MAX_OUTPUT_BYTES:
+            self.reached = ENDLESS
+        elif self._silence and now - self._heard >= self._silence:
+            self.reached = TIMED_OUT
+        elif now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self.reached = TIMED_OUT if self._clock() >= self._deadline else 0
+        return bool(self.reached)
 
 
 def host(spec: str, limit: float, environment: dict[str, str] | None = None, silence: float | None = None) -> Host:

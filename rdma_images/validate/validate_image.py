@@ -24,7 +24,7 @@ from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import REPORT, report_folder
 from rdma_images.validate import expected_fabric, report_cache, suite
-from rdma_images.validate.image_config import hide_secret_values, image_digest, read_image_config
+from rdma_images.validate.image_config import hide_secret_values, read_image_config
 
 
 class ChainQuestion(NamedTuple):
@@ -123,8 +123,8 @@ def validate(
         return report.publish_cached(previous, run.folder)
     from rdma_images import datapath
 
-    image_config, measured = _measure_in_engine(ref, digest, engine, progress, question.instance, again)
-    own = _own_checks(digest, engine, image, progress) if "static" in tiers else ()
+    commands = image.checks if image and "static" in tiers else ()
+    image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, question.instance, again)
     emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
     report_ = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
@@ -134,26 +134,23 @@ def validate(
 
 
 def _measure_in_engine(
-    ref: str, digest: str, engine: Engine, progress: Progress, instance: str, again: bool
-) -> tuple[ImageConfig, Measured]:
-    """Return the configuration of an image of the engine, and what was measured in it."""
-    from rdma_images.validate import probe_image
+    ref: str,
+    digest: str,
+    engine: Engine,
+    commands: Sequence[str],
+    progress: Progress,
+    instance: str,
+    again: bool,
+) -> tuple[ImageConfig, Measured, tuple[Check, ...]]:
+    """Return an image's configuration, what was measured in it, and how the target's own `commands` end in it."""
+    from rdma_images.validate import own_checks, probe_image
 
     progress(f"validating {ref}")
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
-        return image_config, probe_image.measure(client, engine, image_config, progress, instance, again)
-
-
-def _own_checks(digest: str, engine: Engine, image: Image | None, progress: Progress) -> tuple[Check, ...]:
-    """Return how the commands of the target's `checks` end in the image."""
-    if not image or not image.checks:
-        return ()
-    from rdma_images.validate import own_checks
-
-    with closing(engines.client(engine)) as client:
-        return own_checks.run(client, engine, digest, image.checks, progress)
+        measured = probe_image.measure(client, engine, image_config, progress, instance, again)
+        return image_config, measured, own_checks.run(client, engine, digest, commands, progress)
 
 
 def _measure_elsewhere(
@@ -171,12 +168,9 @@ def _measure_elsewhere(
 
 
 def _digest(engine: Engine, ref: str) -> str:
-    """Return the digest of an image, asked of any engine.
-
-    Raises RdmaImagesError where it has none.
-    """
+    """Return the digest of an image, asked of any engine; raises RdmaImagesError where it has none."""
     with closing(engines.client(engine)) as client:
-        return image_digest(client, ref)
+        return read_image_config(client, ref).digest
 
 
 def _no_longer_checked(checks: Sequence[Check], earlier: Report | None) -> tuple[str, ...]:

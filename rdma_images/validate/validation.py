@@ -1,6 +1,6 @@
-"""Choose the images to validate, and validate them one after the other."""
+"""Choose what to validate: the images, and the tiers of checks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -8,10 +8,7 @@ from rdma_images.core.check import Tier
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import Engine
-from rdma_images.inspection.report import Report
 
 if TYPE_CHECKING:
     from rdma_images.validate.check_folders import ListedCheck
@@ -32,7 +29,13 @@ def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ..
     Raises:
         RefusedError: One was not built here.
     """
-    return tuple(_planned_candidate(image) for image in images)
+    candidates = []
+    for image in images:
+        build = BUILD.read_if_valid(image.id)
+        if build is None:
+            raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build {image.options}` first")
+        candidates.append(ValidationCandidate(build.ref, image, build))
+    return tuple(candidates)
 
 
 def parse_tiers(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -54,43 +57,3 @@ def list_all(images: Sequence[Image], tiers: tuple[str, ...] | None = None) -> "
         image.id: suite.list_checks(check_folders.planned_inspection(image), tiers or get_args(Tier))
         for image in images
     }
-
-
-def validate_all(
-    candidates: Sequence[ValidationCandidate],
-    engine: Engine | None,
-    tiers: tuple[str, ...] = ("static",),
-    host: str | None = None,
-    progress: Progress = silent,
-    fabric: str = "",
-    instance: str = "",
-    again: bool = False,
-) -> Iterator[Report]:
-    """Yield each report as soon as it is ready.
-
-    The files are written beside build.json. `host` needs no engine; `fabric` and `instance` are what the chain is asked
-    about; `again` measures also what has a kept report.
-    """
-    from rdma_images.validate.validate_image import ChainQuestion, validate
-
-    question = ChainQuestion(fabric, instance)
-
-    for candidate in candidates:
-        yield validate(
-            candidate.ref,
-            engine,
-            candidate.image,
-            candidate.build,
-            tiers=tiers,
-            host=host,
-            again=again,
-            progress=progress,
-            question=question,
-        )
-
-
-def _planned_candidate(image: Image) -> ValidationCandidate:
-    build = BUILD.read_if_valid(image.id)
-    if build is None:
-        raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build {image.options}` first")
-    return ValidationCandidate(build.ref, image, build)

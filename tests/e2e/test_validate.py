@@ -22,7 +22,7 @@ from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import report_folder
 from rdma_images.validate import container, image_layers, probe_files, probe_image
-from rdma_images.validate.image_config import image_digest, read_image_config
+from rdma_images.validate.image_config import read_image_config
 from rdma_images.validate.validate_image import validate
 from tests.e2e import validated, volumes
 
@@ -114,7 +114,7 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files() -> Non
     """Except for process facts, the loader's words, and the few files that the engine adds."""
     ref, engine = validated.good_image(), validated.engine()
     with closing(engines.client(engine)) as client:
-        image_config = read_image_config(client, ref, image_digest(client, ref))
+        image_config = read_image_config(client, ref)
         inside = probe_image.measure(client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
             tar: Any = box.container.export(chunk_size=CHUNK)  # bytes, which the stubs call str
@@ -251,7 +251,7 @@ def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
     try:
         with volumes.none_stays(client), validated.derived(steps, "volume") as ref:
             report = validated.measure(ref)
-            with container.sealed_container(client, image_digest(client, ref)) as box:
+            with container.sealed_container(client, read_image_config(client, ref).digest) as box:
                 code, output = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
     finally:
         client.close()
@@ -269,7 +269,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             validated.derived(base + "RUN echo built\n", "built", context) as ref,
             validated.derived(base + "RUN mkdir -m 777 /open\n", "other", context) as other_image,
         ):
-            digest = image_digest(client, ref)
+            digest = read_image_config(client, ref).digest
             built = Build("built", ref, digest, "sha256:0", (), "2026-11-21T09:00:00+00:00", 1.0)
             measured = validate(ref, validated.engine(), build=built)
             assert measured.digest == digest
@@ -278,7 +278,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             client.images.get(other_image).tag(*ref.split(":"))
             for again in (False, True):
                 assert validate(ref, validated.engine(), build=built, again=again).digest == digest
-            assert validate(ref, validated.engine()).digest == image_digest(client, other_image) != digest
+            assert validate(ref, validated.engine()).digest == read_image_config(client, other_image).digest != digest
             client.images.remove(digest)  # which has lost its name, by which the others are removed
     finally:
         client.close()

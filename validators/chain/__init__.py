@@ -1,7 +1,7 @@
 """Checks of the chain from NCCL to the network, for images for a fabric and for questions of `--fabric`."""
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.check_folders import for_fabric
+from validators.support.applies import for_fabric
 
 
 def reason(inspection: Inspection) -> str:

@@ -1,7 +1,7 @@
 """Checks of images for EFA."""
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.check_folders import for_fabric
+from validators.support.applies import for_fabric
 
 
 def reason(inspection: Inspection) -> str:

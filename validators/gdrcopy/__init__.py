@@ -1,7 +1,7 @@
 """Checks of images with GDRCopy."""
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.check_folders import with_component
+from validators.support.applies import with_component
 
 
 def reason(inspection: Inspection) -> str:

@@ -1,7 +1,7 @@
 """Checks of images with an NCCL, and of those for a fabric, which need one."""
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.check_folders import for_fabric, with_component
+from validators.support.applies import for_fabric, with_component
 
 
 def reason(inspection: Inspection) -> str:

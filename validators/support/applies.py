@@ -1,14 +1,36 @@
-"""Conditions for the mark `when`: an image gets the validator only where its condition holds.
+"""Which images get the validators of a folder, and the conditions for the mark `when` of a single one.
 
 What is not measured may hold: the validator then says what it could not compare.
 """
 
 from collections.abc import Callable
 
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Files, Libraries
 
 Condition = Callable[[Inspection], bool]
+
+
+def for_fabric(inspection: Inspection, *fabrics: str) -> str:
+    """Return the reason of an image that is for one of `fabrics`; "" for another."""
+    fabric = inspection.expected.fabric
+    return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.because}" if fabric in fabrics else ""
+
+
+def with_component(inspection: Inspection, name: str) -> str:
+    """Return the reason of an image with a component of ours, as planned or by its label; "" without it."""
+    if version := inspection.expected.components.get(name):
+        return f"planned with {name} {version}"
+    version = inspection.subject.label(f"component.{name}")
+    return f"its label says {name} {version}" if version else ""
+
+
+def with_python_package(inspection: Inspection, name: str) -> str:
+    """Return the reason of an image in which the Python package `name` is installed; "" where it is not."""
+    packages = inspection.measured.packages
+    version = dict(packages.installed).get(name) if packages else None
+    return f"it has the package {name} {version}" if version else ""
 
 
 def in_tree(holds: Callable[[Files, Libraries], object]) -> Condition:

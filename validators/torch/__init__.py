@@ -1,7 +1,7 @@
 """Checks of images with torch."""
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.check_folders import with_component, with_python_package
+from validators.support.applies import with_component, with_python_package
 from validators.support.in_use import torch_libraries
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from typing import IO, Any, cast
 
 from rdma_images.validate.probes import own_time
@@ -97,27 +98,33 @@ def bounded(
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True, env=environment
     )
-    output = {"out": bytearray(), "err": bytearray()}
     clock = own_time.OwnTime(process.pid)
+    out, err, late = drained(process, limit_bytes, lambda _: clock.is_over(limit))
+    return None if late else process.returncode, out, err
+
+
+def drained(
+    process: subprocess.Popen[bytes], limit_bytes: int, is_over: Callable[[int], bool]
+) -> tuple[bytes, bytes, bool]:
+    """Return output and errors of a process in a session of its own, and whether it was ended with its children.
+
+    It is as soon as `is_over` says so of how many bytes it has printed. At most `limit_bytes` of each are kept.
+    """
+    output, printed = {"out": bytearray(), "err": bytearray()}, 0
     with process, selectors.DefaultSelector() as selector:
         for name, stream in (("out", process.stdout), ("err", process.stderr)):
             selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, name)
-        while selector.get_map() and not clock.is_over(limit):
+        while selector.get_map() and not is_over(printed):
             for key, _ in selector.select(0.1):
                 chunk = os.read(key.fd, 1 << 16)
                 if not chunk:
                     selector.unregister(key.fileobj)
+                printed += len(chunk)
                 output[key.data] += chunk[: limit_bytes - len(output[key.data])]
-        late = bool(selector.get_map()) or not _ends(process, clock, limit)
+        late = bool(selector.get_map())
+        while not late and process.poll() is None:
+            late = is_over(printed)
+            time.sleep(0.01)
         if late:
             os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
-    return None if late else process.returncode, bytes(output["out"]), bytes(output["err"])
-
-
-def _ends(process: subprocess.Popen[bytes], clock: own_time.OwnTime, limit: float) -> bool:
-    """Return whether the process, whose streams are closed, ends in time."""
-    while process.poll() is None:
-        if clock.is_over(limit):
-            return False
-        time.sleep(0.01)
-    return True
+    return bytes(output["out"]), bytes(output["err"]), late

@@ -66,7 +66,7 @@ def test_a_new_folder_needs_no_list_elsewhere(tmp_path: Path, monkeypatch: pytes
     name = folder(
         tmp_path,
         monkeypatch,
-        "from rdma_images.validate.check_folders import with_component\n"
+        "from validators.support.applies import with_component\n"
         "def reason(inspection): return with_component(inspection, 'gdrcopy')\n",
     )
     labels = {"io.rdma-images.component.gdrcopy": "2.6"}
