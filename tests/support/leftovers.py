@@ -54,11 +54,16 @@ class Snapshot:
         """
         limit = size
         for _ in range(3):
-            docker_command.output(self.engine, "buildx", "prune", "--all", "--force", f"--keep-storage={limit}")
+            prune_cache(self.engine, limit)
             excess = status.build_cache_bytes(layout()) - size
             if excess < SMALL:
                 break
             limit = max(limit - excess, 0)
+
+
+def prune_cache(engine: Engine, size: int) -> None:
+    """Remove what the builder used least, until what it has beside the images is at most `size` bytes."""
+    docker_command.output(engine, "buildx", "prune", "--all", "--force", f"--keep-storage={size}")
 
 
 def stored_files() -> frozenset[Path]:
