@@ -55,7 +55,7 @@ def job(
     field: Annotated[
         Sequence[str],
         "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
-        f"secrets.HF_TOKEN=env:HF_TOKEN; repeatable; {COMMAND} job.launchers --fields lists them.",
+        "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; docs/reference/launchers.md lists them.",
     ] = (),
     param: Annotated[Sequence[str], "name=value: what only you know; repeatable; a message names missing ones."] = (),
     out: Out = "",
@@ -113,10 +113,9 @@ def cluster(
     show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))
 
 
-@verb("job.launchers", "job.launchers --fields", name="job.launchers")
+@verb("job.launchers", name="job.launchers")
 def job_launchers(
     _: Context,
-    fields: Annotated[bool, "Show the fields of jobs.yaml that each launcher supports, and how it does them."] = False,
     json: Json = False,
 ) -> None:
     """List the launchers of jobs, with their fabrics and targets.
@@ -125,12 +124,8 @@ def job_launchers(
     """
     from rdma_images.jobs.write import job_tables
 
-    loaded_project = project.load()
-    launchers = loaded_project.facts.launchers
-    if json:
-        show(job_tables.launchers_json(launchers))
-    else:
-        show(job_tables.field_table(launchers) if fields else job_tables.launcher_table(loaded_project))
+    loaded = project.load()
+    show(job_tables.launchers_json(loaded.facts.launchers) if json else job_tables.launcher_table(loaded))
 
 
 @verb(

@@ -7,8 +7,8 @@ HEAD = """\
 
 This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher passes them on. A launcher
 that a list does not name refuses the field. `mount.…`, `secret.…` and `launch.…` are the forms that a value of
-`mounts`, `secrets` and `launch` can have. `invoke job --field NAME=value` gives a field for once, and
-`invoke job.launchers --fields` prints this page's table, from `facts/launchers.yaml`.
+`mounts`, `secrets` and `launch` can have. `invoke job --field NAME=value` gives a field for once. The page is written
+from `facts/launchers.yaml`.
 """
 
 

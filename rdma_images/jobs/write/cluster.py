@@ -111,13 +111,6 @@ def _problems(request: ClusterRequest, values: Mapping[str, str], node: Instance
     second = values["second-zone"]
     if second == request.zone or not second.startswith(request.region):
         yield f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"
-    if values["devices"] == "dra" and int(values["version"].split(".")[1]) < 34:
-        yield (
-            f"--param devices=dra: EKS has it from Kubernetes 1.34 on, not in {values['version']}\n"
-            "give --param version=1.34 or later"
-        )
-    if "capacity-block" in values and "capacity-reservation" in values:
-        yield "--param capacity-block and --param capacity-reservation: nodes run in one of both\nleave one out"
     if "capacity-block" in values and template:
         yield (
             f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "

@@ -2,7 +2,6 @@
 
 import posixpath
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,9 +19,6 @@ from rdma_images.jobs.write.job import Counts, Job, JobFolder, JobRequest, JobVa
 from rdma_images.jobs.write.work import NAME, Code, Work, read_code
 from rdma_images.plan import instance_fit, runtime
 
-# Words of a command that only a shell reads: between commands, redirections, and commands of its own.
-SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
-SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "eval")
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 CODE_FOLDER, PREFLIGHT_FOLDER = "code", "preflight"  # in a job's folder, and the ends of their paths on SageMaker
@@ -48,7 +44,6 @@ def compose(request: JobRequest, project: Project) -> Job:
     facts = project.facts
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
-    _refuse_shell_words(request.command)
     _refuse_combinations(request, parts)
     folders = tuple(_folders(request, parts))
     rows = _parameters(parts, facts)
@@ -60,13 +55,12 @@ def compose(request: JobRequest, project: Project) -> Job:
     ]
     job = _job(request, parts, ref, parameter_values, variables, facts)
     job = replace(job, folders=folders, preflight=_preflight(request, folders))
-    versions = {name: component.version for name, component in parts.image.components.items()}
     values = [
         JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
         *_count_values(job, parts, facts),
         *variables,
         *_work_values(request.work, parts),
-        *overrides.check(request.work, parts.image.environment, parts.node, _network_kind(parts), versions),
+        *overrides.check(request.work, parts.image.environment, parts.node.fabric),
         *_parameter_values(parameter_values, rows, request, parts.starter),
     ]
     return replace(job, values=tuple(values))
@@ -217,19 +211,7 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
             reason = f": {launcher.without[name]}" if name in launcher.without else ""
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}){reason}; {support}")
     if lines:
-        raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
-
-
-def _refuse_shell_words(command: Sequence[str]) -> None:
-    """Raise RefusedError for a command that only a shell can run."""
-    words = [word for word in command if SHELL_OPERATOR.fullmatch(word)]
-    words = [*(word for word in command[:1] if word in SHELL_COMMANDS), *words]
-    if words:
-        line = " ".join(word if SHELL_OPERATOR.fullmatch(word) else shlex.quote(word) for word in command)
-        raise RefusedError(
-            f"the command has {words[0]!r}, which only a shell understands, and a job starts its program without one\n"
-            f"start a shell: -- /bin/bash -c {shlex.quote(line)}"
-        )
+        raise RefusedError("\n".join([*lines, "docs/reference/launchers.md says what each launcher supports"]))
 
 
 def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:

@@ -8,7 +8,6 @@ from rdma_images.facts.instances import InstanceType, NodeResources
 from rdma_images.facts.launchers import PodResources
 from rdma_images.jobs.write.job import Counts
 
-RESERVED_SHARE = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
 # What Kubernetes calls an interface of a fabric.
 RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
@@ -20,9 +19,8 @@ def part_counts(
     """Return the resources of a job's part that takes `gpus` of a node's GPUs.
 
     EFA interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least; of eRDMA's slots
-    it is one. `memory` in MiB is
-    the user's; without it a training takes its share of the node's and a measurement what AWS's manifest asks for.
-    Raises RefusedError for GPUs that the node does not have, and for memory that it cannot give.
+    it is one. `memory` in MiB is the user's; without it a training takes its share of the node's and a measurement what
+    AWS's manifest asks for. Raises RefusedError for GPUs that the node does not have.
 
     Args:
         reserve: What the node sets aside for its system.
@@ -31,21 +29,9 @@ def part_counts(
         raise RefusedError(f"gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
     share = gpus / node.gpus
     usual = int(node.memory * 1024 * share * pods.training) if training else gpus * pods.memory
-    requested = Counts(
+    return Counts(
         gpus=gpus,
         interfaces=1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus),
         hugepages=int(min(pods.hugepages, reserve.hugepages) * share) // PAGE * PAGE,
         memory=memory or min(usual, int(node.memory * 1024 * share * pods.training)),
     )
-    available = available_memory(node, reserve)
-    if requested.memory > available:
-        raise RefusedError(
-            f"--param memory={memory}: {requested.memory} MiB of memory, and the node has {available} left for pods\n"
-            "ask for less"
-        )
-    return requested
-
-
-def available_memory(node: InstanceType, reserve: NodeResources) -> int:
-    """Return the MiB of a node's memory that its system and the huge pages leave to pods."""
-    return int(node.memory * 1024 * (1 - RESERVED_SHARE)) - reserve.hugepages

@@ -87,16 +87,3 @@ def _parameter_table(parameters: Mapping[str, Parameter]) -> RenderableType:
     for name, parameter in parameters.items():
         table.add_row("  --param", name, parameter.when, parameter.description)
     return table
-
-
-def field_table(launchers: Launchers) -> RenderableType:
-    """Return for people how each launcher does each field of a job."""
-    table = Table("field", "launcher", "how", box=None, pad_edge=False, header_style="bold")
-    for name, meaning in launchers.fields.items():
-        table.add_row(Text(name, style="bold"), "", Text(meaning, style="dim"))
-        for launcher, row in launchers.launchers.items():
-            if name in row.fields:
-                table.add_row("", launcher, row.fields[name])
-            elif name in row.without:
-                table.add_row("", launcher, f"no: {row.without[name]}")
-    return table

@@ -95,7 +95,7 @@ RoleName = _matching(work.NAME, "is no name of a role: write lower-case letters,
 
 
 class JobEntry(yaml_file.Strict):
-    """A job. What its launcher cannot do is refused by name; `job.launchers --fields` shows who can do what."""
+    """A job. What its launcher cannot do is refused by name; docs/reference/launchers.md says who can do what."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
     image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")

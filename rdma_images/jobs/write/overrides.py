@@ -4,10 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import FABRIC_TITLES
-from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment, Variable
-from rdma_images.facts.instances import InstanceType
+from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.jobs.write.work import Work
 from rdma_images.plan import runtime
@@ -20,17 +17,13 @@ SEARCH_PATHS = {
 }
 
 
-def check(
-    work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str]
-) -> tuple[JobValue, ...]:
+def check(work: Work, baked: Mapping[str, str], fabric: Fabric) -> tuple[JobValue, ...]:
     """Return the overrides that the user allows, as values of the job.
 
     Args:
         work: The user's part of the job.
         baked: The variables that the image sets.
-        node: The instance type.
-        network: "host" or "pod": what network the ranks have.
-        versions: The versions of the image's components, as far as they are known.
+        fabric: That of the nodes.
 
     Raises:
         RefusedError: An override is not allowed, or what is allowed overrides nothing.
@@ -38,7 +31,7 @@ def check(
     overrides = [
         *_search_paths(work, baked),
         *_secrets(work),
-        *_variables(work, baked, node, network, versions),
+        *_networks(work, baked, fabric),
     ]
     if refused := [override for override in overrides if override.name not in work.allow]:
         lines = [f"{override.value}: {override.why} [{override.source}]" for override in refused]
@@ -70,31 +63,9 @@ def _secrets(work: Work) -> Iterator[JobValue]:
             yield JobValue(name, name, why, "env")
 
 
-def _variables(
-    work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str]
-) -> Iterator[JobValue]:
-    facts = facts_file.read(Environment)
-    for name, value in work.env.items():
-        own = baked.get(name, value)
-        if name in (runtime.NETWORK, runtime.PROVIDER) and (value != own or value.lower() == "socket"):
-            reason = (
-                f"NCCL then leaves {FABRIC_TITLES[node.fabric]}; --field tcp=true writes such a job, to compare with"
-            )
+def _networks(work: Work, baked: Mapping[str, str], fabric: Fabric) -> Iterator[JobValue]:
+    for name in (runtime.NETWORK, runtime.PROVIDER):
+        value = work.env.get(name)
+        if value is not None and (value != baked.get(name, value) or value.lower() == "socket"):
+            reason = f"NCCL then leaves {FABRIC_TITLES[fabric]}; --field tcp=true writes such a job, to compare with"
             yield JobValue(name, f"{name}={value}", reason, "the image")
-        elif row := next(
-            (row for row in facts.variables.values() if _surely_applies(row, name, work, node, network, versions)), None
-        ):
-            yield JobValue(name, f"{name}={value}", row.why, facts.cite(row))
-
-
-def _surely_applies(
-    row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]
-) -> bool:
-    """Return whether a row of facts/environment.yaml surely applies to a job."""
-    return (
-        row.name == name
-        and row.effect == "harmful"
-        and not (row.possible or row.image_only)
-        and row.applies_to(work.env, node.fabric, versions)
-        and row.conditions(work.env[name], network, node, versions) == []
-    )

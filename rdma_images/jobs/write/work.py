@@ -41,7 +41,6 @@ NAMED_FIELDS = (
 TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 
 EXCLUDED_NAMES = ("__pycache__",)
-MAX_ENTRIES = 10_000  # files and folders of the code, which are all looked at
 MAX_BYTES = 50_000_000  # of the code, which is copied into the job's folder
 # Of ConfigMaps: `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
 MAX_CONFIG_MAP_BYTES = 200_000
@@ -171,15 +170,8 @@ def read_code(code: Code | None, is_config_map: bool = False) -> dict[str, bytes
 
 def _code_paths(root: Path) -> Iterator[Path]:
     """Yield the files in a folder of code by their paths, but hidden ones. Raises RefusedError."""
-    entries = 0
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not _is_excluded(name))
-        entries += len(folders) + len(names)
-        if entries > MAX_ENTRIES:
-            raise RefusedError(
-                f"code {root}: it has more than {MAX_ENTRIES} files and folders\n"
-                "name the folder with the training script, and mount what else it reads"
-            )
         for name in [*folders, *names]:
             path = Path(folder, name)
             if path.is_symlink() and not path.is_file() and not _is_excluded(name):

@@ -145,7 +145,7 @@ def test_what_a_pods_command_sets(tmp_path: Path, command: str) -> None:
 
 
 def test_the_nodes_of_a_batch_script(tmp_path: Path) -> None:
-    text = sbatch("srun train", options="-N 4")
+    text = sbatch("srun train", options="-N4")
     (part,) = checked(tmp_path, job_sbatch=text).parts
     assert part.node_count == 4
 

@@ -163,7 +163,6 @@ def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, start
             continue
         for gpus in range(1, node.gpus + 1):
             requested = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).counts
-            assert requested.memory <= counts.available_memory(node, reserved)
             assert 1 <= requested.interfaces <= node.interfaces
             parts = node.gpus // gpus
             assert parts * requested.hugepages <= reserved.hugepages

@@ -80,9 +80,8 @@ def test_a_secret_among_the_variables_is_refused_without_its_value(name: str) ->
 
 
 def test_tcp_is_refused_in_an_image_that_sets_no_network() -> None:
-    node = jobs.load_project().facts.instances.find("p5.48xlarge")
     with pytest.raises(RefusedError, match="NCCL_NET=Socket: NCCL then leaves EFA; --field tcp=true"):
-        overrides.check(Work(env={"NCCL_NET": "Socket"}), {}, node, "pod", {})
+        overrides.check(Work(env={"NCCL_NET": "Socket"}), {}, "efa")
 
 
 def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
@@ -233,18 +232,12 @@ def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
     assert "sky jobs launch" in texts["README.md"]
 
 
-@pytest.mark.parametrize(
-    ("part", "name", "reason"),
-    [
-        (Work(env={"NCCL_NET": "Socket"}), "NCCL_NET", "NCCL then leaves EFA"),
-        (Work(env={"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "none"}), "NCCL_NET_PLUGIN", "facts"),
-    ],
-)
-def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str, reason: str) -> None:
-    command = ("-m", "train")
+def test_what_takes_the_fabric_away_is_refused_or_allowed() -> None:
+    name, command = "NCCL_NET", ("-m", "train")
+    part = Work(env={name: "Socket"})
     refusal_text = refusal("slurm", part, command=command)
     assert f"--field allow={name}" in refusal_text
-    assert reason in refusal_text or reason == "facts"
+    assert "NCCL then leaves EFA" in refusal_text
     part = replace(part, allow=(name,))
     allowed = jobs.job("slurm", "efa", "torchrun", work=part, command=command)
     assert any(value.name == f"allowed {name}" and "written all the same" in value.why for value in allowed.values)
@@ -431,16 +424,11 @@ def test_the_workers_of_an_mpijob_have_it_too(tmp_path: Path) -> None:
     assert "-x TOKEN" in texts["mpijob.yaml"]
 
 
-def test_code_is_read_with_a_limit_and_without_what_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "MAX_ENTRIES", 2)
+def test_code_is_read_without_what_is_hidden(tmp_path: Path) -> None:
     for name in ("train.py", ".git/1", ".git/2", ".git/3"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     assert work.read_code(Code(str(tmp_path), work.CODE)) == {"train.py": b""}
-    for number in range(3):
-        (tmp_path / f"{number}.py").touch()
-    with pytest.raises(RefusedError, match="more than 2 files and folders"):
-        work.read_code(Code(str(tmp_path), "/other"))
 
 
 def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> None:
