@@ -206,6 +206,8 @@ class SourceBuild:
     variables: dict[str, str] = field(default_factory=dict)  # of its build
     memory: int = 4  # GiB of one compiler
     network: bool = False  # while it compiles; its source is fetched before
+    patch: str = ""  # that its source gets, as text
+    is_own: bool = False  # whether the target says so: then no wheel of an index may take its place
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ class Image:
     source_packages: tuple[str, ...] = ()  # python packages that have no wheel, and are built on the base
     source_architectures: tuple[str, ...] = ()  # of the CUDA code that they compile: ("sm_80", "sm_90")
     source_builds: dict[str, SourceBuild] = field(default_factory=dict)  # those that are built in a way of their own
+    no_deps: dict[str, str] = field(default_factory=dict)  # python packages that bring none, with the reason
     debian_packages: tuple[str, ...] = ()
     requirements: tuple[HostRequirement, ...] = ()
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show

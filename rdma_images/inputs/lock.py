@@ -65,6 +65,7 @@ def lock_request(image: Image) -> LockRequest:
         overrides=tuple(overrides),
         constraints=tuple(sorted(set(image.constraints))),
         sources=image.source_packages,
+        no_deps=tuple(sorted(image.no_deps)),
         installed=_installed(image.onto.base, requirements) if image.onto else (),
         python=".".join(image.version("python").split(".")[:2]),
         platform=image.platform,
@@ -271,12 +272,22 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless the lock has the planned torch and NCCL, all source packages, and allowed files alone."""
     file = lock_path(lock.request, folder)
     versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
-    if unused := [name for name in image.source_packages if canonicalize_name(name) not in versions]:
-        raise RefusedError(
-            f"target {image.target}: source-packages names {', '.join(unused)}, which none of its packages needs\n"
-            "remove it there, or add it to python-packages"
-        )
+    for field, names in (
+        ("source-packages", image.source_packages),
+        ("package-options", (*image.no_deps, *(name for name, build in image.source_builds.items() if build.is_own))),
+    ):
+        if unused := [name for name in names if canonicalize_name(name) not in versions]:
+            raise RefusedError(
+                f"target {image.target}: {field} names {', '.join(unused)}, which none of its packages needs\n"
+                "remove it there, or add it to python-packages"
+            )
     for wheel in lock.wheels:
+        build = image.source_builds.get(wheel.name)
+        if build and build.is_own and not wheel.is_source:
+            raise RefusedError(
+                f"target {image.target}: package-options has env or a patch for {wheel.name}, which comes as a wheel\n"
+                "to build it here, write NAME @ git+https://HOST/REPOSITORY@COMMIT, or ./PATH, in python-packages"
+            )
         allowed = image.hashes.get(wheel.name)
         if allowed and wheel.sha256 and wheel.sha256 not in allowed:
             raise RefusedError(

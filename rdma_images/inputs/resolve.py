@@ -208,7 +208,8 @@ def _packages(
 
     A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
     """
-    metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(_standing(request), ())
+    without_requirements = (*_standing(request), *((name, "") for name in request.no_deps))
+    metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(without_requirements, ())
     while True:
         try:
             packages = _compile(request, local, index, mirrors, metadata).packages
@@ -244,7 +245,7 @@ def _compile(
     mirrors: Mirrors,
     metadata: Mapping[tuple[str, str], Sequence[str]],
 ) -> Pylock:
-    """Run `uv pip compile` once, with what releases require that it cannot ask, by name and version.
+    """Run `uv pip compile` once, with what releases require that it does not ask, by name and version; "" for all.
 
     Raises:
         _UnaskableError: The setup.py of a release imports what it does not declare.
@@ -272,7 +273,9 @@ def _compile(
         for installed_name, version in _standing(request):
             _write_empty_wheel(folder, installed_name, version)
         known = (
-            f'[[dependency-metadata]]\nname = "{name}"\nversion = "{version}"\nrequires-dist = {json.dumps(requires)}\n'
+            f'[[dependency-metadata]]\nname = "{name}"\n'
+            + (f'version = "{version}"\n' if version else "")
+            + f"requires-dist = {json.dumps(requires)}\n"
             for (name, version), requires in metadata.items()
         )
         (folder / "uv.toml").write_text("".join(known))

@@ -73,6 +73,7 @@ def _packages(target: Target, where: Callable[..., str]) -> LockRequest:
         requirements=tuple(sorted({*local, *listed.packages})),
         constraints=tuple(sorted({*listed.constraints})),
         sources=target.source_packages,
+        no_deps=tuple(sorted(target.no_deps)),
         python="",
         platform="linux/amd64",
     )

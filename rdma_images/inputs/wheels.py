@@ -18,6 +18,8 @@ GLIBC = "2.35"
 
 # What a lock's name says with its version.
 _VERSIONED = re.compile(r"(?:nvidia-)?(torch|nccl)(?:-cu\d+)?==([^;]+)")
+# Fields of a request that its text has only where they are not empty.
+_SELDOM = ("constraints", "sources", "installed", "no_deps")
 _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 
 
@@ -81,21 +83,22 @@ class LockRequest(yaml_file.Strict):
     constraints: tuple[str, ...] = ()  # limits for what other packages bring
     sources: tuple[str, ...] = ()  # packages that may come without a wheel
     installed: tuple[str, ...] = ()  # "name==version" of what is there and stays: in no lock, and required by none
+    no_deps: tuple[str, ...] = ()  # names of packages whose own requirements do not count
     python: str  # "3.13"
     platform: Platform
     glibc: str = GLIBC
 
     @property
-    def packages(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Return what a target asks for beside torch and NCCL: packages, constraints, names of sources."""
+    def packages(self) -> tuple[tuple[str, ...], ...]:
+        """Return what a target asks for beside torch and NCCL: packages, constraints, names of sources, of no_deps."""
         named = tuple(line for line in self.requirements if not _VERSIONED.fullmatch(line))
-        return named, self.constraints, self.sources
+        return named, self.constraints, self.sources, self.no_deps
 
     @property
     def without_packages(self) -> "LockRequest":
         """Return the request for torch and NCCL alone."""
         versioned = tuple(line for line in self.requirements if _VERSIONED.fullmatch(line))
-        return self.model_copy(update={"requirements": versioned, "constraints": (), "sources": ()})
+        return self.model_copy(update={"requirements": versioned, "constraints": (), "sources": (), "no_deps": ()})
 
     @property
     def key(self) -> str:
@@ -108,6 +111,7 @@ class LockRequest(yaml_file.Strict):
         lines = list(self.packages[0])
         lines += [f"{line} at most" for line in self.constraints]
         lines += [f"{name} from source" for name in self.sources]
+        lines += [f"{name} alone" for name in self.no_deps]
         lines += [f"{line} there" for line in self.installed]
         if len(lines) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in lines):
             lines = [hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]]
@@ -133,7 +137,7 @@ class Lock(yaml_file.Strict):
 
     def text(self) -> str:
         """Return the lock file's text, one wheel a line; equal locks have equal texts."""
-        unsaid = {name for name in ("constraints", "sources", "installed") if not getattr(self.request, name)}
+        unsaid = {name for name in _SELDOM if not getattr(self.request, name)}
         request_text = json.dumps(self.request.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(
             f"    {json.dumps(wheel.model_dump(mode='json', exclude_defaults=True))}" for wheel in self.wheels

@@ -22,7 +22,7 @@ from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, likeness, local_packages
-from rdma_images.plan.additions import TargetAdditions
+from rdma_images.plan.additions import VARIABLE_NAME, TargetAdditions
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
 # github.com/distribution/reference, a path component.
@@ -55,6 +55,18 @@ class Exclude(Strict):
     def matches(self, row: Mapping[str, str]) -> bool:
         """Return whether `row` is one of them."""
         return all(row.get(axis) in values for axis, values in self.when.items())
+
+
+class PackageOptions(Strict):
+    """The treatment of one Python package in a way of its own."""
+
+    env: dict[str, str] = Field(default_factory=dict, description="Variables of its build, if it is built here.")
+    patch: str | None = Field(
+        default=None, description="A patch beside matrix.yaml that its source gets, as `git diff` writes it."
+    )
+    no_deps: str | None = Field(
+        default=None, min_length=1, description="Why what it requires is not installed with it, as by pip's --no-deps."
+    )
 
 
 class Target(TargetAdditions):
@@ -91,6 +103,9 @@ class Target(TargetAdditions):
     source_packages: tuple[str, ...] = Field(
         default=(), description="Names of Python packages that may come without a wheel, and are then built."
     )
+    package_options: dict[str, PackageOptions] = Field(
+        default_factory=dict, description="Python packages, by name, that are built or installed in a way of their own."
+    )
     debian_packages: tuple[str, ...] = Field(
         default=(), description="Packages of the base's archive: name or name=version."
     )
@@ -114,6 +129,11 @@ class Target(TargetAdditions):
         compiled = {nccl_tests.GPU: gpus.ALL} if self.source_packages else {}
         parts = {name: axes.NEWEST for name in self.with_ if name in axes.OPTIONAL}
         return axes.complete(compiled | parts | self.default | dict(changes or {}))
+
+    @property
+    def no_deps(self) -> dict[str, str]:
+        """Return the packages without what they require, by name, with the reason."""
+        return {name: options.no_deps for name, options in self.package_options.items() if options.no_deps}
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -274,6 +294,12 @@ def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     for number, text in enumerate(target.source_packages):
         if not is_normalized_name(text):
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
+    for name, options in target.package_options.items():
+        if not is_normalized_name(name):
+            yield ("package-options", name), f"{name!r} is no package's name: write {canonicalize_name(name)}"
+        for variable in options.env:
+            if not VARIABLE_NAME.fullmatch(variable):
+                yield ("package-options", name, "env", variable), f"{variable!r} is no name of a variable"
 
 
 def _requirement(text: str) -> Requirement | None:

@@ -156,7 +156,10 @@ def _image(
         hashes=listed.hashes,
         source_packages=target.source_packages,
         source_architectures=source_builds.architectures(planned, target.source_packages, facts),
-        source_builds=source_builds.source_builds(planned, target.source_packages, facts),
+        source_builds=source_builds.source_builds(
+            planned, target.source_packages, target.package_options, facts, where
+        ),
+        no_deps=target.no_deps,
         debian_packages=(*target.debian_packages, *(COMPILER if target.compiler else ())),
         requirements=tuple(
             requirement for component in present_components for requirement in component.requirements(planned, facts)

@@ -1,17 +1,20 @@
 """The compilation of a target's Python packages that have no wheel."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from packaging.version import Version
 from pydantic import Field, PositiveInt
 
 from rdma_images.components import cuda, gpus, nccl_tests
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import versions
+from rdma_images.core import files, paths, versions
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BrokenRule, Image, SourceBuild
 from rdma_images.facts import Facts
 from rdma_images.facts.facts_file import FactsFile, Row
 from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.matrix import PackageOptions
 
 
 class SourcePackage(Row):
@@ -40,12 +43,29 @@ def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -
     return gpus.resolve_architectures(choice, candidate.fabric, candidate[cuda.NAME], facts)
 
 
-def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -> dict[str, SourceBuild]:
-    """Return how those packages are built that want more than every build gets, by name."""
+def source_builds(
+    candidate: Candidate,
+    packages: Iterable[str],
+    options: Mapping[str, PackageOptions],
+    facts: Facts,
+    where: Callable[..., str],
+) -> dict[str, SourceBuild]:
+    """Return how those packages are built that want more than every build gets, by name.
+
+    Args:
+        candidate: The image.
+        packages: Those that may come without a wheel.
+        options: What the target says of packages.
+        facts: What is known of packages.
+        where: Returns file and line of a part of the target.
+
+    Raises:
+        RefusedError: A patch cannot be read.
+    """
     compiled_for = architectures(candidate, packages, facts)
     numbers = ";".join(architecture.removeprefix("sm_") for architecture in compiled_for)
     table = facts.table(SourcePackages).packages
-    return {
+    builds = {
         name: SourceBuild(
             {
                 key: value.replace("{architectures}", numbers)
@@ -58,6 +78,22 @@ def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -
         for name, row in table.items()
         if name in packages
     }
+    for name, own in options.items():
+        if own.env or own.patch:
+            known = builds.get(name, SourceBuild())
+            patch = _read_patch(own.patch, where("package-options", name, "patch")) if own.patch else ""
+            builds[name] = replace(known, variables=known.variables | own.env, patch=patch, is_own=True)
+    return builds
+
+
+def _read_patch(name: str, where: str) -> str:
+    """Return the text of a patch beside matrix.yaml. Raises RefusedError."""
+    file = paths.PROJECT / name
+    if not file.resolve().is_relative_to(paths.PROJECT.resolve()):
+        raise RefusedError(f"{where}: {name}: outside of the folder of matrix.yaml\ncopy it there, and write its path")
+    if not files.exists(file):
+        raise RefusedError(f"{where}: {name}: no such file\ncorrect its name, or write it")
+    return files.read_text(file)
 
 
 def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:

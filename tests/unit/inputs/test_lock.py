@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Component, Image, Platform
+from rdma_images.core.image import Component, Image, Platform, SourceBuild
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
@@ -227,6 +227,27 @@ def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
         components={"pytorch": Component("pytorch", "2.14.1", "--set")}, python_packages=("a",)
     )
     assert lock.remove_superseded(now, [now, with_another_torch]) == [file_other]
+
+
+class TestPackageOptions:
+    """Packages that are built or installed in a way of their own."""
+
+    def test_they_are_part_of_the_request(self) -> None:
+        image = replace(planned_image(python_packages=("nixl",)), no_deps={"nixl": "it brings cu12 beside cu13"})
+        assert lock.lock_request(image).no_deps == ("nixl",)
+        assert lock.lock_request(image).key != lock.lock_request(planned_image(python_packages=("nixl",))).key
+
+    def test_a_package_that_none_needs(self, tmp_path: Path) -> None:
+        image = replace(planned_image(), no_deps={"nixl": "alone"})
+        locked(tmp_path, image)
+        with pytest.raises(RefusedError, match="package-options names nixl, which none of its packages needs"):
+            lock.load(image, tmp_path)
+
+    def test_a_wheel_is_not_built(self, tmp_path: Path) -> None:
+        builds = {"torch": SourceBuild({"A": "1"}, is_own=True)}
+        locked(tmp_path)
+        with pytest.raises(RefusedError, match="env or a patch for torch, which comes as a wheel"):
+            lock.load(replace(planned_image(), source_builds=builds), tmp_path)
 
 
 class TestOntoAnImage:

@@ -106,6 +106,14 @@ def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
         lock.create_lock(planned_image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
 
 
+def test_a_package_without_what_it_requires(index: Site) -> None:
+    publish(index, "both", make_wheel("both", "1.0", "nothing-like-it"))
+    request = REQUEST.model_copy(update={"requirements": ("both", "plain"), "no_deps": ("both",)})
+    resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+    assert [wheel.name for wheel in resolved.wheels] == ["both", "plain"]
+    assert '"no_deps": [' in resolved.text()
+
+
 class TestOntoAnImage:
     """Packages for the Python of an image that exists, beside what is there."""
 

@@ -67,6 +67,9 @@ def test_excluded_rows_are_no_rows() -> None:
         ),
         ("    python-packages: [numpy, not a req!!]", "matrix.yaml:9: 'not a req!!' is no Python package"),
         ("    source-packages: [Inotify_Simple]", "'Inotify_Simple' is no package's name: write inotify-simple"),
+        ("    package-options: {Deep_EP: {patch: a.patch}}", "'Deep_EP' is no package's name: write deep-ep"),
+        ("    package-options: {deep-ep: {env: {A-B: x}}}", "'A-B' is no name of a variable"),
+        ("    package-options: {nixl: {no-deps: ''}}", "at least 1 character"),
         ("    python-packages: [torch==2.0.0]", "matrix.yaml:9: the axis pytorch decides the version of torch"),
         ("    python-packages: [nvidia-nccl-cu13]", "the axis nccl decides the version of nvidia-nccl-cu13: remove"),
         (

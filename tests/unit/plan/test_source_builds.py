@@ -3,15 +3,18 @@
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, SourceBuild
 from rdma_images.plan import matrix, planner
-from rdma_images.plan.matrix import Matrix
+from rdma_images.plan.matrix import Matrix, PackageOptions
 from rdma_images.render import dockerfiles
 from tests.support import locks
 
@@ -19,9 +22,14 @@ FACTS = facts.load()
 TWELVE = max(version for version, release in FACTS.torch.releases.items() if release.cuda.startswith("12."))
 
 
-def planned(*packages: str, target: str = "efa-pytorch", **changes: str) -> Image:
+def planned(
+    *packages: str,
+    target: str = "efa-pytorch",
+    options: Mapping[str, PackageOptions] | None = None,
+    **changes: str,
+) -> Image:
     """Return a target's default image with these packages, which have no wheel."""
-    lists = {"python_packages": packages, "source_packages": packages}
+    lists = {"python_packages": packages, "source_packages": packages, "package_options": options or {}}
     extended = matrix.load().target(target).model_copy(update=lists)
     (image,) = planner.plan(Matrix(targets={target: extended}), FACTS, [target], changes=changes).images
     return image
@@ -68,6 +76,57 @@ def test_a_package_gets_the_variables_and_the_memory_that_its_build_wants() -> N
     assert "FLASH" not in plain_build
     assert f"int($2 / 1048576 / {image.source_builds['flash-attn'].memory})" in build
     assert "int($2 / 1048576 / 4)" in plain_build
+
+
+PATCH = """\
+--- a/setup.py
++++ b/setup.py
+@@ -1,2 +1,2 @@
+-timeout = 10
++timeout = 100
+ name = "$HOME"
+"""
+
+
+@pytest.fixture
+def patch_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    file = tmp_path / "own.patch"
+    file.write_text(PATCH)
+    return file
+
+
+def test_variables_of_the_targets_own_are_added_to_those_that_are_known() -> None:
+    own = PackageOptions(env={"MAX_JOBS": "2", "FLASH_ATTN_CUDA_ARCHS": "it's 90"})
+    image = planned("flash-attn", "some-extension", options={"flash-attn": own})
+    build = stage(image, "build-flash-attn")
+    assert "export FLASH_ATTENTION_FORCE_BUILD='TRUE'\n" in build
+    assert "export FLASH_ATTN_CUDA_ARCHS='it'\\''s 90'\n" in build
+    assert "MAX_JOBS='2'" not in stage(image, "build-some-extension")
+    assert image.source_builds["flash-attn"].memory == planned("flash-attn").source_builds["flash-attn"].memory
+
+
+def test_a_patch_is_applied_to_the_source_of_its_package(patch_file: Path) -> None:
+    image = planned("some-extension", "other", options={"some-extension": PackageOptions(patch=patch_file.name)})
+    build = stage(image, "build-some-extension")
+    assert f"COPY <<'PATCH' /some-extension.patch\n{PATCH}PATCH\n" in build
+    assert "sha256sum /sdist/* /some-extension.patch;" in build
+    assert build.index("patch --batch") < build.index('mv /build/unpacked/* "$source"')
+    assert "patch" not in stage(image, "build-other")
+
+
+def test_the_patch_is_part_of_what_decides_the_wheel(patch_file: Path) -> None:
+    options = {"some-extension": PackageOptions(patch=patch_file.name)}
+    before = stage(planned("some-extension", options=options), "build-some-extension")
+    patch_file.write_text(PATCH.replace("100", "1000"))
+    assert stage(planned("some-extension", options=options), "build-some-extension") != before
+
+
+@pytest.mark.parametrize(("name", "words"), [("gone.patch", "no such file"), ("../own.patch", "outside of the folder")])
+@pytest.mark.usefixtures("patch_file")
+def test_a_patch_that_cannot_be_had(name: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=f"{name}: {words}"):
+        planned("some-extension", options={"some-extension": PackageOptions(patch=name)})
 
 
 def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
