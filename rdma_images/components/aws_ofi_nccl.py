@@ -9,7 +9,6 @@ from rdma_images.components.definition import (
     Axis,
     Combination,
     ComponentDefinition,
-    Option,
     download_source,
     sorted_versions,
 )
@@ -19,6 +18,7 @@ from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as NAME
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
+from rdma_images.facts.fabric_software import VersionedValue
 
 # The oldest net ABI that any release since 1.7 exports, and every NCCL since 2.18 takes.
 # Source: aws-ofi-nccl src/nccl_ofi_interface_nvidia.cpp @02a874dc.
@@ -32,7 +32,7 @@ class PluginDetails(Details):
     from_: Literal["installer", "source"]
     net_name: str  # what NCCL_NET says
     files: tuple[str, ...]  # that it installs, relative to its prefix
-    configure: tuple[Option, ...]
+    configure: tuple[VersionedValue, ...]
     platform: str = field(metadata=UNWRITTEN)  # that it is built for, as its configure names it
     platform_headings: tuple[str, ...] = field(metadata=UNWRITTEN)  # before the platforms in what configure prints
     other_net_names: tuple[str, ...] = field(default=(), metadata=UNWRITTEN)  # that NCCL_NET may say as well
@@ -52,9 +52,9 @@ def _details(combination: Combination, facts: Facts) -> PluginDetails:
     version, plugin_facts = combination[NAME], facts.plugin
     return PluginDetails(
         from_="source" if is_from_source(combination, facts) else "installer",
-        net_name=plugin_facts.net_name(version),
+        net_name=plugin_facts.network_names(version)[0],
         files=tuple(file.value for file in plugin_facts.files if file.holds(version)),
-        configure=tuple(Option(option.value, option.why) for option in plugin_facts.configure if option.holds(version)),
+        configure=tuple(option for option in plugin_facts.configure if option.holds(version)),
         platform=plugin_facts.platform.name,
         platform_headings=plugin_facts.platform.headings,
         other_net_names=tuple(plugin_facts.network_names(version)[1:]),

@@ -24,15 +24,9 @@ class BaseDetails(Details):
     image: str  # what is pulled
     cuda: str | None  # the version of the toolkit in it
     entrypoint: str | None
-    bin: tuple[str, ...] | None  # the toolkit's
     removes: tuple[str, ...] = field(metadata=UNWRITTEN)  # packages
     sets: tuple[str, ...] = field(metadata=UNWRITTEN)  # variables that an image must not keep
     stand_in: str | None = None  # the base on which a rehearsal really builds
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Return the folders of the toolkit's programs."""
-        return self.bin or ()
 
 
 def _known_bases(facts: Facts) -> list[str]:

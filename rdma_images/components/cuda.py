@@ -18,12 +18,6 @@ class CudaDetails(Details):
     """The toolkit's folders in a devel image; None in a runtime image."""
 
     home: str | None = None
-    bin: tuple[str, ...] | None = None
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Return the folders of the toolkit's programs."""
-        return self.bin or ()
 
 
 def runtime_requirement(version: str, facts: Facts) -> str:

@@ -58,18 +58,6 @@ class BundledVersion:
     version: Callable[[Mapping[str, str], Fabric, Facts], str | None]
 
 
-@dataclass(frozen=True)
-class Option:
-    """An option that a program is called with, and why."""
-
-    text: str
-    why: str
-
-    def __str__(self) -> str:
-        """Return the option as the program takes it."""
-        return self.text
-
-
 def _is_prefix(planned: str, measured: str) -> bool:
     """Return whether the measured version is the planned one or more exact: 3.13.5 is a 3.13."""
     parts = planned.split(".")

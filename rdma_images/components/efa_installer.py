@@ -9,7 +9,6 @@ from rdma_images.components.definition import (
     BundledVersion,
     Combination,
     ComponentDefinition,
-    Option,
     download_source,
     sorted_versions,
 )
@@ -19,7 +18,7 @@ from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as NAME
-from rdma_images.facts.fabric_software import InstallerRelease
+from rdma_images.facts.fabric_software import InstallerRelease, VersionedValue
 
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
@@ -30,15 +29,9 @@ FIRST_WITH_EFA = "2.0"  # of Debian's libfabric: trixie's 2.1.0 lists the provid
 class InstallerDetails(Details):
     """How efa_installer.sh is called, what is removed again, and what it has to find."""
 
-    flags: tuple[Option, ...]
-    bin: tuple[str, ...]
+    flags: tuple[VersionedValue, ...]
     without: str  # its package that is removed again; empty where none is
     cuda_runtime: str  # the file that libfabric opens as libcudart.so, below site-packages; empty without CUDA
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Return the folders of libfabric's and Open MPI's programs."""
-        return self.bin
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -67,7 +60,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     version = combination[NAME]
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
     return InstallerDetails(
-        flags=tuple(Option(flag.value, flag.why) for flag in facts.efa.flags if flag.holds(version)),
+        flags=facts.efa.flags_for(version),
         bin=("/opt/amazon/efa/bin", f"{OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
         cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",

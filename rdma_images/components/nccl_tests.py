@@ -30,18 +30,12 @@ class OmittedBackend:
 class NcclTestsDetails(Details):
     """The GPUs, options and MPI that nccl-tests are compiled for."""
 
-    bin: tuple[str, ...]
     architectures: tuple[str, ...]
     gencode: str  # the options for them, as nvcc takes them
     omitted_backends: tuple[OmittedBackend, ...] = field(metadata=UNWRITTEN)
     mpi: str  # the folder of their MPI
     mpi_packages: str  # the packages of that MPI, and of its headers; empty where the fabric brings it
     mpi_headers: str
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Return the folders of the programs."""
-        return self.bin
 
     @property
     def labels(self) -> Mapping[str, str]:

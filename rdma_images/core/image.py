@@ -30,10 +30,12 @@ UNWRITTEN = {"written": False}  # metadata of a field of details that is for the
 class Details:
     """Facts about a component's version that later steps need; components add their fields."""
 
+    bin: tuple[str, ...] | None = field(default=None, kw_only=True)  # the folders of its programs
+
     @property
     def programs(self) -> tuple[str, ...]:
         """Return the folders of its programs, to be on the PATH."""
-        return ()
+        return self.bin or ()
 
     @property
     def labels(self) -> Mapping[str, str]:

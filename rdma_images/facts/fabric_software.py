@@ -13,6 +13,9 @@ class VersionedValue(VersionedRow):
     value: str
     why: str = ""
 
+    def __str__(self) -> str:
+        return self.value
+
 
 class InstallerRelease(Row):
     """One release, with what it brings. What is not stated is not known."""
@@ -63,9 +66,9 @@ class Efa(FactsFile):
     ngc_trap: NgcTrap
     download: InstallerDownload
 
-    def flags_for(self, version: str) -> tuple[str, ...]:
+    def flags_for(self, version: str) -> tuple[VersionedValue, ...]:
         """Return what efa_installer.sh of this version is called with in an image."""
-        return tuple(row.value for row in self.flags if row.holds(version))
+        return tuple(flag for flag in self.flags if flag.holds(version))
 
 
 class PluginRelease(Row):
@@ -115,13 +118,9 @@ class Plugin(FactsFile):
     def network_names(self, version: str | None) -> list[str]:
         """Return the values of NCCL_NET to which a version answers.
 
-        Its own name is first; None is for those of any version.
+        The one under which it registers is first; None is for those of any version.
         """
         return [row.value for row in self.net_names if version is None or row.holds(version)]
-
-    def net_name(self, version: str) -> str:
-        """Return the name under which this plugin version registers with NCCL."""
-        return self.network_names(version)[0]
 
 
 class AptRepository(Row):

@@ -126,7 +126,7 @@ def rank_command(
         return _once_a_node(image, launch, arguments)
     if not image.components:
         return arguments or _once_a_node(image, launch, arguments)
-    nccl_tests_facts, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
+    nccl_tests_facts, (folder,) = facts.nccl_tests, _nccl_tests(image).programs
     program, *options = arguments or (nccl_tests_facts.measure.program, *nccl_tests_facts.measure.arguments)
     if "/" in program:
         name = program.removeprefix(f"{folder}/")

@@ -107,7 +107,7 @@ def installer_stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reaso
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None
-    missing_flags = [flag for flag in trap.flags if flag not in facts.efa.flags_for(installer)]
+    missing_flags = [flag for flag in trap.flags if flag not in map(str, facts.efa.flags_for(installer))]
     if not missing_flags:
         return None
     text = (

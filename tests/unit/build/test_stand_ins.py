@@ -92,7 +92,7 @@ def test_the_installer_refuses_what_its_version_has_not(tmp_path: Path, version:
 @pytest.mark.parametrize("version", ["1.51.0", "1.47.0", "1.29.1"])
 def test_the_installer_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for its packages, which are not there."""
-    completed = install(tmp_path, version, *FACTS.efa.flags_for(version))
+    completed = install(tmp_path, version, *map(str, FACTS.efa.flags_for(version)))
     assert "unsupported operating system: no DEBS/" in completed.stderr
 
 
