@@ -10,14 +10,13 @@ from functools import partial
 
 from packaging.version import Version
 
-from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import Facts
 from rdma_images.inputs import resolve, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
-from rdma_images.plan import axes, local_packages, requirements_file, rules
+from rdma_images.plan import axes, requirements_file, rules
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Matrix, Target
 
@@ -64,14 +63,10 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
 
 def _packages(target: Target, where: Callable[..., str]) -> LockRequest:
     """Return what the package index is asked for beside torch; python and platform follow from the base."""
-    listed = requirements_file.read_requirements(target.requirements, target.constraints, {}, where)
-    local = (
-        local_packages.pin(text, paths.PROJECT, where("python-packages", number))
-        for number, text in enumerate(target.python_packages)
-    )
+    asked = requirements_file.read_requirements(target, {}, where)
     return LockRequest(
-        requirements=tuple(sorted({*local, *listed.packages})),
-        constraints=tuple(sorted({*listed.constraints})),
+        requirements=tuple(sorted({*asked.packages})),
+        constraints=tuple(sorted({*asked.constraints})),
         sources=target.source_packages,
         no_deps=tuple(sorted(target.no_deps)),
         python="",

@@ -1,7 +1,7 @@
 """The plan: images with all versions picked, refusals with reasons. Downloads nothing."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from rdma_images import components
 from rdma_images.components import gpus
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.components.nccl import NAME as NCCL
-from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
@@ -18,7 +17,6 @@ from rdma_images.facts import Facts
 from rdma_images.plan import (
     additions,
     axes,
-    local_packages,
     onto,
     requirements_file,
     rules,
@@ -142,7 +140,7 @@ def _image(
         component.name: replace(parts[component.name], details=component.details(planned, facts))
         for component in present_components
     }
-    listed = requirements_file.read_requirements(target.requirements, target.constraints, measured.versions, where)
+    asked = requirements_file.read_requirements(target, measured.versions, where)
     image = Image(
         id=f"{planned.target}-{label}",
         target=planned.target,
@@ -151,9 +149,9 @@ def _image(
         platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
         axes=planned.axes,
         components={name: detailed[name] for name in parts},
-        python_packages=_python_packages(planned, target, listed.packages, facts, where),
-        constraints=tuple(listed.constraints),
-        hashes=listed.hashes,
+        python_packages=(*asked.packages, *_brought_packages(planned, target, facts)),
+        constraints=tuple(asked.constraints),
+        hashes=asked.hashes,
         source_packages=target.source_packages,
         source_architectures=source_builds.architectures(planned, target.source_packages, facts),
         source_builds=source_builds.source_builds(
@@ -181,22 +179,13 @@ def _image(
     return replace(image, limits=tuple(runtime.limits(image, facts)))
 
 
-def _python_packages(
-    planned: Candidate, target: Target, listed: Sequence[str], facts: Facts, where: Callable[..., str]
-) -> tuple[str, ...]:
-    """Return an image's requirements: the target's, those `listed`, and what CUDA needs."""
-    own_packages = (
-        local_packages.pin(text, paths.PROJECT, where("python-packages", number))
-        for number, text in enumerate(target.python_packages)
-    )
-    devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
-    brought = (
-        requirement
-        for component in components.ALL
-        if component.name in planned and (component.is_optional or not target.onto)  # what the fabric needs is there
-        for requirement in component.python_packages(planned, facts)
-    )
-    return (*own_packages, *listed, *brought, *devel)
+def _brought_packages(planned: Candidate, target: Target, facts: Facts) -> Iterator[str]:
+    """Yield the requirements of an image's components, and those of a devel image."""
+    for component in components.ALL:
+        if component.name in planned and (component.is_optional or not target.onto):  # what the fabric needs is there
+            yield from component.python_packages(planned, facts)
+    if planned["variant"] == "devel":
+        yield from toolkit_requirements(planned["cuda"], facts)
 
 
 def tag(planned: Candidate) -> str:

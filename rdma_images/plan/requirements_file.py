@@ -1,4 +1,4 @@
-"""Requirements files in pip's format, for a target's Python packages."""
+"""The Python packages of a target: those in matrix.yaml, and requirements files in pip's format."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,22 +12,17 @@ from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.plan import local_packages
+from rdma_images.plan.matrix import Target
 
 OPTION = re.compile(r"(?P<name>-[a-z]|--[a-z-]+)(?:[ =]\s*|(?<=-[a-z]))(?P<value>.*)")
 HASH = re.compile(r"\s--hash[ =](?:sha256:(?P<sha256>[0-9a-f]{64})|\S+)")
 COMMENT = re.compile(r"(^|\s)#.*$")
 INCLUDED = ("-r", "--requirement", "-c", "--constraint")
-NO_INDEX = "packages come from one index\nremove the line, and name the index under sources in mirrors.yaml"
-# What is wrong with an option, and what to do.
-REFUSED_OPTIONS = dict.fromkeys(("-i", "--index-url", "--extra-index-url", "-f", "--find-links"), NO_INDEX)
-REFUSED_OPTIONS |= dict.fromkeys(
-    ("-e", "--editable"), "an editable install\nwrite its path alone: the project is built as a wheel"
-)
 
 
 @dataclass
 class Requirements:
-    """The content of requirements files: packages, constraints, and allowed hashes."""
+    """What a target asks for: packages, constraints, and allowed hashes."""
 
     packages: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
@@ -35,24 +30,22 @@ class Requirements:
 
 
 def read_requirements(
-    requirements: str | None,
-    constraints: str | None,
-    versions: Mapping[str, str],
-    where: Callable[[str], str] = lambda _: "matrix.yaml",
+    target: Target, versions: Mapping[str, str], where: Callable[..., str] = lambda *_: "matrix.yaml"
 ) -> Requirements:
-    """Return what a target's requirements files ask for.
+    """Return what a target asks for in matrix.yaml and in its requirements files.
 
     Args:
-        requirements: the file of packages, from the folder of matrix.yaml; None without one.
-        constraints: likewise, the file of limits.
+        target: its files are named from the folder of matrix.yaml.
         versions: the image's components; a line about one of them must take its version, and is left out then.
-        where: returns file and line of the field of a target that names such a file.
+        where: returns file and line of a part of the target.
 
     Raises:
         RefusedError: a file cannot be read, or a line is no requirement of the package index; with file and line.
     """
     result = Requirements()
-    for field_name, name in (("requirements", requirements), ("constraints", constraints)):
+    for number, text in enumerate(target.python_packages):
+        result.packages.append(local_packages.pin(text, paths.PROJECT, where("python-packages", number)))
+    for field_name, name in (("requirements", target.requirements), ("constraints", target.constraints)):
         if name and not files.exists(paths.PROJECT / name):
             raise RefusedError(f"{where(field_name)}: {field_name} {name}: no such file\ncorrect its name, or write it")
         if name:
@@ -73,8 +66,8 @@ def _add_file(
             nested = is_constraint or "c" in option["name"]
             _add_file(file.parent / option["value"].strip(), nested, versions, result, (*above, file.resolve()))
         else:
-            problem = REFUSED_OPTIONS.get(option["name"], "not supported\nremove the line")
-            raise RefusedError(f"{where}: {option['name']}: {problem}")
+            fix = "remove the line; mirrors.yaml names the one index, and a project to build is written as its path"
+            raise RefusedError(f"{where}: {option['name']}: not supported\n{fix}")
 
 
 def _lines(file: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:

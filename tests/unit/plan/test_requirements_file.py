@@ -9,7 +9,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import lock
 from rdma_images.plan import planner, requirements_file
-from rdma_images.plan.matrix import Matrix
+from rdma_images.plan.matrix import Matrix, Target
 from rdma_images.plan.requirements_file import Requirements
 
 VERSIONS = {"pytorch": "2.15.0", "nccl": "2.30.7", "base": "debian13"}
@@ -34,7 +34,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(folder: Path, text: str) -> Requirements:
     (folder / "requirements.txt").write_text(text)
-    return requirements_file.read_requirements("requirements.txt", None, VERSIONS)
+    target = Target(summary="mine", fabric="efa", requirements="requirements.txt", default={})
+    return requirements_file.read_requirements(target, VERSIONS)
 
 
 def test_what_pip_takes_is_taken(folder: Path) -> None:
@@ -61,8 +62,8 @@ def test_what_pip_takes_is_taken(folder: Path) -> None:
     [
         ("numpy\ntorch==2.4.0\n", "requirements.txt:2: torch==2.4.0, and the image has torch 2.15.0"),
         ("nvidia_nccl_cu13<2.20", "and the image has nvidia-nccl-cu13 2.30.7"),
-        ("-e .", "requirements.txt:1: -e: an editable install"),
-        ("--extra-index-url https://x.example/simple", "packages come from one index"),
+        ("-e .", "requirements.txt:1: -e: not supported\nremove the line; mirrors.yaml"),
+        ("--extra-index-url https://x.example/simple", "requirements.txt:1: --extra-index-url: not supported"),
         ("./wheels/x.whl", "requirements.txt:1: './wheels/x.whl': no such file or folder"),
         ("x @ https://x.example/x.whl", "is outside of the folder of matrix.yaml"),
         ("--no-binary :all:", "--no-binary: not supported"),
