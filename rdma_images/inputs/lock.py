@@ -168,9 +168,6 @@ def create_lock(image: Image, mirrors: Mirrors, folder: Path | None = None) -> L
         return Lock(request=request, wheels=())
     resolved = _resolve(request, mirrors)
     _require_agreement(resolved, image, folder)
-    from rdma_images.inputs import releases  # here, because a lock that is kept needs no index
-
-    releases.require_current(resolved, image.python_packages, *sources.index_for(mirrors))
     return _written(resolved, lock_path(request, folder))
 
 

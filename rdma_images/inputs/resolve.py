@@ -5,47 +5,36 @@ A package whose setup.py cannot be run requires what its source says.
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 import tarfile
-import tempfile
-import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from email.parser import HeaderParser
-from pathlib import Path
 
 import requests
-from packaging.pylock import Package, PackageSdist, PackageWheel, Pylock
+from packaging.pylock import Package, PackageSdist, PackageWheel
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
-from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename, parse_wheel_filename
-from packaging.version import Version
-from uv import find_uv_bin
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.image import MACHINES
 from rdma_images.core.paths import COMMAND
-from rdma_images.inputs import git_repositories, package_index, web, wheel_files
+from rdma_images.inputs import git_repositories, index_client, releases, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan import local_packages
 from rdma_images.plan.local_packages import LocalPackage
 
-RESOLUTION_SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 INDEX_TIMEOUT_SECONDS = (10.0, 30.0)  # seconds to connect, seconds to answer
 RETRY_POLICY = RetryPolicy(statuses=FAILING, retry_absent=True)  # of hundreds of questions one may well get lost
 PARALLEL = 8
 SOURCE_TIMEOUT_SECONDS = (10.0, 60.0)  # seconds to connect, seconds without a byte
 LISTS = re.compile(r"[^/]+/(?:[^/]+/)?[^/]+\.egg-info/requires\.txt")  # of setuptools, beside PKG-INFO
 METADATA = re.compile(r"[^/]+/PKG-INFO")
-# How uv reports an index that does not answer, or not to this user; without these words it has no such wheels.
-UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
 PackageFile = PackageWheel | PackageSdist
 Selector = Callable[[Iterable[tuple[PackageWheel, AbstractSet[Tag]]]], Iterator[PackageWheel]]
 
@@ -66,11 +55,13 @@ class NoSolutionError(RdmaImagesError):
 def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     """Return the wheels that satisfy `request`, one file a package.
 
-    Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
+    Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer; RefusedError for a
+    release that nobody means.
     """
     local = _local_packages(request)
     packages = _packages(request, local, index, mirrors)
     chosen_files = _files(packages, request)
+    releases.require_current(chosen_files, request, index, mirrors)
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda chosen: file_size(chosen[1], mirrors), chosen_files)
         wheels = [
@@ -212,7 +203,7 @@ def _packages(
     metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(without_requirements, ())
     while True:
         try:
-            packages = _compile(request, local, index, mirrors, metadata).packages
+            packages = _compile(request, local, index, mirrors, metadata)
             return [package for package in packages if f"{package.name}=={package.version}" not in request.installed]
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
@@ -229,13 +220,14 @@ def _standing(request: LockRequest) -> Iterator[tuple[str, str]]:
             yield name, version
 
 
-def _write_empty_wheel(folder: Path, name: str, version: str) -> None:
-    """Write a wheel for uv to find: a maker's own builds, such as NVIDIA's of torch, are on no index."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+def _empty_wheel(name: str, version: str) -> tuple[str, bytes]:
+    """Return a wheel for uv to find: a maker's own builds, such as NVIDIA's of torch, are on no index."""
+    stem, content = f"{name.replace('-', '_')}-{version}", io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
         wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return f"{stem}-py3-none-any.whl", content.getvalue()
 
 
 def _compile(
@@ -244,64 +236,37 @@ def _compile(
     index: str,
     mirrors: Mirrors,
     metadata: Mapping[tuple[str, str], Sequence[str]],
-) -> Pylock:
+) -> Sequence[Package]:
     """Run `uv pip compile` once, with what releases require that it does not ask, by name and version; "" for all.
 
     Raises:
         _UnaskableError: The setup.py of a release imports what it does not declare.
         NoSolutionError: The packages do not go together.
     """
-    command = [find_uv_bin(), "pip", "compile", "requirements.in", "--overrides", "overrides.in"]
-    command += ["--constraints", "constraints.in", "--config-file", "uv.toml"]
-    command += ["--find-links", "."] if request.installed else []
-    command += ["--format", "pylock.toml", "--output-file", "pylock.toml", "--no-header", "--quiet"]
+    options = ["--overrides", "overrides.in", "--constraints", "constraints.in", "--config-file", "uv.toml"]
+    options += ["--find-links", "."] if request.installed else []
     if not request.sources:
-        command += ["--only-binary", ":all:", *(f"--no-binary={name}" for name in local)]
-    command += ["--python", sys.executable, "--python-version", request.python]
-    command += ["--python-platform", f"{MACHINES[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
-    # Through the environment: an address with its login must not show up in a process list.
-    environ = package_index.without_uv(os.environ) | {
-        "UV_DEFAULT_INDEX": mirrors.with_login(index),
-        "SSL_CERT_FILE": str(mirrors.ca_bundle),
+        options += ["--only-binary", ":all:", *(f"--no-binary={name}" for name in local)]
+    options += ["--python-version", request.python]
+    options += ["--python-platform", f"{MACHINES[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
+    known = (
+        f'[[dependency-metadata]]\nname = "{name}"\n'
+        + (f'version = "{version}"\n' if version else "")
+        + f"requires-dist = {json.dumps(requires)}\n"
+        for (name, version), requires in metadata.items()
+    )
+    beside: dict[str, str | bytes] = {
+        "requirements.in": "\n".join(_on_this_machine(line, local, mirrors) for line in request.requirements),
+        "overrides.in": "\n".join(request.overrides),
+        "constraints.in": "\n".join((*request.constraints, *request.installed)),
+        "uv.toml": "".join(known),
+        **dict(_empty_wheel(name, version) for name, version in _standing(request)),
     }
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        lines = [_on_this_machine(line, local, mirrors) for line in request.requirements]
-        (folder / "requirements.in").write_text("\n".join(lines) + "\n")
-        (folder / "overrides.in").write_text("\n".join(request.overrides) + "\n")
-        (folder / "constraints.in").write_text("\n".join((*request.constraints, *request.installed)) + "\n")
-        for installed_name, version in _standing(request):
-            _write_empty_wheel(folder, installed_name, version)
-        known = (
-            f'[[dependency-metadata]]\nname = "{name}"\n'
-            + (f'version = "{version}"\n' if version else "")
-            + f"requires-dist = {json.dumps(requires)}\n"
-            for (name, version), requires in metadata.items()
-        )
-        (folder / "uv.toml").write_text("".join(known))
-        _run_uv(command, folder, environ, request)
-        return Pylock.from_dict(tomllib.loads((folder / "pylock.toml").read_text()))
-
-
-def _run_uv(command: Sequence[str], folder: Path, environ: Mapping[str, str], request: LockRequest) -> None:
-    """Run uv for `_compile`, which says what it raises."""
     try:
-        process = subprocess.run(
-            command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RESOLUTION_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise RdmaImagesError(
-            f"locking {request.key}: the package index did not answer in {RESOLUTION_SECONDS} s\ntry again"
-        ) from None
-    if process.returncode:
-        words = " ".join(process.stderr.split()).removeprefix("error: ")  # uv breaks its lines
-        _refuse_undeclared_import(words)
-        if match := UNREACHABLE.search(words):
-            raise RdmaImagesError(
-                f"locking {request.key}: {match[1] or match[2]} is unreachable: {words}\n"
-                "try later, or name an index that answers as package-index in mirrors.yaml"
-            )
-        raise NoSolutionError(request, words)
+        return index_client.compile(f"locking {request.key}", beside, options, index, mirrors)
+    except index_client.UnansweredError as error:
+        _refuse_undeclared_import(error.words)
+        raise NoSolutionError(request, error.words) from None
 
 
 class _UnaskableError(Exception):
@@ -329,10 +294,10 @@ def _refuse_undeclared_import(words: str) -> None:
 
 def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple[str, ...]:
     """Return the requirements stated in a release's source. Raises RdmaImagesError."""
-    files = wheel_files.index_files(name, index, mirrors)
-    address = next((file["url"] for file in files if _is_source(file["filename"], name, version)), None)
-    if address is None:
+    source = index_client.release(name, version, index, mirrors).sdist
+    if source is None:
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
+    address = source.url or str(source.path)
     try:
         with web.request("GET", address, mirrors, SOURCE_TIMEOUT_SECONDS) as response:
             return read_requirements(io.BytesIO(response.content))
@@ -342,13 +307,6 @@ def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -
         raise RdmaImagesError(
             f"{name} {version}: its source does not say what it requires\nname another version"
         ) from None
-
-
-def _is_source(file: str, name: str, version: str) -> bool:
-    try:
-        return file.endswith(".tar.gz") and parse_sdist_filename(file) == (canonicalize_name(name), Version(version))
-    except InvalidSdistFilename:
-        return False
 
 
 def read_requirements(archive: io.BytesIO) -> tuple[str, ...]:

@@ -60,7 +60,9 @@ def index(folder: Path, *wheels: Path) -> str:
     for wheel in wheels:
         page = folder / wheel.name.partition("-")[0] / "index.html"
         page.parent.mkdir(parents=True)
-        page.write_text(f'<a href="{wheel.as_uri()}#sha256=0">{wheel.name}</a>')
+        page.write_text(
+            f'<a href="{wheel.as_uri()}#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}">{wheel.name}</a>'
+        )
     return folder.as_uri()
 
 

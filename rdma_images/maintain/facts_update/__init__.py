@@ -49,7 +49,7 @@ def update(
 
     Raises RdmaImagesError where the index does not answer; a maker's page that does not is a line of the result.
     """
-    index_client = IndexClient(package_index.index_address(), mirrors.ca_bundle)
+    index_client = IndexClient(package_index.index_address(), mirrors)
     torches = list(facts.torch.releases) if everything else _matrix_versions(matrix, "pytorch")
     pinned = [facts.torch.releases[version].nccl for version in torches]
     nccls = list(facts.nccl.releases) if everything else [*pinned, *_matrix_versions(matrix, "nccl")]

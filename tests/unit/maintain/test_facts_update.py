@@ -103,7 +103,7 @@ def mirror_settings() -> Mirrors:
 
 @pytest.fixture
 def index(packages: WheelIndex, mirror_settings: Mirrors) -> IndexClient:
-    return IndexClient(f"{packages.site.address}/simple/", mirror_settings.ca_bundle)
+    return IndexClient(f"{packages.site.address}/simple/", mirror_settings)
 
 
 def release_torch(packages: WheelIndex, version: str = "2.16.0") -> None:
@@ -161,8 +161,8 @@ def test_a_server_that_sends_whole_files_only(packages: WheelIndex, mirror_setti
 
 
 def test_no_index(mirror_settings: Mirrors) -> None:
-    nobody = IndexClient("file:///nowhere/simple/", mirror_settings.ca_bundle)
-    with pytest.raises(RdmaImagesError, match="the package index has no torch"):
+    nobody = IndexClient("file:///nowhere/simple/", mirror_settings)
+    with pytest.raises(RdmaImagesError, match="torch was not found in the package registry"):
         nobody.unknown("torch", "2.2.0", (), ["3.13"])
 
 

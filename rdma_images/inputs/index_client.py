@@ -1,0 +1,85 @@
+"""Ask the package index with uv: which releases go together, and which files a release has."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from packaging.pylock import Package, Pylock
+from uv import find_uv_bin
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inputs import package_index
+from rdma_images.inputs.mirrors import Mirrors
+
+RESOLUTION_SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
+LATEST_PYTHON = (
+    "3.30"  # later than any: uv leaves out the wheels that only an older one takes, and reads no upper bound
+)
+# How uv reports an index that does not answer, or not to this user; without these words it has no such wheels.
+UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
+
+
+class UnansweredError(RdmaImagesError):
+    """The package index answers, and has nothing that fits; `words` are uv's."""
+
+    def __init__(self, subject: str, words: str) -> None:
+        self.words = words
+        super().__init__(f"{subject}: {words}\nname another version, or an index that has it as package-index")
+
+
+def compile(
+    subject: str, files: Mapping[str, str | bytes], options: Sequence[str], index: str, mirrors: Mirrors
+) -> Sequence[Package]:
+    """Run `uv pip compile` on requirements.in, away from any project's own settings, and return the packages.
+
+    Args:
+        subject: What the requirements are for, as an error begins.
+        files: The content of requirements.in, and of what `options` name beside it.
+        options: Further ones of uv's.
+        index: The package index's address.
+        mirrors: Logins and certificates for it.
+
+    Raises:
+        UnansweredError: The index has nothing that fits.
+        RdmaImagesError: The index does not answer.
+    """
+    command = [find_uv_bin(), "pip", "compile", "requirements.in", "--format", "pylock.toml", "--no-header", "--quiet"]
+    command += ["--python", sys.executable, *options]  # which spares uv a search for others
+    # Through the environment: an address with its login must not show up in a process list.
+    environ = package_index.without_uv(os.environ)
+    environ |= {"UV_DEFAULT_INDEX": mirrors.with_login(index), "SSL_CERT_FILE": str(mirrors.ca_bundle)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        try:
+            process = subprocess.run(
+                command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RESOLUTION_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise RdmaImagesError(
+                f"{subject}: the package index did not answer in {RESOLUTION_SECONDS} s\ntry again"
+            ) from None
+    if process.returncode == 0:
+        return Pylock.from_dict(tomllib.loads(process.stdout)).packages
+    words = " ".join(process.stderr.split()).removeprefix("error: ")  # uv breaks its lines
+    if match := UNREACHABLE.search(words):
+        raise RdmaImagesError(
+            f"{subject}: {match[1] or match[2]} is unreachable: {words}\n"
+            "try later, or name an index that answers as package-index in mirrors.yaml"
+        )
+    raise UnansweredError(subject, words)
+
+
+def release(name: str, version: str, index: str, mirrors: Mirrors, python: str = LATEST_PYTHON) -> Package:
+    """Return a release with its files: the source, and the wheels for `python` and later ones.
+
+    Raises UnansweredError where the index has no such release, and RdmaImagesError where it does not answer.
+    """
+    options = ("--no-config", "--no-deps", "--universal", "--python-version", python)
+    requirement = f"{name}=={version}"
+    return compile(requirement, {"requirements.in": requirement}, options, index, mirrors)[0]
