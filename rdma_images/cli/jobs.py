@@ -84,7 +84,7 @@ def job(
     request = jobs_file.request(entry, command, name or job, changes=target_options.parse_changes(set))
     loaded_project = with_measured_base(project.load(), [request.target], onto)
     written, folder = create.write_job(request, loaded_project, out)
-    show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
+    show(job_tables.job_json(folder) if json else job_tables.job_table(written, folder))
 
 
 @verb(CLUSTER_EXAMPLE, f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0")

@@ -89,8 +89,6 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
                 reason,
                 launchers.cite(maker, "parameters" if template else ""),
             ),
-            JobValue("hugepages", f"{hugepages} of 2 MiB", "what pods ask for", instances.cite(instances.nodes["efa"])),
-            JobValue("zone", request.zone, "EFA does not leave a zone", "--zone"),
         ),
     )
 
@@ -99,8 +97,6 @@ def _problems(request: ClusterRequest, values: Mapping[str, str], node: Instance
     """Yield what cannot be, or does not go together. `template`: with a launch template."""
     if node.fabric != "efa":
         yield f"{request.instance} has no EFA, and {request.launcher} makes clusters on AWS\nchoose another --instance"
-    if request.nodes < 1:
-        yield f"--nodes {request.nodes}: too few\na cluster has one node or more"
     if not REGION.fullmatch(request.region) or not re.fullmatch(re.escape(request.region) + "[a-z]", request.zone):
         yield (
             f"--zone {request.zone} is not in --region {request.region}\n"
@@ -108,9 +104,6 @@ def _problems(request: ClusterRequest, values: Mapping[str, str], node: Instance
         )
     if request.name and not NAME.fullmatch(request.name):
         yield f"--name {request.name}: not a cluster's name\nwrite lower-case letters, digits and hyphens"
-    second = values["second-zone"]
-    if second == request.zone or not second.startswith(request.region):
-        yield f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"
     if "capacity-block" in values and template:
         yield (
             f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "

@@ -46,8 +46,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_combinations(request, parts)
     folders = tuple(_folders(request, parts))
-    rows = _parameters(parts, facts)
-    parameter_values = parse_parameters(rows, request.parameters, f"launcher {request.launcher}")
+    parameter_values = parse_parameters(_parameters(parts, facts), request.parameters, f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
@@ -61,7 +60,6 @@ def compose(request: JobRequest, project: Project) -> Job:
         *variables,
         *_work_values(request.work, parts),
         *overrides.check(request.work, parts.image.environment, parts.node.fabric),
-        *_parameter_values(parameter_values, rows, request, parts.starter),
     ]
     return replace(job, values=tuple(values))
 
@@ -116,16 +114,6 @@ def _job(
     )
 
 
-def _parameter_values(
-    values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest, starter: Starter
-) -> Iterator[JobValue]:
-    """Yield the launcher's parameters, with their purposes; no default that is not used."""
-    for name, value in values.items():
-        if rows[name].starter not in (None, starter) and name not in request.parameters:
-            continue
-        yield JobValue(name, value, rows[name].description, "--param" if name in request.parameters else "its default")
-
-
 def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
     """Return the parameters that the launcher takes for this kind of node, by name."""
     return {
@@ -136,19 +124,13 @@ def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
 
 
 def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
-    """Yield the user's variables, secrets by their sources, mounts, code, restarts and time."""
-    for name, value in work.env.items():
-        yield JobValue(name, value, "as given", "env")
-    for name, source in work.secrets.items():
-        yield JobValue(name, "secret", f"read as the job starts, from {source}", "secrets")
-    for mount in work.mounts:
-        yield JobValue(mount.to, mount.source, _field_support(parts, f"mount.{mount.kind}"), "mounts")
+    """Yield how the launcher brings code, and how it restarts and limits the job."""
     if work.code:
-        yield JobValue("code", work.code.to, _field_support(parts, "code"), "code")
+        yield JobValue("code", work.code.to, parts.launcher.fields["code"], "code")
     if work.restarts:
-        yield JobValue("restarts", str(work.restarts), _field_support(parts, "restarts"), "restarts")
+        yield JobValue("restarts", str(work.restarts), parts.launcher.fields["restarts"], "restarts")
     if work.time:
-        yield JobValue("time", f"{work.time} s", _field_support(parts, "time"), "time")
+        yield JobValue("time", f"{work.time} s", parts.launcher.fields["time"], "time")
 
 
 def _rank_restarts(request: JobRequest, parts: _Parts) -> int:
@@ -193,11 +175,6 @@ def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:
 def _network_kind(parts: _Parts) -> str:
     """Return what network the ranks have: the host's, or a pod's own."""
     return "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
-
-
-def _field_support(parts: _Parts, name: str) -> str:
-    """Return how the launcher does what a field of the job asks for."""
-    return parts.launcher.fields[name]
 
 
 def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:

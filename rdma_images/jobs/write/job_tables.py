@@ -14,27 +14,26 @@ from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image
 from rdma_images.jobs.write.counts import RESOURCES
 from rdma_images.jobs.write.folder import JOB_FILE
-from rdma_images.jobs.write.job import JobValue
+from rdma_images.jobs.write.job import Job, JobValue
 
 # What a person looks at before a job is submitted; job.json has all the rest.
 SHOWN = ("nodes", "gpus", "replicas", *RESOURCES.values(), "memory", "code", "restarts", "time")
 
 
-def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
+def job_table(job: Job, folder: Path) -> RenderableType:
     """Return a job for people: its image, what it asks for, what it was allowed, and the folder of its files."""
-    images = dict.fromkeys(value.value for value in values if _setting(value) == "image")
-    shown = [value for value in values if _setting(value) in SHOWN or _setting(value).startswith("allowed ")]
+    shown = [value for value in job.values if _setting(value) in SHOWN or _setting(value).startswith("allowed ")]
     # A table would cut its digest off.
-    lines = [Text(f"image  {image}\n", no_wrap=True, overflow="ignore") for image in images]
-    is_server = any(value.name.rpartition(".")[2] == "port" for value in values)  # which job.run does not follow
-    following = f"{folder / 'README.md'}" if is_server else f"{COMMAND} job.run {folder}"
-    return Group(*lines, cluster_table(shown, folder), Text(f"next: {following}"))
+    image = Text(f"image  {job.image}\n", no_wrap=True, overflow="ignore")
+    # job.run does not follow a server.
+    following = f"{folder / 'README.md'}" if "port" in job.parameters else f"{COMMAND} job.run {folder}"
+    return Group(image, cluster_table(shown, folder), Text(f"next: {following}"))
 
 
 def _setting(value: JobValue) -> str:
     """Return the name of a value, without the role of a server before it."""
     _, _, name = value.name.partition(".")
-    return name if name in (*SHOWN, "image") else value.name
+    return name if name in SHOWN else value.name
 
 
 def cluster_table(values: Sequence[JobValue], folder: Path) -> RenderableType:

@@ -10,12 +10,6 @@ from rdma_images.jobs.write.work import Work
 from rdma_images.plan import runtime
 from rdma_images.validate.probes import leftovers
 
-# Variables that replace the image's, each with why that does harm, and its source.
-SEARCH_PATHS = {
-    "PATH": ("the launcher finds its programs in the image's", "execvp(3)"),
-    "LD_LIBRARY_PATH": ("another NCCL, plugin or libfabric than the image's may be loaded", "ld.so(8)"),
-}
-
 
 def check(work: Work, baked: Mapping[str, str], fabric: Fabric) -> tuple[JobValue, ...]:
     """Return the overrides that the user allows, as values of the job.
@@ -29,7 +23,6 @@ def check(work: Work, baked: Mapping[str, str], fabric: Fabric) -> tuple[JobValu
         RefusedError: An override is not allowed, or what is allowed overrides nothing.
     """
     overrides = [
-        *_search_paths(work, baked),
         *_secrets(work),
         *_networks(work, baked, fabric),
     ]
@@ -45,13 +38,6 @@ def check(work: Work, baked: Mapping[str, str], fabric: Fabric) -> tuple[JobValu
         replace(override, name=f"allowed {override.name}", why=f"written all the same: {override.why}")
         for override in overrides
     )
-
-
-def _search_paths(work: Work, baked: Mapping[str, str]) -> Iterator[JobValue]:
-    for name, (why, source) in SEARCH_PATHS.items():
-        if name in work.env and work.env[name] != baked.get(name):
-            advice = f"for a program alone, begin the command with env {name}=…"
-            yield JobValue(name, f"{name}={work.env[name]}", f"{why}; {advice}", source)
 
 
 def _secrets(work: Work) -> Iterator[JobValue]:

@@ -228,5 +228,5 @@ def test_what_follows_a_server_is_its_readme(tmp_path: Path) -> None:
     console = Console(width=200)
     for job, expected in ((jobs.server(), "README.md"), (jobs.job("slurm", "efa", "torchrun"), "job.run")):
         with console.capture() as capture:
-            console.print(job_tables.job_table(job.values, tmp_path))
+            console.print(job_tables.job_table(job, tmp_path))
         assert expected in capture.get().rpartition("next: ")[2]

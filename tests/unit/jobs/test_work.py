@@ -216,16 +216,6 @@ def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
     assert "mount it on the nodes, and name the folder: `/FOLDER:/PATH`; these have it: mpijob" in refusal_text
 
 
-def test_a_parameter_that_the_job_does_not_use_is_not_explained() -> None:
-    for starter, changes, is_told in (
-        ("torchrun", {}, False),
-        ("mpirun", {}, True),
-        ("torchrun", {"mpi": "pmi2"}, True),
-    ):
-        job = jobs.job("slurm", "efa", starter, parameters=changes)
-        assert ("mpi" in [value.name for value in job.values]) == is_told
-
-
 def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
     texts = files("skypilot", Work(spot=True))
     assert yaml.safe_load(texts["job.yaml"])["resources"]["use_spot"] is True
@@ -241,19 +231,6 @@ def test_what_takes_the_fabric_away_is_refused_or_allowed() -> None:
     part = replace(part, allow=(name,))
     allowed = jobs.job("slurm", "efa", "torchrun", work=part, command=command)
     assert any(value.name == f"allowed {name}" and "written all the same" in value.why for value in allowed.values)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("PATH", "the launcher finds its programs in the image's"),
-        ("LD_LIBRARY_PATH", "another NCCL, plugin or libfabric than the image's"),
-    ],
-)
-def test_variables_of_the_image_that_lead_programs_are_refused_or_allowed(name: str, reason: str) -> None:
-    assert f"{name}=1: {reason}" in refusal("slurm", Work(env={name: "1"}))
-    allowed = jobs.job("slurm", "efa", "torchrun", work=Work(env={name: "1"}, allow=(name,)))
-    assert allowed.environment[name] == "1"
 
 
 def test_what_is_allowed_must_be_there() -> None:
