@@ -15,8 +15,9 @@ from typing import NamedTuple
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import VALIDATORS
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
+from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
+from rdma_images.validate.expected_fabric import expected_image
 
 
 class ListedCheck(NamedTuple):
@@ -68,7 +69,5 @@ def import_folder(name: str) -> ModuleType:
 
 def planned_inspection(image: Image) -> Inspection:
     """Return what is known of a planned image before anything is measured in it."""
-    versions = {name: component.version for name, component in image.components.items()}
-    expected = Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
     subject = ImageConfig(ref=image.id, digest="not built yet", platform=image.platform, environment=image.environment)
-    return Inspection(subject=subject, expected=expected, measured=Measured())
+    return Inspection(subject=subject, expected=expected_image(subject, Measured(), image), measured=Measured())

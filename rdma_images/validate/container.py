@@ -58,35 +58,30 @@ class SealedContainer:
         return False
 
 
-class ContainerTime:
-    """The seconds that a container's processes have computed or slept, as its engine counts them.
+class IdleClock:
+    """The seconds since a container's processes last computed, as its engine counts them.
 
-    What they wait for a processor does not count, nor the time before it has started: see probes/own_time.py.
+    On a busy machine, too: those who wait for a processor get more of one than IDLE. The time before the container has
+    started does not count.
     """
 
-    IDLE = 0.001  # of a processor: those who wait for one get more
+    IDLE = 0.001  # of a processor
 
     def __init__(self, client: DockerClient, container: Container) -> None:
         """Begin to count for a container, started or not."""
         self._client, self._container = client, container
-        self.total = self._idle = 0.0
-        self._then, self._used, self._asleep = time.monotonic(), self._processor_seconds(), False
+        self._computed = self._looked = time.monotonic()
+        self._used = self._processor_seconds()
 
     def __call__(self) -> float:
         """Return the seconds until now; looked at once a second."""
-        now, used = time.monotonic(), self._processor_seconds()
-        elapsed, computed = now - self._then, used - self._used
-        if elapsed >= 1.0 or not self._used:
-            asleep = bool(used) and computed < self.IDLE * elapsed
-            self.total += elapsed if asleep and self._asleep else min(elapsed, computed)
-            self._idle = self._idle + elapsed if asleep else 0.0
-            self._then, self._used, self._asleep = now, used, asleep
-        return self.total
-
-    def idle(self) -> float:
-        """Return the seconds since the container's processes last computed."""
-        self()
-        return self._idle
+        now = time.monotonic()
+        if now - self._looked >= 1.0:
+            used = self._processor_seconds()
+            if not used or used - self._used >= self.IDLE * (now - self._looked):
+                self._computed = now
+            self._looked, self._used = now, used
+        return now - self._computed
 
     def _processor_seconds(self) -> float:
         api: Any = self._client.api

@@ -13,8 +13,8 @@ from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
-ENTRY_SECONDS = 10.0  # seconds of its own time for the entry point to start what it is given
-BUSY_SECONDS = 180.0  # seconds after which a busy machine's is given up
+ENTRY_SECONDS = 10.0  # seconds in which an entry point computes nothing and starts nothing, after which it is ended
+BUSY_SECONDS = 180.0  # seconds after which one that goes on computing is given up
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 ENVIRONMENT_MARK = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
@@ -26,10 +26,10 @@ def measure(
 ) -> EntryPointChanges | str | None:
     """Return what the entry point changes in the environment.
 
-    It is started as sealed as `box`, and ended after ENTRY_SECONDS seconds of its own time.
+    It is started as sealed as `box`, and ended where it does nothing for ENTRY_SECONDS seconds.
 
     Returns:
-        A sentence where the entry point does not start what it is given; None where a busy machine kept it from that.
+        A sentence where the entry point does not start what it is given; None where it was still computing.
     """
     api: Any = client.api
     try:
@@ -39,14 +39,14 @@ def measure(
             return EntryPointChanges()
         with container.scratch_container(client, image_config.digest, box, command=command(entry_point)) as container_:
             line = docker_command.command_line("start", "--attach", str(container_.id))
-            clock = container.ContainerTime(client, container_)
+            clock = container.IdleClock(client, container_)
             rc, out, err = transport.run_with_limits(
                 line, ENTRY_SECONDS, engine.environ(), silence=BUSY_SECONDS, clock=clock
             )
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
     environment = printed_environment(out)
-    if environment is None and rc == transport.TIMED_OUT and clock.total < ENTRY_SECONDS:
+    if environment is None and rc == transport.TIMED_OUT and clock() < ENTRY_SECONDS:
         return None
     if environment is None:
         return failed_entry_point(rc, out, err)

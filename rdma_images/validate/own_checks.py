@@ -53,10 +53,10 @@ def _run(
     try:
         process = {"entrypoint": [SHELL], "command": ["-c", command], "environment": {"HOME": HOME}}
         with container.scratch_container(client, digest, box, **process) as own:
-            clock = container.ContainerTime(client, own)
+            clock = container.IdleClock(client, own)
             line = docker_command.command_line("start", "--attach", str(own.id))
             with report_waiting(progress, lambda: f"{check_id}, {plain(command)}"):
-                rc, out, err = transport.run_with_limits(line, IDLE_SECONDS, engine.environ(), clock=clock.idle)
+                rc, out, err = transport.run_with_limits(line, IDLE_SECONDS, engine.environ(), clock=clock)
     except DockerException as error:
         raise RdmaImagesError(
             f"{check_id}: the engine could not run {plain(command)}: {plain(str(error))}\n"

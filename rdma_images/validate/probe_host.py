@@ -1,8 +1,5 @@
 """Measure a host: a pod, a machine over ssh, or this one."""
 
-from testinfra.host import Host
-
-from rdma_images.chain import network_request
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import ImageConfig
@@ -22,28 +19,20 @@ def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
     names = probe_names(*tiers)
     try:
         machine = transport.host(host, PROBE_SECONDS)
-        measured = _with_network(machine, run_probes.probe(machine, names), instance)
+        measured = run_probes.probe(machine, names)
+        measured = run_probes.with_network(machine, measured, host_config("", "", measured), instance)
+    except run_probes.NoPythonError as error:
+        raise RdmaImagesError(f"{host} cannot be measured: {error}\n{UNREACHABLE_FIX}") from None
     except RuntimeError as error:  # testinfra's, with what ssh said
         complaint = getattr(error.args[0], "stderr", "").strip() if error.args else ""
         raise RdmaImagesError(
             f"{host} cannot be reached: {plain(complaint or str(error))}\n{UNREACHABLE_FIX}"
         ) from None
-    if isinstance(measured, str):
-        raise RdmaImagesError(f"{host} cannot be measured: {measured}\n{UNREACHABLE_FIX}")
     if set(names) <= {*measured.lost, *measured.stopped}:
         raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{UNREACHABLE_FIX}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in PROBE_DECLARATIONS}
     unmeasured = {name: why for name, why in missing.items() if getattr(measured, name, None) is None}
     return measured.model_copy(update={"missing": {**unmeasured, **measured.missing}})
-
-
-def _with_network(machine: Host, measured: Measured | str, instance: str) -> Measured | str:
-    """Return what was measured, with what the network plugin of a known NCCL does."""
-    request = None if isinstance(measured, str) else network_request(host_config("", "", measured), measured, instance)
-    if isinstance(measured, str) or not request:
-        return measured
-    answer = run_probes.probe(machine, ("network",), request=request)
-    return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
 
 
 def host_config(ref: str, host: str, measured: Measured) -> ImageConfig:

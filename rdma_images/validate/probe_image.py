@@ -8,7 +8,6 @@ from typing import cast
 from docker import DockerClient
 from testinfra.host import Host
 
-from rdma_images.chain import network_request
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine
@@ -43,12 +42,13 @@ def measure(
             earlier = _earlier_torch(image_config, reading, box, again)
             starting = pool.submit(entry.measure, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it, where it imports torch")
-            measured = _measure_inside(box, engine, image_config, activities, earlier)
+            host, time_factor = _container_host(box, engine, image_config)
+            measured = _measure_inside(box, host, PROBE_SECONDS * time_factor, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result())
             activities.append("its network plugin, which is started as NCCL starts it")
-            request = network_request(image_config, measured, instance)
-            measured = _with_network(measured, box, engine, image_config, request)
+            if box.goes_on():
+                measured = run_probes.with_network(host, measured, image_config, instance)
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
     if not earlier.torch and not box.volumes:
@@ -72,52 +72,28 @@ def _container_host(box: container.SealedContainer, engine: Engine, image_config
     return transport.host(f"docker://{box.container.id}", *limits), time_factor
 
 
-def _with_network(
-    measured: Measured,
-    box: container.SealedContainer,
-    engine: Engine,
-    image_config: ImageConfig,
-    request: dict[str, object] | None,
-) -> Measured:
-    """Return `measured` with what the network plugin does, where Python can start it."""
-    if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
-        return measured
-    answer = run_probes.probe(_container_host(box, engine, image_config)[0], ("network",), request=request)
-    if not isinstance(answer, str) and answer.stopped:
-        return mark_stopped(("network",), "was not started in time", measured)
-    if isinstance(answer, str) or not answer.network:
-        why = answer if isinstance(answer, str) else answer.missing.get("network", "it was not started")
-        return measured.model_copy(update={"missing": {**measured.missing, "network": why}})
-    seconds = {**measured.seconds, **answer.seconds}
-    return measured.model_copy(update={"network": answer.network, "seconds": seconds})
-
-
 def _measure_inside(
     box: container.SealedContainer,
-    engine: Engine,
+    host: Host,
+    limit: float,
     image_config: ImageConfig,
     activities: list[str],
     earlier: torch_reuse.EarlierTorch,
 ) -> Measured:
-    """Return what is measured with the image's Python, else with its files.
+    """Return what is measured with the image's Python in `limit` seconds a probe, else with its files.
 
     Appends each step that is started to `activities`. Does not import torch where `earlier` has it.
     """
-    why, running = "nothing in the image can be started", box.running
-    if running:
-        host, time_factor = _container_host(box, engine, image_config)
+    why = "nothing in the image can be started"
+    if box.running:
         names = tuple(name for name in run_probes.STATIC if name != "torch" or not earlier.torch)
-        measured = run_probes.probe(
-            host,
-            names,
-            volumes=box.volumes,
-            entry=image_config.entrypoint,
-            limit=PROBE_SECONDS * time_factor,
-        )
-        running = box.goes_on()
-        if running and isinstance(measured, Measured):
-            return measured.model_copy(update={"torch": measured.torch or earlier.torch})
-        why = str(measured) if running else "its container ended as soon as it had started"
+        try:
+            measured = run_probes.probe(host, names, box.volumes, image_config.entrypoint, limit)
+            if box.goes_on():
+                return measured.model_copy(update={"torch": measured.torch or earlier.torch})
+            why = "its container ended as soon as it had started"
+        except run_probes.NoPythonError as error:
+            why = str(error)
     activities.append("the image's files, which are read without running any")
     exported = probe_files.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
     missing = {"torch": f"torch was not imported: {why}", "tools": why}

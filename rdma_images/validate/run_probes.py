@@ -13,8 +13,10 @@ from typing import Any
 from pydantic import Field, TypeAdapter, ValidationError
 from testinfra.host import Host
 
+from rdma_images.chain import network_request
 from rdma_images.core.paths import PACKAGE
 from rdma_images.core.plain import first_misfit, plain
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured, probe_names
 from rdma_images.inspection.values import MeasuredValue
 from rdma_images.validate.probes.measure import GPU_PROBE_SECONDS, MARK, PROBE_SECONDS
@@ -35,11 +37,15 @@ class Carried(importlib.abc.MetaPathFinder,importlib.abc.Loader):
         return importlib.util.spec_from_loader(name,self,is_package=not sources[name]) if name in sources else None
     def exec_module(self,module):
         module.SOURCE=sources[module.__name__]
-        exec(compile(module.SOURCE,module.__name__+".py","exec"),module.__dict__)
+        exec(compile(module.SOURCE,module.__name__.rpartition(".")[2]+".py","exec"),module.__dict__)
 sys.meta_path.insert(0,Carried())
 from rdma_images.validate.probes import measure
 measure.main()
 """
+
+
+class NoPythonError(Exception):
+    """No Python can run the probes; the message is the reason."""
 
 
 @functools.cache
@@ -59,7 +65,7 @@ def probe(
     entry: Sequence[str] = (),
     limit: float | None = None,
     request: Mapping[str, object] | None = None,
-) -> Measured | str:
+) -> Measured:
     """Measure a host, a container or a pod with probes that a Python there runs.
 
     Args:
@@ -71,16 +77,18 @@ def probe(
         request: what the probe network is asked.
 
     Returns:
-        The measurements; those of a Python that breaks off are in `lost`, of one that does not answer in `stopped`. A
-        sentence with the reason where no Python there can run the probes.
+        The measurements; those of a Python that breaks off are in `lost`, of one that does not answer in `stopped`.
+
+    Raises:
+        NoPythonError: No Python there can run the probes.
     """
     seconds = GPU_PROBE_SECONDS if "gpus" in names else limit or PROBE_SECONDS
     asked = {"names": names, "limit": seconds, "volumes": volumes, "entry": entry, "request": request}
     return _run_probes(host, (payload(), json.dumps(asked)), names)
 
 
-def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Measured | str:
-    """Return the answers of the first Python that runs the probes, else why none does."""
+def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Measured:
+    """Return the answers of the first Python that runs the probes."""
     reasons, failures = [], []
     for program in PYTHONS:
         result = host.run(f"%s -c{' %s' * len(words)}", program, *words)
@@ -98,7 +106,22 @@ def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Mea
             failures.append(f"{program} ended with {result.rc}{': ' if complaints else ''}{''.join(complaints)[:300]}")
     if failures:
         return mark_lost(names, failures[0])
-    return reasons[0] if reasons else "the image has no Python to run the probes"
+    raise NoPythonError(reasons[0] if reasons else "the image has no Python to run the probes")
+
+
+def with_network(host: Host, measured: Measured, image_config: ImageConfig, instance: str) -> Measured:
+    """Return `measured` with what the network plugin does on an instance type, where the version of NCCL is known."""
+    request = network_request(image_config, measured, instance)
+    if not request:
+        return measured
+    try:
+        answer = probe(host, ("network",), request=request)
+    except NoPythonError as error:
+        answer = Measured(missing={"network": str(error)})
+    if answer.stopped:
+        return mark_stopped(("network",), "was not started in time", measured)
+    missing, seconds = {**measured.missing, **answer.missing}, {**measured.seconds, **answer.seconds}
+    return measured.model_copy(update={"network": answer.network, "missing": missing, "seconds": seconds})
 
 
 class ProbeAnswer(MeasuredValue):
