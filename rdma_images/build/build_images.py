@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rdma_images import engine as engines
 from rdma_images.build import build_record
 from rdma_images.build.build_spec import BuildSpec, build_spec
-from rdma_images.build.run_bake import IMAGE, BakeCommand, Options, log_file
+from rdma_images.build.run_bake import BakeCommand, Options, log_file
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
@@ -53,7 +53,7 @@ def build(
     Raises:
         RefusedPlanError: One of the images cannot work; carries the reasons.
         UnreachableSourcesError: A source does not answer; carries the table of all.
-        RefusedError: The images would overwrite one another's caches, or have an input that is not allowed.
+        RefusedError: The images have an input that is not allowed.
         RdmaImagesError: A download differs from its pin, or BuildKit fails: no image was made.
     """
     images = target_options.chosen_images(project, choice.targets, choice.all_rows, choice.changes, options.rehearse)
@@ -68,7 +68,6 @@ def build_specs(
     specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
 ) -> tuple[Build, ...]:
     """Build those of `specs` that are not up to date; return all builds, in order. Raises as `build` does."""
-    _refuse_shared_cache(specs, options)
     builds = build_record.up_to_date(specs, engine, progress)
     if missing := [spec for spec in specs if spec.image.id not in builds]:
         supplies = require_sources(missing, project, engine, options, progress)
@@ -154,13 +153,3 @@ def _validate(
 
     pairs = zip(images, builds, strict=True)
     return tuple(validate(build.ref, engine, image, build, progress=progress) for image, build in pairs)
-
-
-def _refuse_shared_cache(specs: Sequence[BuildSpec], options: Options) -> None:
-    """Refuse several images with one address of --cache-to: each would overwrite the others' cache."""
-    shared_cache = next((cache for cache in options.cache_to if IMAGE not in cache), None)
-    if shared_cache and len(specs) > 1:
-        raise RefusedError(
-            f"--cache-to {shared_cache}: {len(specs)} images would overwrite each other's cache\n"
-            f"put {IMAGE} into the address, for each image's id"
-        )

@@ -120,19 +120,10 @@ def _optional_stages(image: Image) -> dict[str, tuple[str, ...]]:
 
 
 def _inserted(name: str, anchors: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the stages with one more, after the first of `anchors` that is there; as they are if they name it.
-
-    Raises RefusedError where none is there.
-    """
+    """Return the stages with one more, after the first of `anchors` that is there, else last; as they are with it."""
     if name in names:
         return names
-    anchor = next((stage for stage in anchors if stage in names), None)
-    if anchor is None:
-        raise RefusedError(
-            f"the target's template has no stage {' or '.join(anchors)}, after which {name} is installed\n"
-            f'add "{name}" to the template where it belongs'
-        )
-    place = names.index(anchor) + 1
+    place = next((names.index(stage) + 1 for stage in anchors if stage in names), len(names))
     return (*names[:place], name, *names[place:])
 
 

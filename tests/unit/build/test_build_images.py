@@ -1,4 +1,4 @@
-"""Which images are built again, and which caches they may share."""
+"""Which images are built again."""
 
 import dataclasses
 import json
@@ -81,12 +81,6 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     assert build_record.up_to_date([first], answering_engine(f"{build.digest} {build.ref}\n")) == {"efa-1": build}
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
     assert not build_record.up_to_date([first], answering_engine(f"{build.digest} {build.ref}\n"))
-
-
-def test_two_images_cannot_share_one_cache_address(answering_engine: Callable[..., Engine]) -> None:
-    options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
-    with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
-        build_images.build_specs([order("efa-1"), order("efa-2")], project.load(), answering_engine(), options)
 
 
 def test_a_source_that_does_not_answer_is_refused_before_the_lock_is_waited_for(
