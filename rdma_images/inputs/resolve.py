@@ -49,6 +49,8 @@ class NoSolutionError(RdmaImagesError):
         fix = f"name {source[1]} under source-packages" if source else fix
         if request.installed:
             fix = "what the image has stays: name a package in python-packages, with the version that is to replace it"
+        if "was not found in the package registry" in words:
+            fix = "correct the package's name, or name an index that has it as package-index in mirrors.yaml"
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
 
 

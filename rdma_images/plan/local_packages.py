@@ -13,6 +13,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
+from rdma_images.plan.axes import OPTIONAL
 
 _EXTRAS = r"(?:\[(?P<{}>[^\]]*)\])?"
 ADDRESS = re.compile(
@@ -79,7 +80,7 @@ def pin(text: str, folder: Path, where: str) -> str:
         with files.as_file_error():
             _refuse_login(match["url"])
             name, package_url = _commit(match) if "git+" in match["url"] else _local(match, folder)
-            if axis := axis_of_wheel(canonicalize_name(name)):
+            if (axis := axis_of_wheel(canonicalize_name(name))) and axis not in OPTIONAL:
                 raise _ProblemError(f"the axis {axis} decides the version of {name}\nremove it here")
     except _ProblemError as problem:
         raise RefusedError(f"{where}: {problem}") from None

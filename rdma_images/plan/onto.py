@@ -21,6 +21,7 @@ from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts, gpu_software
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
+from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target, reference_problem
 from rdma_images.plan.rules import wheel_rules
@@ -260,6 +261,9 @@ def _changes(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
     if image.environment:
         words = " ".join(f"{name}={value}" for name, value in image.environment.items())
         yield ImageChange("added", words, "NCCL ends with an error where the fabric is not there, instead of using TCP")
+    parts = [f"{name} {part.version}" for name, part in image.components.items() if name in axes.OPTIONAL]
+    for part in (*parts, *image.stages):
+        yield ImageChange("added", part, "a part that the target names")
     for package in image.debian_packages:
         yield ImageChange("added", package, "debian-packages of the target")
 

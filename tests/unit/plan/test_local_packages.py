@@ -50,6 +50,11 @@ def test_a_wheel_is_locked_by_its_content() -> None:
     )
 
 
+def test_a_part_that_a_target_may_name_comes_from_a_commit_of_the_users_choice() -> None:
+    requirement = f"deep_ep @ git+https://example/DeepEP@{'0' * 40}"
+    assert pin(requirement) == requirement
+
+
 def test_a_project_is_locked_by_what_says_its_requirements(folder: Path) -> None:
     before = pin("./project[fast, x] ; python_version > '3.9'")
     assert before.startswith("My_Project[fast, x] @ ./project#metadata=")

@@ -134,6 +134,8 @@ def test_what_the_target_adds_and_with_what_containers_start() -> None:
     changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
     assert ("replaced", "user root", "by user (1000), the target's") in changes
     assert ("replaced", "no entry point", "by tini --, the target's") in changes
+    parts = [part for kind, part, why in changes if why == "a part that the target names"]
+    assert parts == [f"gdrcopy {image.version('gdrcopy')}", "ssh"]
 
 
 def test_a_target_brings_its_packages_and_not_what_the_fabric_needs() -> None:
