@@ -29,34 +29,27 @@ def job_folder(name: str, out: str) -> Path:
 
 
 def write(folder: Path, contents: Mapping[str, str | bytes]) -> None:
-    """Replace `folder` by a new one with these files, by their paths below it; scripts are executable.
+    """Replace the files of the job in `folder` by these, by their paths below it; scripts are executable.
 
-    Files that the earlier job did not write, such as its runs, move to the new folder. Raises RefusedError where one of
-    them has the name of a file to write.
+    Nothing is replaced before all are written. Files that the earlier job did not write, such as its runs, stay; raises
+    RefusedError where one of them has the name of a file to write.
     """
     foreign = _other_files(folder)
     if replaced := sorted(foreign & {Path(name).parts[0] for name in contents}):
         raise RefusedError(f"{folder / replaced[0]} is not of the job in this folder, and would be replaced\nrename it")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    new_folder, old_folder = temporary / "made", temporary / "before"
-    try:
-        new_folder.mkdir()
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         for name, written in contents.items():
-            path, content = new_folder / name, written.encode() if isinstance(written, str) else written
+            path, content = Path(temporary, name), written.encode() if isinstance(written, str) else written
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             path.chmod(0o755 if content.startswith(b"#!") else 0o644)
-        if folder.exists():
-            folder.rename(old_folder)
-        new_folder.rename(folder)
-        for name in foreign:
-            (old_folder / name).rename(folder / name)
-    except BaseException:
-        if not old_folder.exists():  # otherwise it has the user's files
-            shutil.rmtree(temporary)
-        raise
-    shutil.rmtree(temporary)
+        folder.mkdir(exist_ok=True)
+        for entry in folder.iterdir():
+            if entry.name not in foreign:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for entry in Path(temporary).iterdir():
+            entry.rename(folder / entry.name)
 
 
 def _other_files(folder: Path) -> set[str]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from rdma_images.components import nccl_tests
 from rdma_images.components.nccl_tests import NcclTestsDetails
-from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
@@ -115,8 +115,7 @@ def rank_command(
 
     It is the user's command, or the measurement that the image is for.
 
-    Raises RefusedError for a command that starts ranks itself, for a program that nccl-tests does not have, and where
-    there is none.
+    Raises RefusedError for a command that starts ranks itself, and where there is none.
     """
     if arguments and not arguments[0].strip():
         raise RefusedError("the command begins with an empty word\nwrite the program first, as in -- train.py")
@@ -126,19 +125,9 @@ def rank_command(
         return _once_a_node(image, launch, arguments)
     if not image.components:
         return arguments or _once_a_node(image, launch, arguments)
-    nccl_tests_facts, (folder,) = facts.nccl_tests, _nccl_tests(image).programs
-    program, *options = arguments or (nccl_tests_facts.measure.program, *nccl_tests_facts.measure.arguments)
-    if "/" in program:
-        name = program.removeprefix(f"{folder}/")
-        if program.startswith(f"{folder}/") and name not in nccl_tests_facts.programs.names:
-            raise RefusedError(f"{program} is not in the image\n{suggestion(name, nccl_tests_facts.programs.names)}")
-        return arguments
-    if program not in nccl_tests_facts.programs.names:
-        raise RefusedError(
-            f"{program} is not in the image\n{suggestion(program, nccl_tests_facts.programs.names)}\n"
-            "a program of another package needs its whole path"
-        )
-    return (f"{folder}/{program}", *options)
+    measure = facts.nccl_tests.measure
+    program, *options = arguments or (measure.program, *measure.arguments)
+    return arguments if "/" in program else (f"{_nccl_tests(image).programs[0]}/{program}", *options)
 
 
 def _refuse_rank_starter(command: tuple[str, ...]) -> None:

@@ -21,12 +21,6 @@ FILE = "jobs.yaml"
 # Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
 MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
 OPTIONS = {"mounts": "mount"}  # of fields that are not called like the option for one value
-# Fields of a job that JobRequest has by the same names, and those that Work has.
-REQUEST_FIELDS = ("target", "launcher", "instance", "nodes", "gpus", "image", "preflight", "tcp", "model")
-WORK_FIELDS = (
-    *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
-    *("tolerations", "topology", "launch", "restarts", "spot", "allow"),
-)
 Parsed = TypeVar("Parsed")
 
 
@@ -246,15 +240,14 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
     for option in ("launcher", "instance"):
         if not getattr(entry, option):
             raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
-    return JobRequest(
-        name=name,
-        command=command or entry.command,
-        parameters=entry.param,
-        work=_job_work(entry),
-        roles={role: RoleRequest(**{**dict(part), "ready": part.ready or ""}) for role, part in entry.roles.items()},
-        **{field: getattr(entry, field) for field in REQUEST_FIELDS},
-        **options,
-    )
+    roles = {role: RoleRequest(**{**dict(part), "ready": part.ready or ""}) for role, part in entry.roles.items()}
+    parsed = {"name": name, "command": command or entry.command, "parameters": entry.param, "work": _job_work(entry)}
+    return JobRequest(**{**_common_fields(entry, JobRequest), **parsed, "roles": roles, **options})
+
+
+def _common_fields(entry: JobEntry, request: type[JobRequest] | type[Work]) -> dict[str, Any]:
+    """Return the fields of a job that a request has by the same names."""
+    return {name: value for name, value in entry if name in request.__dataclass_fields__}
 
 
 def _job_work(entry: JobEntry) -> Work:
@@ -269,13 +262,13 @@ def _job_work(entry: JobEntry) -> Work:
         if not folder.is_dir():
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
         code = Code(str(folder), target)
-    return Work(
-        mounts=tuple(work.parse_mount(text) for text in entry.mounts),
-        code=code,
-        checkpoints=entry.checkpoints or "",
-        time=parse_duration(entry.time, "time") if entry.time else 0,
-        **{name: getattr(entry, name) for name in WORK_FIELDS},
-    )
+    parsed = {
+        "mounts": tuple(work.parse_mount(text) for text in entry.mounts),
+        "code": code,
+        "checkpoints": entry.checkpoints or "",
+        "time": parse_duration(entry.time, "time") if entry.time else 0,
+    }
+    return Work(**{**_common_fields(entry, Work), **parsed})
 
 
 def load(name: str) -> JobEntry:

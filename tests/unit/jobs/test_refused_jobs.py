@@ -48,8 +48,6 @@ def refused(match: str, launcher: str = "mpijob", fabric: str = "efa", starter: 
         ("1 to 8", {"gpus": -1}),
         ("lower-case letters", {"name": "Job_1"}),
         ("up to 45", {"name": "j" * 46}),
-        ("did you mean all_reduce_perf", {"command": ("all_reduce_prf",)}),
-        ("did you mean all_reduce_perf", {"command": ("/opt/nccl-tests/bin/all_reduce_prf",)}),
         ("starts the ranks itself", {"command": ("mpirun", "-np", "2", "x")}),
         ("did you mean mpijob", {"launcher": "mpijobs"}),
         ("the form", {"parameters": {"memory": "64Gi"}}),
