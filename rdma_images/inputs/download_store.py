@@ -1,6 +1,7 @@
 """Verified downloads by content: <state>/downloads/sha256/<digest>/<file name>."""
 
 import hashlib
+import shutil
 from pathlib import Path
 
 from rdma_images.core import atomic, paths, yaml_file
@@ -37,7 +38,8 @@ def cached_file(source: Source) -> Path | None:
 
 def save(source: Source, verified: Path, name: str) -> Path:
     """Move a verified file into the store, and return its path there."""
-    value = digest(verified, "sha256")
+    kind, _, pinned = source.pin.partition(":")
+    value = pinned if kind == "sha256" else digest(verified, "sha256")
     file = root() / "sha256" / value / name
     file.parent.mkdir(parents=True, exist_ok=True)
     size = verified.stat().st_size
@@ -45,6 +47,12 @@ def save(source: Source, verified: Path, name: str) -> Path:
     record = DownloadRecord(pin=source.pin, sha256=value, file=name, size=size)
     atomic.write(_record(source), record.model_dump_json(indent=1) + "\n")
     return file
+
+
+def remove(source: Source) -> None:
+    """Remove the verified file of a source that is pinned by its sha256."""
+    shutil.rmtree(root() / "sha256" / source.pin.partition(":")[2], ignore_errors=True)
+    _record(source).unlink(missing_ok=True)
 
 
 def digest(file: Path, algorithm: str) -> str:

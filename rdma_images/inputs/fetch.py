@@ -3,7 +3,7 @@
 import shutil
 import tarfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -61,28 +61,43 @@ def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent
 def _fetch_supply(supply: Supply, settings: DownloadSettings) -> Path:
     """Return the verified file of one supply."""
     source = supply.source
-    with locking.hold(f"download-{source.id}", f"downloading {source.id}", settings.progress):
-        # Asked again under the lock: another run may have downloaded it while this one waited.
-        file = download_store.cached_file(source)
-        if file and download_store.digest(file, "sha256") == file.parent.name:
-            return file
+
+    def find_address() -> str:
+        """Return the supply's address, or the source's own where the file that was there is damaged."""
         if source.pin == UNPINNED:
             raise RdmaImagesError(
                 f"{source.id}: its checksum is not known\nrun `{COMMAND} lock`, which downloads it once and pins it"
             )
         address = supply.address if supply.via != "cache" else (settings.mirrors.address(source) or source.upstream)
-        return _download_source(source, address, settings)
+        settings.progress(f"{source.id}: downloading {address}")
+        return address
+
+    return fetch_file(source, find_address, settings)
 
 
-def _download_source(source: Source, address: str, settings: DownloadSettings) -> Path:
-    """Download, verify and keep a source; an earlier run's partial file is resumed."""
-    folder = _partial_folder(source)
-    file = folder / download_store.file_name(source.upstream)
-    settings.progress(f"{source.id}: {'resuming' if file.exists() else 'downloading'} {address}")
-    download_verified(address, file, settings, lambda part: _verify(source, address, part, settings))
-    path = download_store.save(source, file, file.name)
-    shutil.rmtree(folder)
-    return path
+def fetch_file(source: Source, find_address: Callable[[], str], settings: DownloadSettings) -> Path:
+    """Return the verified file of a source; an earlier run's partial file is resumed.
+
+    Args:
+        source: A download with its pin.
+        find_address: Returns the address where the file is to be downloaded, and is not called otherwise.
+        settings: Those of the download.
+
+    Raises:
+        RdmaImagesError: The file does not arrive.
+        ChecksumError: It is not the pinned one; nothing is kept.
+    """
+    with locking.hold(f"download-{source.id}", f"downloading {source.id}", settings.progress):
+        # Asked again under the lock: another run may have downloaded it while this one waited.
+        file = download_store.cached_file(source)
+        if file and download_store.digest(file, "sha256") == file.parent.name:
+            return file
+        address = find_address()
+        part = _partial_folder(source) / download_store.file_name(source.upstream)
+        download_verified(address, part, settings, lambda file: _verify(source, address, file, settings))
+        path = download_store.save(source, part, part.name)
+        shutil.rmtree(part.parent)
+        return path
 
 
 def _verify(source: Source, address: str, file: Path, settings: DownloadSettings) -> None:

@@ -54,7 +54,7 @@ def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path:
     assert layer.runtime.size == layer.file("runtime").stat().st_size
     assert layer.devel.size == layer.file("devel").stat().st_size
     assert set(layer.paths()) >= {"opt/venv/site-packages/thing/x.py"}
-    assert not list((state / "downloads" / "wheels").glob("*"))
+    assert not list((state / "downloads" / "sha256").glob("*"))
     wheel.unlink()
     with LayerPool([layer_recipe], index, MIRRORS) as pool:
         assert pool.layer_future(layer_recipe).result() == layer
@@ -140,9 +140,9 @@ def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
     locked = layer_wheels.locked(wheel)
     index = layer_wheels.index(tmp_path / "index", wheel)
     wheel.write_bytes(wheel.read_bytes()[:100])
-    with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {locked.size} bytes.*found 100 bytes"):
+    with pytest.raises(ChecksumError, match=rf"is not the pinned file: expected sha256:{locked.sha256}, found"):
         wheel_files.fetch_wheel(locked, index, DownloadSettings(locked.file, MIRRORS))
-    assert not list((state / "downloads" / "wheels").glob("*"))
+    assert not list((state / "downloads" / "sha256").glob("*"))
 
 
 @pytest.mark.parametrize(
