@@ -78,13 +78,9 @@ def _pip_index(environ: Mapping[str, str]) -> str | None:
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:
     """Return pip's configuration files, each before those that override it."""
-    configured = environ.get("PIP_CONFIG_FILE", "")
-    if configured == os.devnull:
+    chosen = environ.get("PIP_CONFIG_FILE", "")
+    if chosen == os.devnull:
         return []
-    home = Path(environ.get("HOME") or "~").expanduser()
-    system = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-    folders = [*(Path(folder) / "pip" for folder in system.split(":")), Path("/etc")]
-    if not (configured and Path(configured).exists()):
-        folders += [home / ".pip", Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip"]
-    files = [folder / "pip.conf" for folder in (*folders, Path(sys.prefix))]
-    return [*files, *([Path(configured)] if configured else [])]
+    home = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME') or '~'}/.config"
+    files = [Path("/etc/pip.conf"), Path(home).expanduser() / "pip" / "pip.conf", Path(sys.prefix) / "pip.conf"]
+    return [*files, Path(chosen)] if chosen else files

@@ -25,17 +25,13 @@ def configured(folder: Path, name: str) -> str:
 def environment(folder: Path, **variables: str) -> dict[str, str]:
     """Return an environment whose homes and folders of configuration are in `folder`."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "XDG_"))}
-    homes = {"HOME": str(folder), "XDG_CONFIG_DIRS": f"{folder}/first:{folder}/second"}
-    return plain | homes | {name: value.format(folder) for name, value in variables.items()}
+    return plain | {"HOME": str(folder)} | {name: value.format(folder) for name, value in variables.items()}
 
 
 @pytest.mark.parametrize(
     ("files", "variables"),
     [
-        (["first/pip/pip.conf"], {}),
-        (["first/pip/pip.conf", "second/pip/pip.conf"], {}),
-        ([".pip/pip.conf", "first/pip/pip.conf"], {}),
-        ([".pip/pip.conf", ".config/pip/pip.conf"], {}),
+        ([".config/pip/pip.conf"], {}),
         (["home/pip/pip.conf", ".config/pip/pip.conf"], {"XDG_CONFIG_HOME": "{}/home"}),
         (["chosen.conf", ".config/pip/pip.conf"], {"PIP_CONFIG_FILE": "{}/chosen.conf"}),
         ([".config/pip/pip.conf"], {"PIP_CONFIG_FILE": "{}/absent.conf"}),
