@@ -12,15 +12,9 @@ from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome
 
-FIRST_LINE = 160  # characters of a finding's first line
-PREFIX = re.compile(r"(?:set by the entry point|/\S+:\d+): (?=\w+=)|and ")
-SUBJECT_END = re.compile(r":? (?:is|are|has|have|needs|need|does|asks|finds|calls|names|comes|lacks) |[:,] ")
+FIRST_LINE = 160  # characters of a finding's first line, unless its first part alone is longer
+SHORT_LINE = 120  # characters of what a check found that passed
 CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
-# A path with its first folder and its end: the last folder, too, or the name alone.
-DEEP_PATHS = (
-    re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+/[\w.+@-]+)"),
-    re.compile(r"(/[\w.+-]+/)(?:[\w.+@…-]+/)+([\w.+@-]+)"),
-)
 STYLES = {
     **{"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan"},
     **{"not measured": "yellow", "skipped": "dim"},
@@ -67,9 +61,9 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
 def answer_text(chain: Chain, verbose: bool = False) -> Text:
     """Return in one line which network NCCL would use, and in another how that was found out.
 
-    `verbose` adds a line for every link, and to the first line what it has beyond FIRST_LINE.
+    `verbose` adds a line for every link.
     """
-    text = Text(f"{chain.answer if verbose else _short(chain.answer, FIRST_LINE)}\n", ANSWERS[chain.state])
+    text = Text(f"{chain.answer}\n", ANSWERS[chain.state])
     for link in chain.links if verbose else ():
         text.append(f"  {link.name:15}", "dim").append(f"{link.text}\n")
     return text.append(f"  {chain.evidence}\n", "dim")
@@ -161,45 +155,19 @@ def headline(check: Check) -> str:
 
 
 def first_line(text: str, max_length: int) -> str:
-    """Return the parts between semicolons that fit, and how many more there are.
-
-    Of a single one that does not fit its subject is named, where there is room.
-    """
-    parts, line = text.split("; "), ""
-    for number, part in enumerate(parts):
-        remaining = len(parts) - number - 1
-        candidate = f"{line}; {part}" if line else part
-        if len(candidate) + len(_and_more(remaining)) > max_length:
-            if not line:
-                return _short(part, max_length - len(_and_more(remaining))) + _and_more(remaining)
-            clause, colon, _ = part.partition(", ")
-            full_line = f"{line}; {clause}" if colon and ": " in clause and not remaining else ""
-            with_subject = f"{line}; and {subject}" if not remaining and (subject := _subject(part)) not in line else ""
-            short_enough = [text for text in (full_line, with_subject) if text and len(text) <= max_length]
-            return short_enough[0] if short_enough else f"{line}{_and_more(remaining + 1)}"
-        line = candidate
-    return line
+    """Return the parts between semicolons that fit, at least the first, and how many more there are."""
+    parts = text.split("; ")
+    lines = [_with_rest(parts, count) for count in range(1, len(parts) + 1)]
+    return next((line for line in reversed(lines) if len(line) <= max_length), lines[0])
 
 
-def _subject(part: str) -> str:
-    """Return what a part of a finding is about, without where a variable was set."""
-    return SUBJECT_END.split(PREFIX.sub("", part))[0]
+def _with_rest(parts: list[str], count: int) -> str:
+    """Return the first `count` parts, and how many more there are."""
+    remaining = len(parts) - count
+    return "; ".join(parts[:count]) + (f"; and {remaining} more" if remaining else "")
 
 
-def _and_more(count: int) -> str:
-    return f"; and {count} more" if count else ""
-
-
-def _short(text: str, max_length: int = 120) -> str:
-    """Return a text of limited length, without inner folders, then without its end."""
-    line = _without_folders(" ".join(text.split()), max_length)
-    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
-
-
-def _without_folders(line: str, max_length: int) -> str:
-    """Return a line without inner folders of its paths, as far as it is too long."""
-    for pattern in DEEP_PATHS:
-        for path in sorted(pattern.finditer(line), key=lambda match: -len(match[0])):
-            if len(line) > max_length:
-                line = line.replace(path[0], f"{path[1]}…/{path[2]}")
-    return line
+def _short(text: str) -> str:
+    """Return a text in one line, without its end where that is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHORT_LINE else f"{line[: SHORT_LINE - 1]}…"
