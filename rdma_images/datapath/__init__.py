@@ -3,7 +3,7 @@
 import platform
 from pathlib import Path
 
-from rdma_images.core import atomic, paths
+from rdma_images.core import atomic
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Fabric, Image
@@ -18,13 +18,12 @@ CONSOLE = "datapath-console.log"
 
 
 def run(
-    ref: str, engine: Engine, image: Image | None = None, progress: Progress = silent, folder: Path | None = None
+    ref: str, engine: Engine, folder: Path, image: Image | None = None, progress: Progress = silent
 ) -> tuple[Check, ...]:
     """Return the checks of the datapath tier for the image `ref` of `engine`.
 
     Args:
-        folder: Where the consoles of both machines are written as datapath-console.log if a check fails: by default the
-            image's own folder under build/images.
+        folder: Where the consoles of both machines are written as datapath-console.log if a check fails.
 
     Returns:
         The checks; all skipped, with the reason, where this machine cannot run such machines.
@@ -34,7 +33,6 @@ def run(
     """
     from rdma_images.datapath import export  # docker-py takes 0.2 s, which who shows a report should not wait for
 
-    folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
     kit_or_reason = _prepare_kit(progress)
     if isinstance(kit_or_reason, str):
         return steps.all_skipped(kit_or_reason, image.fabric if image else None)

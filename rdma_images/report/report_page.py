@@ -19,33 +19,6 @@ from rdma_images.report import checks_table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "not measured": "?", "skipped": "·"}
-# The title of each subject, the first word of a validator's id, in the order of the page. A component's, such as
-# gdrcopy, is its own title and comes last.
-SUBJECTS = {
-    "measured": "Measuring",
-    "chain": "From NCCL to the network",
-    "nccl": "NCCL",
-    "plugin": "NCCL's network plugin",
-    "gdrcopy": "GDRCopy",
-    "libfabric": "libfabric",
-    "verbs": "Verbs",
-    "erdma": "eRDMA",
-    "transports": "Networks beside NCCL's",
-    "libraries": "Libraries that a job opens",
-    "environment": "Environment",
-    "settings": "Settings in files and scripts",
-    "torch": "PyTorch",
-    "cuda": "CUDA",
-    "packages": "Python packages",
-    "sagemaker": "SageMaker",
-    "user": "The image's user",
-    "label": "Labels",
-    "layers": "Layers",
-    "size": "Size",
-    "device": "Devices",
-    "gpu": "GPUs",
-    "datapath": "Data path between emulated machines",
-}
 DIGEST_START = 19  # characters: sha256: and twelve digits
 LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name to fit
 
@@ -186,18 +159,15 @@ def _template() -> jinja2.Template:
     return environment.get_template(TEMPLATE.name)
 
 
-def _groups(reports: Sequence[Report]) -> list[tuple[str, list[ValidatorRow]]]:
-    """Return the validators by subject, in the order of the suite."""
-    order = list(dict.fromkeys(check.id for report in reports for check in report.checks))
+def _groups(reports: Sequence[Report]) -> dict[str, list[ValidatorRow]]:
+    """Return the validators by subject, the first word of their ids, in the order of the suite."""
+    titles = {check.id: check.title for report in reports for check in report.checks}
     checks_by_report = [{check.id: check for check in report.checks} for report in reports]
     groups: dict[str, list[ValidatorRow]] = {}
-    for name in order:
+    for name, title in titles.items():
         cells = [checks.get(name) for checks in checks_by_report]
-        title = next(check.title for check in cells if check)
-        subject = name.split(".")[0]
-        groups.setdefault(SUBJECTS.get(subject, subject), []).append(ValidatorRow(name, title, cells))
-    subjects = list(SUBJECTS.values())
-    return sorted(groups.items(), key=lambda pair: subjects.index(pair[0]) if pair[0] in subjects else len(subjects))
+        groups.setdefault(name.partition(".")[0], []).append(ValidatorRow(name, title, cells))
+    return groups
 
 
 def _column(report: Report) -> ImageColumn:

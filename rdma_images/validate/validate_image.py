@@ -125,7 +125,7 @@ def validate(
 
     commands = image.checks if image and "static" in tiers else ()
     image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, question.instance, again)
-    emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
+    emulated = datapath.run(digest, engine, run.folder, image, progress) if "datapath" in tiers else ()
     report_ = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
     if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):

@@ -6,8 +6,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rdma_images.core.paths import PROJECT
-from rdma_images.datapath.checks import hardware_checks
 from rdma_images.inspection.chain import Chain, Link
 from rdma_images.report import report_page
 from tests.support.case_reports import CASE, FAILED, PASSED, SKIPPED, WARNED, report
@@ -110,16 +108,6 @@ def test_the_page_has_the_questions_about_an_image_beside_it() -> None:
 def test_the_page_names_what_was_measured(ref: str, title: str, versions: str) -> None:
     page = report_page.report_html([replace(report(PASSED), ref=ref, image_id=None), report(PASSED)])
     assert f'<h2>{title} <span class="soft" style="font-weight:400">{versions}</span></h2>' in page
-
-
-def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
-    sources = [path.read_text() for path in sorted((PROJECT / "validators").rglob("test_*.py"))]
-    validators = {id_ for source in sources for id_ in re.findall(r'\bvalidator\(\s*"([a-z.-]+)"', source)}
-    assert len(validators) > 80
-    subjects = {id_.partition(".")[0] for id_ in validators | {check.id for check in hardware_checks(None)}}
-    assert set(report_page.SUBJECTS) <= subjects
-    components = {path.name for path in (PROJECT / "validators").iterdir()}  # whose folders bring their own subject
-    assert subjects - set(report_page.SUBJECTS) <= components
 
 
 def test_the_page_says_what_does_not_work() -> None:
