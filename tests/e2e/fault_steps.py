@@ -59,17 +59,6 @@ def rename(plugin_symbol: str, kept_symbol: str, file: str = f"{OFI}/lib/libnccl
     return f'RUN python3 -c "{code}"'
 
 
-def names_topology(folder: str, name: str) -> str:
-    """Return a step that has the stand-in's plugin name a topology file at its end."""
-    code = (
-        f"p='{OFI}/lib/libnccl-net-ofi.so';d=open(p,'rb').read();"
-        "m=b': this image is a rehearsal and cannot use EFA; build it without --rehearse';"
-        f"n=b'\\0{folder}\\0{name}\\0';assert m in d and len(n)<=len(m);"
-        "open(p,'wb').write(d.replace(m,n.ljust(len(m),b'\\0')))"
-    )
-    return f'RUN python3 -c "{code}"'
-
-
 def decoded_at_the_start(line: str) -> tuple[str, str]:
     """Return the steps for an entry point whose script hides its line of shell."""
     encoded = base64.b64encode(f"{line}\n".encode()).decode()

@@ -71,16 +71,6 @@ def nothing_stays(small: SmallBuild) -> Iterator[None]:
         small.forget(name)
 
 
-@pytest.mark.exhaustive
-def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: SmallBuild) -> None:
-    number = len(LARGE) + 1  # and the small ones together
-    ours = small.layers(small.build(small.order(wheels())))
-    with second_engine() as second:
-        other = SmallBuild(second)
-        theirs = other.layers(other.build(other.order(wheels())))
-    assert ours[:number] == theirs[:number]
-
-
 def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry").start()
     repository = Repository(Connection(registry.host, lambda: Login(USER, PASSWORD)), "cache/layers")
@@ -314,19 +304,6 @@ def test_the_stages_alone_make_the_same_files(small: SmallBuild) -> None:
     # Who installed it is named, and RECORD has that name's digest.
     assert {path.rpartition("/")[2] for path in differ} <= {"INSTALLER", "RECORD"}
     assert len(ours) > 30
-
-
-@pytest.mark.exhaustive
-def test_another_installer_runs_no_wheel(small: SmallBuild) -> None:
-    small.build(small.order(wheels()))
-    other = small.order(wheels(), "efa-installer=1.46.0")
-    # Also where this engine has built that installer before.
-    text = other.dockerfile.read_text()
-    other.dockerfile.write_text(text.replace("./efa_installer.sh", f": {uuid.uuid4()}\n./efa_installer.sh"))
-    small.build(other)
-    steps = ran()
-    assert any(step.startswith("with-efa-installer ") for step in steps)
-    assert not {step for step in steps if step.startswith(("wheel", "uv", "with-python"))}
 
 
 def test_nothing_changed_runs_nothing(small: SmallBuild) -> None:
