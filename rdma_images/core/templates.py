@@ -31,6 +31,10 @@ def template_errors(name: str) -> Iterator[None]:
         yield
     except jinja2.TemplateSyntaxError as error:
         raise RdmaImagesError(f"{error.filename}:{error.lineno}: {error.message}\ncorrect the template there") from None
+    except jinja2.TemplateNotFound as error:
+        raise RdmaImagesError(
+            f"the templates of {name} name {error.name}, which does not exist\nwrite it, or correct the name"
+        ) from None
     except (jinja2.UndefinedError, KeyError) as error:
         raise RdmaImagesError(
             f"the templates of {name} ask for what is not there: {error}\ncorrect the template, or add what it asks for"

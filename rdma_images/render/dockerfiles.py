@@ -15,6 +15,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Image, SourceBuild
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
+from rdma_images.plan import template_check
 from rdma_images.render import wheel_layers
 
 # The names that uv gives the platforms; glibc's version is the one that the locks are made for.
@@ -40,15 +41,11 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -
         RefusedError: The target's template or a stage of it is missing.
         RdmaImagesError: A template cannot be read or names what does not exist.
     """
-    try:
-        with templates.template_errors(f"target {image.target}"):
-            target = template_environment().get_template(f"targets/{image.template}.j2")
-            body = target.render(stages=_Stages(image, lock, toolkit, tools))
-    except jinja2.TemplateNotFound as error:
-        raise RefusedError(
-            f"{paths.find_data(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
-            "write it, or correct its name in matrix.yaml or in the target's template"
-        ) from None
+    if problem := template_check.template_problem(image):
+        raise RefusedError(problem)
+    with templates.template_errors(f"target {image.target}"):
+        target = template_environment().get_template(f"targets/{image.template}.j2")
+        body = target.render(stages=_Stages(image, lock, toolkit, tools))
     return _header(image) + HEREDOC.sub(r"\1\n", body.strip("\n") + "\n").rstrip("\n") + "\n"
 
 
