@@ -25,7 +25,8 @@ from rdma_images.engine.debian import debian_packages
 from rdma_images.publish import statement
 from rdma_images.publish.keys import KEYLESS, Signer, Trust, ci_identity
 from rdma_images.registry import registry_errors
-from rdma_images.registry.credentials import Login, docker_environment
+from rdma_images.registry.connection import Connection
+from rdma_images.registry.credentials import docker_environment
 from rdma_images.registry.registries import is_loopback
 
 _SUITE = "trixie"  # the first of Debian with cosign, 2.5; needs libc 2.34
@@ -54,11 +55,14 @@ class CosignProgram:
 class Cosign:
     """cosign for one registry; the login is passed to it in memory."""
 
-    def __init__(self, program: CosignProgram, host: str, login: Login | None) -> None:
-        self.program = program
-        self._login = login
-        self._host = host
-        self._loopback = ["--allow-http-registry"] if is_loopback(host) else []
+    def __init__(self, connection: Connection, progress: Progress = silent) -> None:
+        self._connection, self._progress = connection, progress
+        self._loopback = ["--allow-http-registry"] if is_loopback(connection.host) else []
+
+    @functools.cached_property
+    def program(self) -> CosignProgram:
+        """Return cosign, looked for when it is first needed."""
+        return find_program(self._progress)
 
     def sign(self, ref: str, signer: Signer) -> None:
         """Sign `ref`, an image by digest."""
@@ -114,7 +118,8 @@ class Cosign:
 
     def _run(self, verb: str, *arguments: str) -> str:
         command = [str(self.program.path), verb, *self.program.arguments(verb), *arguments]
-        with docker_environment(self._host, self._login) as environ:
+        login = self._connection.login()
+        with docker_environment(self._connection.host, login) as environ:
             try:
                 process = subprocess.run(
                     command,
@@ -131,7 +136,7 @@ class Cosign:
                 ) from None
         if process.returncode == 0:
             return process.stdout
-        secrets = self._login.secrets() if self._login else ()
+        secrets = login.secrets() if login else ()
         raise cosign_error(verb, arguments[-1], registry_errors.mask_secrets(process.stderr, secrets))
 
 

@@ -1,10 +1,10 @@
 """Sign one image in a registry, and check the signatures of the same signer there."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 
 from rdma_images.core.progress import Progress
-from rdma_images.publish import cosign, statement
+from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact, read_content
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import Destination
@@ -27,6 +27,7 @@ class ImageSigner:
     ) -> None:
         self._signer, self._destination, self._repository, self._progress = signer, destination, repository, progress
         self._ref = f"{repository.ref}@{digest}"
+        self._cosign = Cosign(destination.connection, progress)
 
     def is_trusted(self, entry: Descriptor, artifact: Artifact) -> bool:
         """Return whether the same signer, perhaps on another machine, signed `entry`."""
@@ -60,9 +61,3 @@ class ImageSigner:
         for artifact in artifacts:
             predicate = canonical(statement.parse_predicate(artifact.content))
             retry(partial(self._cosign.attest, self._ref, self._signer, artifact.form, predicate))
-
-    @cached_property
-    def _cosign(self) -> Cosign:
-        return Cosign(
-            cosign.find_program(self._progress), self._destination.kind.host, self._destination.connection.login()
-        )

@@ -1,13 +1,12 @@
 """Check the signature, tag and attachments of a published image."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, statement
+from rdma_images.publish import statement
 from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
@@ -35,26 +34,10 @@ class Verification:
 
 @dataclass(frozen=True)
 class Verifier:
-    """Verify signatures by one trusted signer, with cosign."""
+    """cosign for the registry of an image, and the signer that is trusted."""
 
-    cosign: Callable[[], Cosign]
+    cosign: Cosign
     trust: Trust
-
-    def has_signed(self, ref: str) -> bool:
-        """Return whether `ref` carries the trusted signer's signature."""
-        return self.cosign().has_signed(ref, self.trust)
-
-    def has_attested(self, ref: str, form: str, content: bytes) -> bool:
-        """Return whether the trusted signer signed exactly this content on `ref`."""
-        return self.cosign().has_attested(ref, self.trust, form, content)
-
-
-def open_verifier(repository: Repository, trust: Trust | None, progress: Progress = silent) -> Verifier | None:
-    """Return a verifier of the signatures in `repository`; None where no signer is named."""
-    if trust is None:
-        return None
-    connection = repository.connection
-    return Verifier(cache(lambda: Cosign(cosign.find_program(progress), connection.host, connection.login())), trust)
 
 
 def verify(
@@ -75,7 +58,7 @@ def verify(
     reference = parse_reference(ref)
     repository = open_repository(reference, registry)
     manifest = repository.manifest(reference.selector)
-    verifier = open_verifier(repository, trust, progress)
+    verifier = Verifier(Cosign(repository.connection, progress), trust) if trust else None
     if not manifest.is_index:
         return (_verify_image(repository, manifest, verifier),)
     images = {member.digest: repository.manifest(member.digest) for member in manifest.members()}
@@ -192,13 +175,16 @@ def _newest_by_form(
 def _prefer_signed(form: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
     if verifier is None or len(contents) == 1:
         return contents[0]
-    return next((content for content in contents if verifier.has_attested(ref, form, content)), contents[0])
+    return next(
+        (content for content in contents if verifier.cosign.has_attested(ref, verifier.trust, form, content)),
+        contents[0],
+    )
 
 
 def _check_signature(repository: Repository, digest: str, verifier: Verifier | None) -> VerifyFinding:
     if verifier is not None:
         ref = f"{repository.ref}@{digest}"
-        if verifier.has_signed(ref):
+        if verifier.cosign.has_signed(ref, verifier.trust):
             return VerifyFinding("signature", True, f"by {verifier.trust}")
         return VerifyFinding("signature", False, f"no signature by {verifier.trust}")
     if repository.head(f"{fallback_tag(digest)}.sig"):
@@ -209,6 +195,6 @@ def _check_signature(repository: Repository, digest: str, verifier: Verifier | N
 def _check_statement(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
     """Check whether the trusted signer signed exactly this attachment."""
     title = f"signed {NAMES[form]}"
-    if verifier.has_attested(ref, form, content):
+    if verifier.cosign.has_attested(ref, verifier.trust, form, content):
         return VerifyFinding(title, True, f"by {verifier.trust}, word for word what is attached")
     return VerifyFinding(title, False, f"{verifier.trust} signed no such {NAMES[form]}")

@@ -12,7 +12,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.engine.debian import debian_packages
 from rdma_images.jobs.results import evidence
-from rdma_images.publish import cosign, verify
+from rdma_images.publish import verify
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.kinds import open_kind
@@ -68,9 +68,9 @@ def client(folder: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NO_PROXY", connection.host)
     monkeypatch.setenv("no_proxy", connection.host)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    program = cosign.find_program()
-    assert program.path.parent == folder
-    return Cosign(program, connection.host, connection.login())
+    cosign = Cosign(connection)
+    assert cosign.program.path.parent == folder
+    return cosign
 
 
 @pytest.mark.parametrize(

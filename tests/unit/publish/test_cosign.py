@@ -8,6 +8,7 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.publish import cosign, keys
 from rdma_images.registry import registry_errors
+from rdma_images.registry.connection import Connection
 
 
 class TestTrust:
@@ -78,9 +79,10 @@ class TestTrust:
 
 
 @pytest.mark.parametrize("output", ["no JSON", "[3]", '{"payload": "!"}', "3"])
-def test_an_answer_in_another_form_is_a_sentence(tmp_path: Path, output: str) -> None:
-    write_program(tmp_path / "cosign", f"echo '{output}'")
-    client = cosign.Cosign(cosign.CosignProgram(tmp_path / "cosign", bundles=True), "registry.example", None)
+def test_an_answer_in_another_form_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    write_program(tmp_path / "cosign", f"case $* in *--help) echo --trusted-root ;; *) echo '{output}' ;; esac")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    client = cosign.Cosign(Connection("registry.example", lambda: None, None))
     with pytest.raises(registry_errors.RegistryError, match=r"cosign verify-attestation .* another form.*\ninstall"):
         client.statements("r", keys.Trust(key="k.pub"), "urn:form")
 
