@@ -78,18 +78,11 @@ class DefaultMeasurement(Row):
     arguments: tuple[str, ...]
 
 
-class ProgramNames(Row):
-    """Its programs."""
-
-    names: tuple[str, ...]
-
-
 class NcclTests(FactsFile):
     """facts/nccl-tests.yaml."""
 
     FILE = "nccl-tests.yaml"
 
     measure: DefaultMeasurement
-    programs: ProgramNames
     releases: dict[Version, Row]
     backends: dict[Fabric, Backends]

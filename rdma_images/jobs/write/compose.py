@@ -45,6 +45,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_combinations(request, parts)
+    overrides.refuse_overrides(request.work.env, parts.image.environment, parts.node.fabric)
     folders = tuple(_folders(request, parts))
     parameter_values = parse_parameters(_parameters(parts, facts), request.parameters, f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
@@ -59,7 +60,6 @@ def compose(request: JobRequest, project: Project) -> Job:
         *_count_values(job, parts, facts),
         *variables,
         *_work_values(request.work, parts),
-        *overrides.check(request.work, parts.image.environment, parts.node.fabric),
     ]
     return replace(job, values=tuple(values))
 

@@ -21,8 +21,8 @@ SHOWN = ("nodes", "gpus", "replicas", *RESOURCES.values(), "memory", "code", "re
 
 
 def job_table(job: Job, folder: Path) -> RenderableType:
-    """Return a job for people: its image, what it asks for, what it was allowed, and the folder of its files."""
-    shown = [value for value in job.values if _setting(value) in SHOWN or _setting(value).startswith("allowed ")]
+    """Return a job for people: its image, what it asks for, and the folder of its files."""
+    shown = [value for value in job.values if _setting(value) in SHOWN]
     # A table would cut its digest off.
     image = Text(f"image  {job.image}\n", no_wrap=True, overflow="ignore")
     # job.run does not follow a server.

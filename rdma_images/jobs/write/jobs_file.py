@@ -134,10 +134,6 @@ class JobEntry(yaml_file.Strict):
     checkpoints: AbsolutePath | None = Field(
         default=None, description="A folder in the container that outlives an attempt: below a mount."
     )
-    allow: Words = Field(
-        default=(),
-        description="Refused variables, as what takes the fabric away, that are written all the same.",
-    )
     model: str = Field(
         default="",
         description="A model that the target's vLLM or SGLang serves, with the roles prefill, decode and router.",
@@ -162,7 +158,7 @@ TYPED_FIELDS = ("target", "image", "launcher", "instance", "nodes", "command", "
 
 
 def parse_fields(options: Iterable[str]) -> dict[str, Any]:
-    """Return fields of a job as typed: gpus=4, allow=NCCL_NET, secrets.HF_TOKEN=env:HF_TOKEN.
+    """Return fields of a job as typed: gpus=4, queue=gpu, secrets.HF_TOKEN=env:HF_TOKEN.
 
     A field that is a list takes one value at a time, and one that is a mapping its key after a dot. Raises RefusedError
     for a field that is not there, and for one of another form.

@@ -91,7 +91,6 @@ class Work:
     restarts: int = 0
     time: int = 0  # seconds; 0 for the launcher's own limit
     spot: bool = False
-    allow: tuple[str, ...] = ()  # variables that are refused, and are written all the same
 
     @property
     def toleration_parts(self) -> list[dict[str, str | None]]:
