@@ -73,7 +73,8 @@ def build_spec(
         relock.remove_superseded([image], project, progress)
     image = onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels.wheels})
     pinned = sources.pinned(image, project.facts)
-    load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, project.mirrors)
+    compilers = lock.toolkit_request(image)
+    load_locked, lock_now = partial(lock.read_lock, compilers), partial(lock.lock_toolkit, compilers, project.mirrors)
     toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
     dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools())
     input_values: dict[str, object] = {

@@ -124,7 +124,8 @@ def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
         "tools": lock.tools,
     }
     if image.toolkit:
-        readers[lock.toolkit_request(image).key] = lambda: lock.load_toolkit(image)
+        compilers = lock.toolkit_request(image)
+        readers[compilers.key] = lambda: lock.read_lock(compilers)
     return readers
 
 

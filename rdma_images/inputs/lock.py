@@ -171,6 +171,11 @@ def create_lock(image: Image, mirrors: Mirrors, folder: Path | None = None) -> L
     return _written(resolved, lock_path(request, folder))
 
 
+def lock_toolkit(request: LockRequest, mirrors: Mirrors, folder: Path | None = None) -> Lock:
+    """Resolve a compiler; write and return the lock. Raises as `resolve.resolve`."""
+    return _written(_resolve(request, mirrors), lock_path(request, folder))
+
+
 def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
     """Remove the locks that earlier requirements of a target left, and return their files.
 
@@ -192,17 +197,6 @@ def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
     return removed
 
 
-def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
-    """Return the lock of an image's compiler, empty for none. Raises as `load`."""
-    return read_lock(toolkit_request(image), folder)
-
-
-def lock_toolkit(image: Image, mirrors: Mirrors, folder: Path | None = None) -> Lock:
-    """Resolve an image's compiler; write and return the lock. Raises as `resolve.resolve`."""
-    request = toolkit_request(image)
-    return _written(_resolve(request, mirrors), lock_path(request, folder))
-
-
 def toolkit_request(image: Image) -> LockRequest:
     """Return the requirements for the compiler that builds parts of an image."""
     # NVIDIA's wheels are for every python 3: one lock then serves all bases.
@@ -212,15 +206,10 @@ def toolkit_request(image: Image) -> LockRequest:
 def tools(folder: Path | None = None) -> dict[str, Tool]:
     """Return the builder's own tools by name: uv, which installs the wheels, and BUILD_TOOLS.
 
-    For every platform at once, because the builder's need not be the image's. Raises NotLockedError like `load`, and
-    RefusedError where the platforms have different versions.
+    For every platform at once, because the builder's need not be the image's. Raises NotLockedError like `load`.
     """
     locked = [read_tools(platform, folder) for platform in get_args(Platform)]
     names = {wheel.name: wheel.version for lock in locked for wheel in lock.wheels}
-    if any({wheel.name: wheel.version for wheel in lock.wheels} != names for lock in locked):
-        raise RefusedError(
-            f"{tools_path('linux/amd64', folder).parent}/tools-*: not the same versions\nrun `{COMMAND} lock`"
-        )
     return {
         name: Tool(
             name=name,

@@ -2,7 +2,7 @@
 
 import requests
 
-from rdma_images.core import files, http
+from rdma_images.core import http
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import format_bytes
 from rdma_images.inputs import web
@@ -19,24 +19,13 @@ Reachability = tuple[bool, str]  # whether it has the source, and the reason or 
 
 def probe_download(address: str, mirrors: Mirrors) -> Reachability:
     """Return whether a file is there, and its size where the server says it."""
-    if path := web.local_path(address):
-        with files.as_file_error(path):
-            return (True, format_bytes(path.stat().st_size)) if path.is_file() else (False, "no such file")
-    answer = False, ""
-    # Some stores sign addresses for GET alone, and answer HEAD as if the file were forbidden.
-    for method, headers in (("HEAD", {}), ("GET", {"Range": "bytes=0-0"})):
-        try:
-            with web.request(method, address, mirrors, TIMEOUT_SECONDS, headers, RETRY_POLICY) as response:
-                length = response.headers.get("Content-Length", "") if method == "HEAD" else ""
-                size = [format_bytes(int(length))] if length.isdigit() and int(length) else []
-                return True, ", ".join([str(response.status_code), *size])
-        except web.StatusError as error:
-            answer = False, str(error)
-            if error.status not in (403, 405, 501):
-                break
-        except requests.RequestException as error:
-            return False, web.describe_error(error, mirrors)
-    return answer
+    try:
+        size = web.file_size(address, mirrors, TIMEOUT_SECONDS, RETRY_POLICY)
+    except web.StatusError as error:
+        return False, str(error)
+    except requests.RequestException as error:
+        return False, web.describe_error(error, mirrors)
+    return True, "answers" if size is None else format_bytes(size)
 
 
 def probe_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
@@ -47,8 +36,7 @@ def probe_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
 
 def probe_index(address: str, project: str, mirrors: Mirrors) -> Reachability:
     """Return whether a package index knows a project."""
-    is_reachable, reason = probe_download(f"{address.rstrip('/')}/{project}/", mirrors)
-    return is_reachable, reason.split(",")[0] if is_reachable else reason
+    return probe_download(f"{address.rstrip('/')}/{project}/", mirrors)
 
 
 def image(reference: str, mirrors: Mirrors) -> Reachability:

@@ -59,8 +59,8 @@ def relock(
         make = partial(lock.create_lock, image, mirror_settings)
         add(lock.lock_request(image).key, partial(lock.load, image), make)
         if image.toolkit:
-            make = partial(lock.lock_toolkit, image, mirror_settings)
-            add(lock.toolkit_request(image).key, partial(lock.load_toolkit, image), make)
+            request = lock.toolkit_request(image)
+            add(request.key, partial(lock.read_lock, request), partial(lock.lock_toolkit, request, mirror_settings))
     for platform in get_args(Platform):
         make = partial(lock.lock_tools, platform, mirror_settings)
         add(lock.tools_path(platform).stem, partial(lock.read_tools, platform), make)

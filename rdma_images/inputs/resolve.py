@@ -142,20 +142,17 @@ def accepted_tags(request: LockRequest) -> list[Tag]:
 
 
 def file_size(file: PackageFile, mirrors: Mirrors) -> int:
-    """Return a file's size in bytes, from the index or by a HEAD request."""
+    """Return a file's size in bytes, from the index or from the file's server."""
     if file.size is not None:
         return file.size
-    address = file.url or file.path or ""
-    if path := web.local_path(address):
-        return path.stat().st_size
     try:
-        with web.request("HEAD", address, mirrors, INDEX_TIMEOUT_SECONDS, retry_policy=RETRY_POLICY) as response:
-            return int(response.headers["Content-Length"])
+        size = web.file_size(file.url or file.path or "", mirrors, INDEX_TIMEOUT_SECONDS, RETRY_POLICY)
+        reason = "its server does not say it"
     except (web.StatusError, requests.RequestException) as error:
-        reason = web.describe_error(error, mirrors)
-    except (KeyError, ValueError):
-        reason = "no Content-Length"
-    raise RdmaImagesError(f"the package index has no size of {file.filename}: {reason}\ntry again")
+        size, reason = None, web.describe_error(error, mirrors)
+    if size is None:
+        raise RdmaImagesError(f"the package index has no size of {file.filename}: {reason}\ntry again")
+    return size
 
 
 def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:

@@ -69,6 +69,26 @@ def request(
         yield response
 
 
+def file_size(
+    address: str, mirrors: Mirrors, timeout: tuple[float, float], retry_policy: http.RetryPolicy
+) -> int | None:
+    """Return the bytes of a file that is there; None where its server does not say.
+
+    Asks for the first byte, because some stores sign addresses for GET alone.
+
+    Raises:
+        StatusError, requests.RequestException: As `request`.
+        FileError: There is no such file on this machine.
+    """
+    if path := local_path(address):
+        with files.as_file_error(path):
+            return path.stat().st_size
+    with request("GET", address, mirrors, timeout, {"Range": "bytes=0-0"}, retry_policy) as response:
+        headers = response.headers
+        size = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length", "")
+        return int(size) if size.isdigit() else None
+
+
 def describe_error(error: Exception, mirrors: Mirrors) -> str:
     """Return why there was no response, as the end of a sentence."""
     description = http.describe_error(error)

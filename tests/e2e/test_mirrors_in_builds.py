@@ -127,7 +127,7 @@ def build(
 ) -> None:
     """Build stages of the image's own Dockerfile, without the cache, each into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
-    text = dockerfiles.render(image, lock.load(image), lock.load_toolkit(image), lock.tools())
+    text = dockerfiles.render(image, lock.load(image), lock.read_lock(lock.toolkit_request(image)), lock.tools())
     (folder / "Dockerfile").write_text(text)
     tar = bootstrap.base("debian13")
     # What makes this run unlike every other: no step of it can come from the cache.
