@@ -1,4 +1,4 @@
-"""Templates of targets and the stages that they name: missing ones are found early."""
+"""Templates of targets: a missing one is found early."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,17 +30,3 @@ def test_a_target_without_a_template_is_offered_those_of_targets(user_templates:
     assert "targets/efa-pytorch-of-mines.j2: no such template, for target efa-pytorch\n" in problem
     assert "did you mean efa-pytorch-of-mine or efa-pytorch" in problem
     assert "onto-efa" not in problem  # of --onto, and no target's
-
-
-def test_a_stage_that_is_missing_is_named_with_the_template(user_templates: Path) -> None:
-    target = user_templates / "targets" / "mine.j2"
-    target.write_text('{{ stages("base", "wheelz", "environment") }}\n', encoding="utf-8")
-    problem = template_problem(with_template("mine")) or ""
-    assert problem.startswith(f"{target}: names the stage wheelz, which has no template\nwrite ")
-    assert "dockerfiles/stages/wheelz.j2, or correct the name: did you mean wheels or " in problem
-
-
-@pytest.mark.parametrize("text", ['{{ stages(*["base", first]) }}', '{{ stages("base" if has("x") else "y") }}'])
-def test_stages_that_are_computed_are_left_to_the_build(user_templates: Path, text: str) -> None:
-    (user_templates / "targets" / "mine.j2").write_text(text, encoding="utf-8")
-    assert template_problem(with_template("mine")) is None
