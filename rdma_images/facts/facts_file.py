@@ -111,10 +111,8 @@ class FactsFile(Document):
                 yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield (path, sentence) for unused sources and for names of unknown sources or values."""
-        cited: set[str] = set()
+        """Yield (path, sentence) for names of unknown sources or values."""
         for steps, row in self.rows():
-            cited |= {row.source, *row.sources.values()}
             if row.source not in self.sources:
                 yield (*steps, "source"), f"unknown source {row.source!r}: {suggestion(row.source, self.sources)}"
             values = [field.alias or name for name, field in type(row).model_fields.items()]
@@ -123,8 +121,6 @@ class FactsFile(Document):
                     yield (*steps, "sources", value), f"unknown source {source!r}: {suggestion(source, self.sources)}"
                 if value not in values:
                     yield (*steps, "sources", value), f"no value {value!r} in this row: {suggestion(value, values)}"
-        for source in self.sources.keys() - cited:
-            yield ("sources", source), f"no row names the source {source!r}: remove it"
 
 
 Table = TypeVar("Table", bound=FactsFile)

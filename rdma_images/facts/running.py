@@ -1,16 +1,11 @@
 """Facts about running an image."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
 from rdma_images.core.image import Fabric
-from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.facts_file import FactsFile, Row
-
-# Each fabric, and a run without any.
-REQUIRED_ROWS = ("efa", "erdma", "nothing")
 
 
 class HostSetting(Row):
@@ -59,12 +54,5 @@ class RunRequirements(FactsFile):
 
     settings: dict[str, HostSetting]
     variables: dict[str, JobVariable]
-    insist: dict[str, RequiredNetwork]
+    insist: dict[str, RequiredNetwork]  # for each fabric, and "nothing" for a run without any
     limits: dict[str, Limitation]
-
-    def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield also each network that images need and that has no row."""
-        yield from super().problems()
-        for name in REQUIRED_ROWS:
-            if name not in self.insist:
-                yield ("insist",), f"there is no {name!r}: add it"

@@ -8,6 +8,9 @@ from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules.plan_rule import Reason, rule
 
+# A component, and another one that it is compiled for or runs on.
+NEEDS = (("aws-ofi-nccl", "efa-installer"), ("nccl-tests", "nccl"), ("nccl-tests", "cuda"), ("nccl", "cuda"))
+
 
 @rule("axis-of-target")
 def target_has_axes(candidate: Candidate, _: Facts) -> Reason | None:
@@ -45,13 +48,7 @@ def target_is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
 def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield a component of the image, and the axis that it needs."""
     target_axes = {axis for axis in candidate.axes if axis not in candidate.foreign}
-    if "aws-ofi-nccl" in target_axes:
-        yield "aws-ofi-nccl", "efa-installer"
-    if "nccl-tests" in target_axes:
-        yield "nccl-tests", "nccl"
-        yield "nccl-tests", "cuda"
-    if "nccl" in target_axes:
-        yield "nccl", "cuda"
+    yield from (pair for pair in NEEDS if pair[0] in target_axes)
     if candidate["variant"] == "devel":
         yield "a devel image", "cuda"
     is_chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"

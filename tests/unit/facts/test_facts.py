@@ -2,19 +2,26 @@
 
 import re
 import shutil
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
+from rdma_images.components import package
+from rdma_images.components.gdrcopy import Gdrcopy
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import facts_file
 from rdma_images.facts.bases import Base
-from rdma_images.facts.environment import Environment
+from rdma_images.facts.environment import Environment, Variables
 from rdma_images.facts.fabric_software import InstallerRelease
+from rdma_images.facts.faults import Packages
 from rdma_images.facts.instances import Instances
+from rdma_images.facts.launchers import Launchers
 from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.unsupported import Unsupported
+from rdma_images.plan.source_builds import SourcePackages
 
 
 @pytest.fixture
@@ -44,12 +51,6 @@ def refused(folder: Path, name: str, old: str, new: str) -> str:
         ("nccl.yaml", "  2.32.3:", "  abc:", "'abc' is not a version"),
         ("efa-installer.yaml", "libfabric: 2.7.0amzn2.0", "libfabric: newest", "'newest' is not a version"),
         ("cuda.yaml", "  12:\n", "  13:\n", "'13' is written twice"),
-        (
-            "bases.yaml",
-            "sources:\n",
-            "sources:\n  spare: {title: x, confidence: vendor, read: 2026-11-21}\n",
-            "no row names the source 'spare': remove it",
-        ),
         (
             "erdma.yaml",
             "sources: {platforms: docker}",
@@ -81,6 +82,15 @@ def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
                 fills_in = row is all_facts.erdma.nccl or isinstance(row, InstallerRelease | Base)
                 if table.sources[source].confidence == "third-party" and not fills_in:
                     assert "third party" in row.model_dump()["why"]
+
+
+def test_each_source_is_named_by_a_row(all_facts: facts.Facts) -> None:
+    names = [name for name, attribute in vars(facts.Facts).items() if isinstance(attribute, cached_property)]
+    others = (Environment, Variables, Packages, Launchers, NcclLogs, Unsupported, Gdrcopy, SourcePackages)
+    tables = [getattr(all_facts, name) for name in names] + [all_facts.table(model) for model in others]
+    for table in (*tables, *(package.package_facts(name, all_facts) for name in package.names())):
+        named = {source for _, row in table.rows() for source in (row.source, *row.sources.values())}
+        assert table.sources.keys() == named, table.where()
 
 
 def test_torch_pins_a_known_nccl_of_its_cuda(all_facts: facts.Facts) -> None:
@@ -172,7 +182,6 @@ def test_a_contradiction_of_many_rows_is_reported_once(folder: Path) -> None:
             "stand-in: debian31",
             r"stand_in 'debian31' has no row in .*\ndid you mean",
         ),
-        ("running.yaml", "  nothing:", "  nothings:", r"running\.yaml:\d+: there is no 'nothing': add it"),
         ("bases.yaml", "python: 3.13", "python: wheel", r"bases\.yaml:\d+: .*python: 'wheel' is not a version"),
         ("efa-installer.yaml", "{version}", "{vresion}", r"installer\.yaml:\d+: .*: '.*' is no address of a version"),
     ],
