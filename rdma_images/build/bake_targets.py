@@ -1,6 +1,6 @@
 """What BuildKit is told to build: the images of a bake file, and the contexts that they take files from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +24,8 @@ class Contexts:
     """The contexts of one bake file; images share the helper targets they need."""
 
     facts: Facts
-    download: Callable[[Source], Path]  # returns a source's verified download, alone in a folder
-    base_tar: Callable[[str, str], Path]  # returns a bootstrapped base's tar, by name and platform
+    downloads: Mapping[str, Path]  # the verified download of a source, alone in a folder, by the source's id
+    progress: Progress = silent
     helpers: dict[str, HelperTarget] = field(default_factory=dict)
     # Helper target -> id of the image whose secrets it gets: the first image that uses it.
     users: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Contexts:
         if supply.via not in ("bootstrap", "stand-in"):
             return supply.address
         platform = supply.source.extra["platform"]
-        tar = self.base_tar(supply.address, platform)
+        tar = bootstrap.base(supply.address, self.progress, platform)
         if supply.via == "stand-in" and "laid-over" in supply.source.extra:
             return self._add(image, stand_ins.base_target(supply.source, image, self.facts, tar))
         return self._add(image, bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
@@ -63,7 +63,7 @@ class Contexts:
         if supply.via == "stand-in":
             self._refuse_obstacle(supply.source, image)
             return self._add(image, stand_ins.stand_in(supply.source, image, self.facts, base))
-        return str(self.download(supply.source))
+        return str(self.downloads[supply.source.id])
 
     def _refuse_obstacle(self, source: Source, image: Image) -> None:
         obstacles = {component.name: component.stand_in_obstacle for component in components.ALL}
@@ -80,7 +80,8 @@ class Contexts:
                 f"--rehearse: stand-ins for an image on {base} cannot be made here, only for one on Debian\n"
                 "build without --rehearse, where the sources answer"
             )
-        return self._add(image, bootstrap_helper("base", base, self.base_tar(base, image.platform), image.platform))
+        tar = bootstrap.base(base, self.progress, image.platform)
+        return self._add(image, bootstrap_helper("base", base, tar, image.platform))
 
     def _add(self, image: Image, helper: HelperTarget) -> str:
         self.helpers[helper.name] = helper
@@ -91,11 +92,7 @@ class Contexts:
 def download(supplies: Mapping[str, Sequence[Supply]], project: Project, progress: Progress) -> Contexts:
     """Download and verify the sources of all images, and return the contexts that have them."""
     downloads = fetch([supply for supplied in supplies.values() for supply in supplied], project.mirrors, progress)
-
-    def bootstrapped(base: str, platform: str) -> Path:
-        return bootstrap.base(base, progress, platform)
-
-    return Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
+    return Contexts(project.facts, downloads, progress)
 
 
 def image_targets(

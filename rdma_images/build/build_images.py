@@ -60,7 +60,12 @@ def build(
     specs = [build_spec(image, project, options.rehearse, options.compression, progress) for image in images]
     engine = engines.ensure(progress)
     builds = build_specs(specs, project, engine, options, progress)
-    reports = _validate(images, builds, engine, progress) if validates else ()
+    if not validates:
+        return Outcome(images, builds, ())
+    from rdma_images.validate.validate_image import validate
+
+    pairs = zip(images, builds, strict=True)
+    reports = [validate(build.ref, engine, image, build, progress=progress) for image, build in pairs]
     return Outcome(images, builds, reports)
 
 
@@ -144,12 +149,3 @@ def _build_missing(
         revision, round(time.monotonic() - start, 1), build_record.programs(engine, options.builder)
     )
     return {spec.image.id: build_record.record(spec, supplies[spec.image.id], layers, run, engine) for spec in specs}
-
-
-def _validate(
-    images: Sequence[Image], builds: Sequence[Build], engine: Engine, progress: Progress
-) -> "tuple[Report, ...]":
-    from rdma_images.validate.validate_image import validate
-
-    pairs = zip(images, builds, strict=True)
-    return tuple(validate(build.ref, engine, image, build, progress=progress) for image, build in pairs)

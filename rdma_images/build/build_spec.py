@@ -1,7 +1,7 @@
 """An image to build, with everything that decides its bytes."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -77,6 +77,7 @@ def build_spec(
     load_locked, lock_now = partial(lock.read_lock, compilers), partial(lock.lock_toolkit, compilers, project.mirrors)
     toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
     dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools())
+    replaced = {stand_ins.folder_name(source) for source in pinned if availability.has_stand_in(source)}
     input_values: dict[str, object] = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
@@ -85,7 +86,7 @@ def build_spec(
         "compression": compression,
         "preflight": preflight_folder.version(),
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
-        "stand-ins": stand_ins.combined_digest(replaceable_folders(pinned)) if rehearse else None,
+        "stand-ins": stand_ins.combined_digest(replaced) if rehearse else None,
     }
     preflight_folder.pack(image)
     if packed_files := project_files.pack(image):
@@ -151,8 +152,3 @@ def _read_or_lock(
             "commit it, so that every build has these wheels"
         )
     return locked
-
-
-def replaceable_folders(pinned: Sequence[Source]) -> set[str]:
-    """Return the folders of the stand-ins that exist for these sources."""
-    return {stand_ins.folder_name(source) for source in pinned if availability.has_stand_in(source)}

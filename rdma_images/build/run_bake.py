@@ -71,7 +71,13 @@ class BakeCommand:
 
     def build_images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> None:
         """Build images; a line now and then tells what BuildKit does."""
-        outputs = {bake.image_name(target.image.id): self._output(target) for target in targets}
+        store, builder, compression = self.engine.store, self.options.builder, self.options.compression
+        outputs = {
+            bake.image_name(target.image.id): bake.bake_output(
+                target.ref, store, builder, compression, keeps_layers=target.image.onto is not None
+            )
+            for target in targets
+        }
         ids = [target.image.id for target in targets]
         caches = [  # an image's cache has the steps of its helper targets, too
             f"--set={bake.image_name(image_id)}.cache-to={cache.replace(IMAGE, image_id)}"
@@ -102,7 +108,8 @@ class BakeCommand:
     ) -> None:
         """Build what `outputs` names, again after passing failures. Raises RdmaImagesError where it fails."""
         with self._command(file, outputs) as (command, environment):
-            command += ["--progress", "plain", *_cache_from(ids, self.options), *options]
+            caches = dict.fromkeys(c.replace(IMAGE, image_id) for c in self.options.cache_from for image_id in ids)
+            command += ["--progress", "plain", *(f"--set=*.cache-from={cache}" for cache in caches), *options]
             for _ in range(ATTEMPTS):
                 code, lines = self._watch(command, environment)
                 if not code or not any(map(PASSING.search, lines)):
@@ -110,11 +117,6 @@ class BakeCommand:
         if code:
             sys.stderr.write("".join(f"{line}\n" for line in lines))
             raise build_error(ids, lines)
-
-    def _output(self, target: bake.ImageTarget) -> str:
-        """Return how an image goes into the engine."""
-        store, builder, compression = self.engine.store, self.options.builder, self.options.compression
-        return bake.bake_output(target.ref, store, builder, compression, keeps_layers=target.image.onto is not None)
 
     def _watch(self, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
         """Run a command in plain progress, and tell what it does now and then; return its exit code and its lines."""
@@ -168,12 +170,6 @@ def log_file() -> Path:
     with files.as_file_error(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     return file
-
-
-def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:
-    """Return the options for reading the caches of all these images."""
-    caches = dict.fromkeys(cache.replace(IMAGE, image_id) for cache in bake_options.cache_from for image_id in ids)
-    return [f"--set=*.cache-from={cache}" for cache in caches]
 
 
 def build_error(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:

@@ -175,10 +175,9 @@ def _newest_by_form(
 def _prefer_signed(form: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
     if verifier is None or len(contents) == 1:
         return contents[0]
-    return next(
-        (content for content in contents if verifier.cosign.has_attested(ref, verifier.trust, form, content)),
-        contents[0],
-    )
+    cosign, trust = verifier.cosign, verifier.trust
+    signed = (content for content in contents if cosign.has_attested(ref, trust, form, content))
+    return next(signed, contents[0])
 
 
 def _check_signature(repository: Repository, digest: str, verifier: Verifier | None) -> VerifyFinding:

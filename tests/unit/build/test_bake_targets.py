@@ -1,6 +1,7 @@
 """The build contexts of a fabric that is added to an image that exists."""
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -9,6 +10,7 @@ from rdma_images.build.bake_targets import Contexts
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
+from rdma_images.engine.debian import bootstrap
 from rdma_images.engine.docker_command import local_name
 from rdma_images.inputs import availability, sources
 from rdma_images.inputs.mirrors import Mirrors
@@ -23,8 +25,9 @@ def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     (base,) = availability.find_supplies([sources.source_of_base(image, FACTS)], MIRRORS)
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
-    build_contexts = Contexts(FACTS, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")
-    return build_contexts.for_image(image, [base, stood_in]), build_contexts
+    build_contexts = Contexts(FACTS, {})
+    with mock.patch.object(bootstrap, "base", lambda name, *_: folder / f"{name}.tar"):
+        return build_contexts.for_image(image, [base, stood_in]), build_contexts
 
 
 def test_the_base_is_the_image_in_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_spec
+from rdma_images.build import stand_ins
 from rdma_images.build.bake_targets import Contexts
 from rdma_images.build.build_secrets import secret_texts
 from rdma_images.components.base import BaseDetails
@@ -27,6 +27,7 @@ CUDA = "cuda13.2.1-devel-ubuntu24.04"
 def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     """Return a machine that can bootstrap Debian, and reaches nothing but its archive."""
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, *_: name.startswith("debian"))
+    monkeypatch.setattr(bootstrap, "base", lambda name, *_: tmp_path / f"{name}.tar")
     monkeypatch.setattr(reachable, "image", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "probe_download", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "probe_index", lambda *_: (True, "200"))
@@ -118,14 +119,10 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     assert (supply.via, supply.address) == ("mirror", address)
 
 
-def contexts(folder: Path) -> Contexts:
-    return Contexts(FACTS, lambda source: folder / source.id, lambda base, _: folder / f"{base}.tar")
-
-
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
     """A plain Debian has neither NVIDIA's variables, nor its toolkit, nor its entry point."""
     (image,) = availability.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project.facts, project.mirrors)
-    build_contexts = contexts(tmp_path)
+    build_contexts = Contexts(FACTS, {})
     base = build_contexts.for_image(image, supplies(image, project))["base"].removeprefix("target:")
     helper = build_contexts.helpers[base]
     assert helper.contexts == {"stand-in": "dockerfiles/stand-ins/cuda-base"}
@@ -138,16 +135,16 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
     }
     assert arguments.items() <= helper.arguments.items()
     assert build_contexts.users[base] == image.id
-    assert "cuda-base" in build_spec.replaceable_folders(sources.pinned(image, FACTS))
+    assert "cuda-base" in map(stand_ins.folder_name, sources.pinned(image, FACTS))
 
 
 def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plain,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
-    assert contexts(tmp_path).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
+    assert Contexts(FACTS, {}).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {FACTS.bases.bases[CUDA].image: digest})
     (pulled,) = availability.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project.facts, project.mirrors)
-    assert contexts(tmp_path).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")
+    assert Contexts(FACTS, {}).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")
