@@ -39,7 +39,6 @@ FACTS = DATA / "facts"
 LOCKS = PROJECT / "locks"
 VALIDATORS = DATA / "validators"
 PACKAGE = _PACKAGE
-PROBES_FOLDER = _PACKAGE / "validate" / "probes"
 BUILD = PROJECT / "build"
 IMAGES = BUILD / "images"
 

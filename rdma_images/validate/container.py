@@ -42,11 +42,6 @@ class SealedContainer:
     running: bool
     mounted: Mapping[str, str] = field(default_factory=dict)  # folder -> name of its volume
 
-    @property
-    def volumes(self) -> tuple[str, ...]:
-        """Return the folders that the image declares as volumes."""
-        return tuple(self.mounted)
-
     def goes_on(self) -> bool:
         """Return whether the container still runs.
 

@@ -25,14 +25,10 @@ def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
             name: "(not shown)" if leftovers.may_be_secret(name, value) else value for name, value in values.items()
         }
 
-    def masked_step(step: HistoryStep) -> HistoryStep:
-        return (
-            step
-            if not leftovers.secret_in(step.made_by.encode())
-            else HistoryStep(made_by="(not shown)", bytes=step.bytes)
-        )
-
-    history = [masked_step(step) for step in image_config.history]
+    history = [
+        step.model_copy(update={"made_by": "(not shown)"}) if leftovers.secret_in(step.made_by.encode()) else step
+        for step in image_config.history
+    ]
     return image_config.model_copy(
         update={
             "environment": masked_values(image_config.environment),

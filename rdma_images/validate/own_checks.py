@@ -3,12 +3,11 @@
 import shlex
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from docker import DockerClient
-from docker.errors import DockerException
 
 from rdma_images.core.check import Check
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine, docker_command
@@ -32,48 +31,33 @@ def run(
     """
     if not commands:
         return ()
+    checks = []
     with container.sealed_container(client, digest) as box:
-        return tuple(
-            _run(client, engine, digest, box, f"own.{number}", command, progress)
-            for number, command in enumerate(commands, 1)
-        )
-
-
-def _run(
-    client: DockerClient,
-    engine: Engine,
-    digest: str,
-    box: container.SealedContainer,
-    check_id: str,
-    command: str,
-    progress: Progress,
-) -> Check:
-    """Return how one command ends."""
-    started = time.monotonic()
-    try:
-        process = {"entrypoint": [SHELL], "command": ["-c", command], "environment": {"HOME": HOME}}
-        with container.scratch_container(client, digest, box, **process) as own:
-            clock = container.IdleClock(client, own)
-            line = docker_command.command_line("start", "--attach", str(own.id))
-            with report_waiting(progress, lambda: f"{check_id}, {plain(command)}"):
-                rc, out, err = transport.run_with_limits(line, IDLE_SECONDS, engine.environ(), clock=clock)
-    except DockerException as error:
-        raise RdmaImagesError(
-            f"{check_id}: the engine could not run {plain(command)}: {plain(str(error))}\n"
-            "see that `docker run` starts the image"
-        ) from None
-    return Check(
-        id=check_id,
-        title=command,
-        tier="static",
-        severity="error",
-        outcome="failed" if rc else "passed",
-        expected="it ends with 0",
-        actual=_ending(rc, out, err),
-        fix=f"run it by hand: docker run --rm --entrypoint /bin/sh IMAGE -c {shlex.quote(command)}" if rc else "",
-        source=SOURCE,
-        seconds=round(time.monotonic() - started, 3),
-    )
+        for number, command in enumerate(commands, 1):
+            check_id, started = f"own.{number}", time.monotonic()
+            process = {"entrypoint": [SHELL], "command": ["-c", command], "environment": {"HOME": HOME}}
+            with (
+                container.scratch_container(client, digest, box, **process) as own,
+                report_waiting(progress, partial(str, f"{check_id}, {plain(command)}")),
+            ):
+                clock = container.IdleClock(client, own)
+                start = docker_command.command_line("start", "--attach", str(own.id))
+                rc, out, err = transport.run_with_limits(start, IDLE_SECONDS, engine.environ(), clock=clock)
+            by_hand = f"run it by hand: docker run --rm --entrypoint {SHELL} IMAGE -c {shlex.quote(command)}"
+            check = Check(
+                id=check_id,
+                title=command,
+                tier="static",
+                severity="error",
+                outcome="failed" if rc else "passed",
+                expected="it ends with 0",
+                actual=_ending(rc, out, err),
+                fix=by_hand if rc else "",
+                source=SOURCE,
+                seconds=round(time.monotonic() - started, 3),
+            )
+            checks.append(check)
+    return tuple(checks)
 
 
 def _ending(rc: int, out: bytes, err: bytes) -> str:

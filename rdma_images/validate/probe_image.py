@@ -51,7 +51,7 @@ def measure(
                 measured = run_probes.with_network(host, measured, image_config, instance)
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
-    if not earlier.torch and not box.volumes:
+    if not earlier.torch and not box.mounted:
         torch_reuse.save(image_config, measured)
     return measured.model_copy(update={"torch_reuse": earlier.reason if measured.torch else ""})
 
@@ -60,7 +60,7 @@ def _earlier_torch(
     image_config: ImageConfig, reading: "Future[tuple[MeasuredLayer, ...]]", box: container.SealedContainer, again: bool
 ) -> torch_reuse.EarlierTorch:
     """Return the torch that need not be imported again."""
-    if again or box.volumes:
+    if again or box.mounted:
         return torch_reuse.EarlierTorch(None, "everything was asked for again" if again else "the image has volumes")
     return torch_reuse.find(image_config, reading.result)
 
@@ -88,7 +88,7 @@ def _measure_inside(
     if box.running:
         names = tuple(name for name in run_probes.STATIC if name != "torch" or not earlier.torch)
         try:
-            measured = run_probes.probe(host, names, box.volumes, image_config.entrypoint, limit)
+            measured = run_probes.probe(host, names, tuple(box.mounted), image_config.entrypoint, limit)
             if box.goes_on():
                 return measured.model_copy(update={"torch": measured.torch or earlier.torch})
             why = "its container ended as soon as it had started"

@@ -5,41 +5,27 @@ import hashlib
 import inspect
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from rdma_images.core.check import Check, Outcome, Tier
-from rdma_images.core.paths import CODE, VALIDATORS, data_folders
+from rdma_images.core.paths import PACKAGE, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import check_folders, validator
 from rdma_images.validate.check_folders import ListedCheck
 from rdma_images.validate.validator import NotMeasuredError, Requirement, SkippedError, UnmetError, unmeasured
 
-INPUTS = (
-    "rdma_images/**/*.py",
-    "rdma_images/datapath/guest/*",
-    "validators/**/*.py",
-    "validators/*.yaml",
-    "facts/**/*.yaml",
-)
+INPUTS = (".py", ".yaml", "")  # endings of files; a guest's scripts have none
 
 
 @functools.cache
 def digest() -> str:
     """Return the digest of the program, its validators and its facts, which decide a result beside the image."""
     hasher = hashlib.sha256()
-    for pattern in INPUTS:
-        for root in _roots(pattern):
-            for path in sorted(root.glob(pattern)):
-                hasher.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in (PACKAGE, *data_folders("validators"), *data_folders("facts")):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in INPUTS and path.is_file()):
+            hasher.update(str(path.relative_to(folder.parent)).encode() + b"\0" + path.read_bytes() + b"\0")
     return f"sha256:{hasher.hexdigest()}"
-
-
-def _roots(pattern: str) -> list[Path]:
-    """Return the folders in which a pattern of INPUTS is looked for."""
-    part = pattern.partition("/")[0]
-    return [CODE] if part == "rdma_images" else [folder.parent for folder in data_folders(part)]
 
 
 class Validator(NamedTuple):

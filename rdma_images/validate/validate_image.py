@@ -3,6 +3,8 @@
 What measures is imported when it is used: an image whose report is cached needs none of it.
 """
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,14 +18,14 @@ from rdma_images import engine as engines
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Build, Image
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import REPORT, report_folder
-from rdma_images.validate import expected_fabric, report_cache, suite
+from rdma_images.validate import expected_fabric, suite
 from rdma_images.validate.image_config import hide_secret_values, read_image_config
 
 
@@ -117,8 +119,9 @@ def validate(
         command = f"{COMMAND} build {image.options}" if image else f"{COMMAND} build"
         docker_command.built_image(build, engine, command, progress)
     digest = build.digest if build else docker_command.image_id(engine, ref) or _digest(engine, ref)
-    name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
-    if not again and (previous := report_cache.find(name, digest)):
+    kept = kept_report(ref, digest, image, (*tiers, *filter(None, question)))
+    previous = None if again else REPORT.load_if_valid(kept)
+    if previous and previous.digest == digest:
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_cached(previous, run.folder)
     from rdma_images import datapath
@@ -129,8 +132,17 @@ def validate(
     report_ = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
     if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
-        report_cache.save(name, report_)
+        REPORT.save(kept, report_)
     return report_
+
+
+def kept_report(ref: str, digest: str, image: Image | None, tiers: tuple[str, ...]) -> Path:
+    """Return where the report of an image is kept, by what it depends on: name, suite, tiers, question and plan."""
+    versions = sorted((name, c.version) for name, c in image.components.items()) if image else None
+    checks = image.checks if image else ()
+    depends = [digest, ref, suite.digest(), image.id if image else None, versions, sorted(tiers), checks]
+    key = hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+    return state_folder() / "reports" / key / REPORT.name
 
 
 def _measure_in_engine(

@@ -17,7 +17,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report import checks_table
-from rdma_images.validate import probe_host, probe_image, report_cache
+from rdma_images.validate import probe_host, probe_image, validate_image
 from rdma_images.validate.run_probes import mark_stopped
 from rdma_images.validate.validate_image import ChainQuestion, validate
 
@@ -55,7 +55,7 @@ class Named:
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use reports of the test's own."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    monkeypatch.setattr(report_cache, "state_folder", lambda: tmp_path / "state")
+    monkeypatch.setattr(validate_image, "state_folder", lambda: tmp_path / "state")
 
     monkeypatch.setattr(probe_image, "measure", lambda *_: CASE.measured)
 

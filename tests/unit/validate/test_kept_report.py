@@ -16,9 +16,9 @@ from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.docker_command import image_digests
 from rdma_images.inspection.report import Report
-from rdma_images.report.report_files import report_folder
-from rdma_images.validate import report_cache, suite
-from rdma_images.validate.validate_image import validate
+from rdma_images.report.report_files import REPORT, report_folder
+from rdma_images.validate import suite
+from rdma_images.validate.validate_image import kept_report, validate
 
 REF, DIGEST = "lab/train:1", f"sha256:{1:064x}"
 
@@ -80,7 +80,7 @@ def test_a_cached_report_answers(engine: Engine, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     report = Report(REF, DIGEST, suite.digest(), None, (), "2026-11-22T10:00:00+00:00", 3.0, (), None)
-    report_cache.save(report_cache.cache_key(REF, DIGEST, suite.digest(), None, ("static",)), report)
+    REPORT.save(kept_report(REF, DIGEST, None, ("static",)), report)
     lines: list[str] = []
     assert validate(REF, engine, progress=lines.append) == replace(report, reused=True)
     assert lines == [f"{REF} is up to date: this suite has validated it"]
