@@ -13,6 +13,8 @@ from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.components.efa_installer import LIBFABRIC, RDMA_CORE, InstallerDetails
 from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.components.nccl import NAME as NCCL
+from rdma_images.components.nccl_tests import NAME as NCCL_TESTS
+from rdma_images.components.pytorch import NAME as PYTORCH
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
@@ -109,6 +111,8 @@ def _check_nccl(version: str, base: ExistingImage) -> None:
     """Raise RefusedError for an NCCL that cannot take the place of the image's."""
     if version == base.nccl:
         return
+    if version == PYTORCH:
+        raise RefusedError(f"nccl {PYTORCH}: the torch of the image stays, and so does its NCCL\nleave nccl out")
     if not (WHEEL_FOLDER in base.nccl_path and any(map(gpu_software.WHEEL_NAME.fullmatch, base.python_packages))):
         raise RefusedError(
             f"nccl {version}: the image's programs load {base.nccl_path or 'no NCCL'}, which no wheel would replace\n"
@@ -148,6 +152,9 @@ def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tup
         yield "nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml"
     elif not base.cuda:
         yield "cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first", SOURCE
+    if NCCL_TESTS in target.complete() and not posixpath.basename(base.nccl_path).startswith("libnccl.so"):
+        reason = f"its NCCL is in {base.nccl_path or 'no library'}, and nccl-tests are linked with libnccl.so"
+        yield NCCL_TESTS, reason, "leave nccl-tests out", SOURCE
     if base.fabric not in ("", target.fabric):
         reason = f"it is for {base.fabric}, and the rdma-core of one fabric does not know the other's devices"
         yield "fabric", reason, "take the image that it was made from", SOURCE

@@ -187,6 +187,7 @@ def test_the_wheel_of_nccl_is_replaced_by_a_newer_one() -> None:
         (existing(), "2.29.7", "nccl 2.29.7: the image has 2.30.7, and its programs may call"),
         (existing(nccl_path="/usr/lib/x86_64-linux-gnu/libnccl.so.2.30.7"), "2.31.2", "no wheel would replace"),
         (existing(python_packages={}), "2.31.2", "no wheel would replace"),
+        (existing(), "pytorch", "nccl pytorch: the torch of the image stays"),
     ],
 )
 def test_an_nccl_that_cannot_take_the_place_of_the_images(base: ExistingImage, nccl: str, words: str) -> None:
@@ -198,6 +199,12 @@ def test_nccl_tests_are_compiled_against_the_nccl_of_the_image() -> None:
     image = with_fields("    with: [nccl-tests]\n")
     assert "nccl-tests" in image.components
     assert image.toolkit
+
+
+def test_nccl_tests_need_a_library_of_nccl() -> None:
+    onto.write_record(existing(nccl_path="/opt/conda/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so"))
+    (refusal,) = planner.plan(read(default="{efa-installer: 1.50.0, nccl-tests: 2.20.0}"), FACTS).refusals
+    assert [broken.rule for broken in refusal.broken] == ["onto-nccl-tests"]
 
 
 def test_parts_that_are_packages_are_installed_too() -> None:
