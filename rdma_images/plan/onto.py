@@ -23,7 +23,7 @@ from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts, gpu_software
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
-from rdma_images.plan import axes
+from rdma_images.plan import axes, local_packages
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target, reference_problem
 from rdma_images.plan.rules import wheel_rules
@@ -184,10 +184,10 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
     Raises:
         RefusedError: It has packages that --onto does not install, or the image has no Python for them.
     """
-    if address := next((text for text in image.python_packages if " @ " in text), ""):
+    if address := next(filter(_is_built, image.python_packages), ""):
         raise RefusedError(
-            f"{image.target}: {address}: into an image of --onto, only wheels of the package index are installed\n"
-            "install it in a Dockerfile of your own, above the image that is built here"
+            f"{image.target}: {address}: nothing is built for the Python of an image of --onto\n"
+            "make a wheel of it with pip wheel in that image, and write ./NAME.whl"
         )
     if image.python_packages and not base.python:
         packages = ", ".join(image.python_packages)
@@ -210,6 +210,12 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
         components=components,
         onto=_onto(replace(image, components=components), base),
     )
+
+
+def _is_built(requirement: str) -> bool:
+    """Return whether a package comes as a project or a commit, of which a wheel is yet to be made."""
+    package = local_packages.parse(Requirement(requirement).url)
+    return package is not None and package.kind != "wheel"
 
 
 def _onto(image: Image, base: ExistingImage) -> Onto:

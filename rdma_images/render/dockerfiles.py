@@ -54,7 +54,7 @@ class _Stages:
 
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> None:
         self.parts = _optional_stages(image)
-        if lock.sources:
+        if lock.sources and not image.onto:
             self.parts["source-packages"] = ("wheels",)
         self.context: dict[str, Any] = {
             "version": image.version,

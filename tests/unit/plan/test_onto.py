@@ -161,12 +161,19 @@ def test_what_becomes_of_packages_is_said() -> None:
 
 
 @pytest.mark.parametrize("package", ["'./project'", "'x @ git+https://example/x@" + "0" * 40 + "'"])
-def test_only_wheels_of_the_index_are_installed(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projects_and_commits_are_not_built(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "x"\n')
-    with pytest.raises(RefusedError, match=r"mine: x @ .*: into an image of --onto, only wheels of the package index"):
+    with pytest.raises(RefusedError, match=r"mine: x @ .*: nothing is built for the Python of an image of --onto\n"):
         with_fields(f"    python-packages: [{package}]\n")
+
+
+def test_a_wheel_of_ones_own_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    (tmp_path / "x-1.0-py3-none-any.whl").touch()
+    (package,) = with_fields("    python-packages: [./x-1.0-py3-none-any.whl]\n").python_packages
+    assert package.startswith("x @ ./x-1.0-py3-none-any.whl#sha256=")
 
 
 def test_packages_need_a_python() -> None:

@@ -20,7 +20,7 @@ from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
 from tests.support import locks, own_target
-from tests.support.existing_images import DIGEST, REF, existing, ngc
+from tests.support.existing_images import DIGEST, REF, existing, ngc, planned_onto
 
 FACTS = facts.load()
 OURS = matrix.load()
@@ -316,6 +316,20 @@ def test_packages_are_installed_by_the_python_of_the_image() -> None:
     assert f"einops==1.0 --hash=sha256:{'0' * 64}" in text
     assert "ln -s /opt/conda/lib/python3.12/site-packages/nvidia/nccl/include /tmp/nccl/include" in text
     assert "COPY --link --from=wheel" not in text
+
+
+@pytest.mark.usefixtures("state_folder")
+def test_a_wheel_of_ones_own_is_installed_into_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = planned_onto(existing(), tmp_path, monkeypatch)
+    name = "x-1.0-py3-none-any.whl"
+    own = Wheel(name="x", version="1.0", file=name, sha256="1" * 64, origin=f"./{name}")
+    only_own = Lock(request=lock.lock_request(image), wheels=(own,))
+    text = dockerfiles.render(image, only_own, locks.toolkit(image), locks.TOOLS)
+    assert "--mount=type=bind,from=package-x,target=/mnt/packages/x \\" in text
+    assert "--only-binary :all: --find-links /mnt/packages/x --require-hashes" in text
+    assert f"<<'LOCK'\nx==1.0 --hash=sha256:{'1' * 64}\nLOCK\n" in text
+    (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
+    assert hadolint(tmp_path / "Dockerfile") == ""
 
 
 @pytest.mark.usefixtures("state_folder")
