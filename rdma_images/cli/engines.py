@@ -1,13 +1,12 @@
 """engine.*: the container engine."""
 
-from json import dumps
 from shlex import quote
 from typing import Annotated
 
 from invoke.context import Context
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import Json, verb
+from rdma_images.cli.verb import verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
@@ -33,14 +32,13 @@ def up(
     show(status.table(status.status(layer_store.size_limit())))
 
 
-@verb("engine.status --json", name="engine.status")
-def status(_: Context, json: Json = False) -> None:
+@verb("engine.status", name="engine.status")
+def status(_: Context) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
     from rdma_images.layers import layer_store
 
-    engine_status = status.status(layer_store.size_limit())
-    show(dumps(engine_status.json(), indent=2) if json else status.table(engine_status))
+    show(status.table(status.status(layer_store.size_limit())))
 
 
 @verb("engine.down --purge", name="engine.down")

@@ -1,7 +1,7 @@
-"""Status of the engine, its disk space and its limits, as a table or as JSON."""
+"""Status of the engine, its disk space and its limits, as a table."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.table import Table
@@ -39,13 +39,6 @@ class Status:
     disk_free: int | None = None
     space: tuple[FreeableSpace, ...] = ()  # what can be freed, the largest first
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
-
-    def json(self) -> dict[str, Any]:
-        """Return the status as `--json` prints it: without the environment, which is the caller's."""
-        document = asdict(self)
-        if self.engine:
-            del document["engine"]["env"]
-        return document
 
 
 def status(layers_limit: int) -> Status:

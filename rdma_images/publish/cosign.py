@@ -136,7 +136,7 @@ class Cosign:
                 ) from None
         if process.returncode == 0:
             return process.stdout
-        secrets = login.secrets() if login else ()
+        secrets = [login.password] if login else ()
         raise cosign_error(verb, arguments[-1], registry_errors.mask_secrets(process.stderr, secrets))
 
 

@@ -107,7 +107,7 @@ def _create(
             engine, "buildx", "imagetools", "create", "--tag", f"{repository.ref}:{tag}", *refs, variables=environ
         )
     if created.returncode:
-        complaint = registry_errors.mask_secrets(created.stderr.strip(), login.secrets() if login else ())
+        complaint = registry_errors.mask_secrets(created.stderr.strip(), [login.password] if login else ())
         raise registry_errors.RegistryError(
             f"`docker buildx imagetools create` did not write {repository.ref}:{tag}: {complaint[-400:]}\n"
             "see that each platform is still in the registry, and that its tag may be written"

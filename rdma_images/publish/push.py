@@ -123,7 +123,7 @@ class _PushAttempts:
                 for event in _events_until_stalled(events, progress, host, self.stall):
                     progress.update(event, host, subject)
         except docker.errors.APIError as error:
-            masked = registry_errors.mask_secrets(str(error), login.secrets() if login else ())
+            masked = registry_errors.mask_secrets(str(error), [login.password] if login else ())
             raise registry_errors.RegistryError(
                 f"{host}: {subject} was not pushed: {masked}\nlook into the engine's log"
             ) from None

@@ -125,7 +125,7 @@ class Connection:
 
     def _token(self, challenge: dict[str, str], scope: str, subject: str, login: Login | None) -> str:
         """Return a bearer token from the registry's realm (distribution specification)."""
-        fields = {"service": challenge.get("service", ""), "scope": scope}
+        query = {"service": challenge.get("service", ""), "scope": scope.split()}
         realm = challenge.get("realm", "")
         if self.base.startswith("https:") and not realm.startswith("https:"):
             raise registry_errors.UnauthorizedError(
@@ -133,18 +133,8 @@ class Connection:
                 "have its token address begin with https"
             )
         try:
-            if login is not None and login.identity_token:
-                form = {
-                    "grant_type": "refresh_token",
-                    "refresh_token": login.identity_token,
-                    "client_id": "rdma-images",
-                } | fields
-                response = self._session().post(realm, data=form, auth=_without_netrc, **self._how)
-            else:
-                auth = (login.username, login.password) if login is not None else _without_netrc
-                # Several scopes are a parameter each here, and one with blanks in a form.
-                query = fields | {"scope": scope.split()}
-                response = self._session().get(realm, params=query, auth=auth, **self._how)
+            auth = (login.username, login.password) if login is not None else _without_netrc
+            response = self._session().get(realm, params=query, auth=auth, **self._how)
         except requests.RequestException as error:
             raise registry_errors.transport_error(
                 realm.partition("//")[2].partition("/")[0] or self.host, error

@@ -18,24 +18,17 @@ _LOGIN_VARIABLE = "RDMA_IMAGES_LOGIN"  # where the helper finds the login, in th
 
 @dataclass(frozen=True)
 class Login:
-    """A registry's credentials: name and password, or an identity token.
+    """A registry's credentials: name and password.
 
-    Secrets are out of the repr, so that no log and no traceback shows them.
+    The password is out of the repr, so that no log and no traceback shows it.
     """
 
-    username: str = ""
-    password: str = field(default="", repr=False)
-    identity_token: str = field(default="", repr=False)  # an OAuth2 refresh token, as docker's config keeps it
+    username: str
+    password: str = field(repr=False)
 
     def for_docker(self) -> dict[str, str]:
         """Return the login for docker's API, which sends it and writes it nowhere."""
-        if self.identity_token:
-            return {"identitytoken": self.identity_token}
         return {"username": self.username, "password": self.password}
-
-    def secrets(self) -> tuple[str, ...]:
-        """Return every text that must not be shown."""
-        return tuple(filter(None, (self.password, self.identity_token)))
 
 
 def check_reference(text: str) -> str:
@@ -84,8 +77,7 @@ def docker_environment(
         helper = folder / f"docker-credential-{_HELPER}"
         helper.write_text(f'#!/bin/sh\nprintf %s "${_LOGIN_VARIABLE}"\n', encoding="utf-8")
         helper.chmod(0o700)
-        username = "<token>" if login.identity_token else login.username
-        answer = {"ServerURL": host, "Username": username, "Secret": login.identity_token or login.password}
+        answer = {"ServerURL": host, "Username": login.username, "Secret": login.password}
         yield {
             **base,
             "DOCKER_CONFIG": name,

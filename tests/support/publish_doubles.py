@@ -107,8 +107,7 @@ class Store:
     def send_token(self, request: Handler, url: SplitResult, body: bytes) -> None:
         self.tokens.append({**parse_qs(url.query), **parse_qs(body.decode())})
         pair = "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
-        form = parse_qs(body.decode())
-        if request.headers.get("Authorization") == pair or form.get("refresh_token") == [self.password]:
+        if request.headers.get("Authorization") == pair:
             return request.answer(200, {"token": self.token})
         return request.answer(401, {"errors": [{"code": "UNAUTHORIZED"}]})
 

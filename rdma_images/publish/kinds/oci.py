@@ -8,12 +8,9 @@ from rdma_images.publish.kinds import join_path
 from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.registry.registries import Credentials, Oci
 
-# Under this name docker's config and the credential helpers keep identity tokens instead of passwords.
-_TOKEN_USER = "<token>"
-
 
 class OciKind:
-    """A registry with user and password, a token, or nothing."""
+    """A registry with user and password, or nothing."""
 
     def __init__(self, registry: Oci) -> None:
         self._registry = registry
@@ -47,10 +44,6 @@ def from_docker_config(host: str) -> Login | None:
         ) from None
     if not entry:
         return None
-    if token := entry.get("IdentityToken") or entry.get("identitytoken"):
-        return Login(identity_token=token)
     username = entry.get("Username") or entry.get("username") or ""
     password = entry.get("Password") or entry.get("password") or ""
-    if username == _TOKEN_USER:
-        return Login(identity_token=password)
     return Login(username=username, password=password) if username else None

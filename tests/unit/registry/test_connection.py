@@ -49,13 +49,6 @@ def test_a_blob_that_the_registry_holds_in_part_is_reported() -> None:
         repository(host).put_blob(b"content")
 
 
-def test_an_identity_token_is_exchanged() -> None:
-    store = Store("bearer")
-    with served(store.handler()) as host:
-        repository(host, Login(identity_token="secret")).head("v1")
-    assert store.tokens[0]["grant_type"] == ["refresh_token"]
-
-
 def test_a_token_that_expired_is_fetched_again() -> None:
     store = Store("bearer")
     with served(store.handler()) as host:
