@@ -34,6 +34,8 @@ int cuMemAlloc_v2(unsigned long *address, size_t size) { *address = (unsigned lo
 int cuMemsetD32_v2(unsigned long address, unsigned value, size_t count) { return 0; }
 int cuMemcpyDtoH_v2(void *to, unsigned long from, size_t size) { memcpy(to, (void *)from, size); return 0; }
 int cuCtxSynchronize(void) { return 0; }
+int cuDeviceGetPCIBusId(char *text, int size, int device) { return 100; } /* no such device; NIXL's plugin needs both */
+int cuPointerGetAttributes(unsigned count, void *names, void **data, unsigned long address) { return 100; }
 
 typedef struct { char internal[128]; } ncclUniqueId;
 int ncclGetVersion(int *version) { *version = 22809; return 0; }
