@@ -159,7 +159,6 @@ def lock(
     target: Targets = (),
     all: All = False,
     set: Changes = (),
-    rehearse: Rehearse = False,
     upgrade: Annotated[bool, "Resolve again, to the newest versions."] = False,
     check: Annotated[bool, "Only fail where a build to ship needs a pin that is missing; uses no network."] = False,
 ) -> None:
@@ -170,15 +169,14 @@ def lock(
     from rdma_images.inputs import relock
 
     loaded_project = project.load()
-    images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
+    images = target_options.chosen_images(loaded_project, target, all, set)
     if check:
         from rdma_images.ci import select
 
         select.require_locks(images, loaded_project.facts, loaded_project.mirrors)
         return
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
-    if not rehearse:
-        relock.remove_superseded(images, loaded_project, progress)
+    relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
     if any(locked.outcome == "failed" for locked in outcomes):
         raise Exit(code=exit_codes.NO)
