@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rdma_images.jobs.write import create
-from rdma_images.jobs.write.job import RoleRequest
+from rdma_images.jobs.write.jobs_file import RoleRequest
 from rdma_images.jobs.write.work import Work
 from tests.e2e import slurm_parts, unpacked
 from tests.e2e.server_parts import SGLANG, image

@@ -11,7 +11,8 @@ import yaml
 from rdma_images.inputs import project, target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import cluster, create, render, work
-from rdma_images.jobs.write.job import Job, JobRequest, RoleRequest
+from rdma_images.jobs.write.job import Job, JobRequest
+from rdma_images.jobs.write.jobs_file import RoleRequest
 from rdma_images.jobs.write.work import Code, Work
 
 IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:" + "5e" * 32
@@ -75,9 +76,9 @@ def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
 
 
 ROLES = {
-    "prefill": RoleRequest(("sh", "-c", "serve $NODE_RANK"), nodes=2, replicas=2, launch="plain"),
-    "decode": RoleRequest(("vllm", "serve", "model"), gpus=4, launch="plain", env={"KV": "decode"}),
-    "router": RoleRequest(("sh", "-c", "route $PREFILL_URLS -- $DECODE_URLS"), gpus=0),
+    "prefill": RoleRequest(command=("sh", "-c", "serve $NODE_RANK"), nodes=2, replicas=2, launch="plain"),
+    "decode": RoleRequest(command=("vllm", "serve", "model"), gpus=4, launch="plain", env={"KV": "decode"}),
+    "router": RoleRequest(command=("sh", "-c", "route $PREFILL_URLS -- $DECODE_URLS"), gpus=0),
 }
 
 

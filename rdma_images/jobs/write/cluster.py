@@ -70,7 +70,6 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
     interfaces = tuple(_recommended_interfaces(node) if template else _eksctl_interfaces(node))
     kinds = [interface.kind for interface in interfaces]
     reason = "an address for the node, none for EFA" if template else "an address for each card, by efaEnabled"
-    hugepages = instances.nodes["efa"].hugepages // counts.PAGE
     return Cluster(
         name=request.name or f"{request.instance.replace('.', '-')}-cluster",
         launcher=request.launcher,
@@ -80,7 +79,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
         zone=request.zone,
         template=template,
         interfaces=interfaces,
-        hugepages=hugepages,
+        hugepages=instances.nodes["efa"].hugepages // counts.PAGE,
         parameters=values,
         values=(
             JobValue(

@@ -47,42 +47,19 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_combinations(request, parts)
     overrides.refuse_overrides(request.work.env, parts.image.environment, parts.node.fabric)
     folders = tuple(_folders(request, parts))
-    parameter_values = parse_parameters(_parameters(parts, facts), request.parameters, f"launcher {request.launcher}")
+    parameters = parse_parameters(_parameters(parts, facts), request.parameters, f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
-        *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
+        *(row for row in _variables(request, parts, parameters, facts) if row.name not in request.work.env),
         *_checkpoint_variable(request.work, parts),
     ]
-    job = _job(request, parts, ref, parameter_values, variables, facts)
-    job = replace(job, folders=folders, preflight=_preflight(request, folders))
-    values = [
-        JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
-        *_count_values(job, parts, facts),
-        *variables,
-        *_work_values(request.work, parts),
-    ]
-    return replace(job, values=tuple(values))
-
-
-def _job(
-    request: JobRequest,
-    parts: _Parts,
-    ref: str,
-    parameter_values: Mapping[str, str],
-    variables: Sequence[JobValue],
-    facts: Facts,
-) -> Job:
-    """Return the job without the list of its values.
-
-    `ref` is its image, `variables` what it sets beside the user's.
-    """
     node_counts = counts.part_counts(
         parts.node,
         request.gpus or parts.node.gpus,
         facts.instances.nodes[parts.node.fabric],
         facts.launchers.pods,
         parts.starter == "torchrun",
-        int(parameter_values["memory"]) if "memory" in parameter_values else None,
+        int(parameters["memory"]) if "memory" in parameters else None,
     )
     user = parts.image.additions.user if parts.image.additions else None
     return Job(
@@ -104,11 +81,18 @@ def _job(
         environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
         baked=parts.image.environment,
         docker=_docker_options(parts.image, node_counts.gpus, parts.node),
-        parameters=parameter_values,
+        parameters=parameters,
         tcp=request.tcp,
-        values=(),
+        values=(
+            JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
+            *_count_values(request.nodes, node_counts, parts, facts),
+            *variables,
+            *_work_values(request.work, parts),
+        ),
         work=replace(request.work, code=Code(CODE_FOLDER, request.work.code.to) if request.work.code else None),
+        preflight=_preflight(request, folders),
         rank_restarts=_rank_restarts(request, parts),
+        folders=folders,
         user=user.name if user else "",
         home=user.home if user else "/root",
     )
@@ -202,9 +186,6 @@ def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:
         )
     if both := sorted(work.env.keys() & work.secrets.keys()):
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
-    folders = [mount.to for mount in work.mounts] + ([work.code.to] if work.code else [])
-    if repeated := next((folder for folder in folders if folders.count(folder) > 1), None):
-        raise RefusedError(f"two folders are mounted at {repeated}, which no container can have\nmove one of them")
 
 
 def _parts(request: JobRequest, project: Project) -> _Parts:
@@ -356,17 +337,16 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
     )
 
 
-def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
+def _count_values(nodes: int, node_counts: Counts, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also their other resources."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
-    node_counts: Counts = job.counts
-    yield JobValue("nodes", str(job.nodes), "as asked for", "--nodes")
+    yield JobValue("nodes", str(nodes), "as asked for", "--nodes")
     yield JobValue("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
     if parts.launcher.kind not in WITH_RESOURCES:
         return
     slot = f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
-    reason = f"the share of the GPUs in the node's {parts.node.interfaces}" if job.fabric == "efa" else slot
-    yield JobValue(counts.RESOURCES[job.fabric], str(node_counts.interfaces), reason, node)
+    reason = f"the share of the GPUs in the node's {parts.node.interfaces}" if parts.node.fabric == "efa" else slot
+    yield JobValue(counts.RESOURCES[parts.node.fabric], str(node_counts.interfaces), reason, node)
     if node_counts.hugepages:
         yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", "libfabric keeps its buffers in them", pods)
     yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)

@@ -2,24 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rdma_images.core.image import Fabric
 from rdma_images.facts.launchers import Starter
-from rdma_images.jobs.write.work import Launch, Work
+from rdma_images.jobs.write.work import Work
 
-
-@dataclass(frozen=True)
-class RoleRequest:
-    """A role of a server, as typed: its settings replace the job's."""
-
-    command: tuple[str, ...] = ()  # empty for what serves the job's model
-    nodes: int = 1
-    gpus: int | None = None  # of each node; None for all, 0 for a part that needs none, as a router
-    replicas: int = 1
-    launch: Launch | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()  # after the command that serves the job's model
-    ready: str = ""  # a path that answers 200 once the role serves; empty where an open port says it
+if TYPE_CHECKING:
+    from rdma_images.jobs.write.jobs_file import RoleRequest
 
 
 @dataclass(frozen=True)
@@ -39,7 +29,7 @@ class JobRequest:
     changes: Mapping[str, str] = field(default_factory=dict)  # --set
     work: Work = field(default_factory=Work)
     preflight: bool = True  # each node is checked before the command
-    roles: Mapping[str, RoleRequest] = field(default_factory=dict)  # of a server in parts
+    roles: Mapping[str, "RoleRequest"] = field(default_factory=dict)  # of a server in parts
     model: str = ""  # that a server with prefill, decode and a router serves
 
     def fields(self) -> Iterator[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -13,7 +13,7 @@ from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.yaml_file import Words
 from rdma_images.jobs.write import work
-from rdma_images.jobs.write.job import JobRequest, RoleRequest
+from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Code, Launch, Work
 from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 
@@ -64,8 +64,8 @@ Toleration = Annotated[str, _matching(work.TOLERATION, "is no toleration: write 
 Variables = Annotated[dict[str, str], _matching(VARIABLE_NAME, "is no name of a variable: write letters, digits and _")]
 
 
-class RoleEntry(yaml_file.Strict):
-    """A part of a server, as prefill, decode or a router."""
+class RoleRequest(yaml_file.Strict):
+    """A part of a server, as prefill, decode or a router; its settings replace the job's."""
 
     command: Command = Field(
         default=(),
@@ -80,8 +80,8 @@ class RoleEntry(yaml_file.Strict):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(default=1, description="How many such servers.")
     launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
     env: Variables = Field(default_factory=dict, description="Variables of this role alone.")
-    ready: AbsolutePath | None = Field(
-        default=None, description="A path that answers 200 once the part serves; without it, its open port says so."
+    ready: AbsolutePath | Literal[""] = Field(
+        default="", description="A path that answers 200 once the part serves; without it, its open port says so."
     )
 
 
@@ -138,7 +138,7 @@ class JobEntry(yaml_file.Strict):
         default="",
         description="A model that the target's vLLM or SGLang serves, with the roles prefill, decode and router.",
     )
-    roles: Annotated[dict[str, RoleEntry], RoleName] = Field(
+    roles: Annotated[dict[str, RoleRequest], RoleName] = Field(
         default_factory=dict,
         description="The parts of a server, each with nodes, GPUs, replicas and a command of its own, by name.",
     )
@@ -236,9 +236,8 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
     for option in ("launcher", "instance"):
         if not getattr(entry, option):
             raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
-    roles = {role: RoleRequest(**{**dict(part), "ready": part.ready or ""}) for role, part in entry.roles.items()}
     parsed = {"name": name, "command": command or entry.command, "parameters": entry.param, "work": _job_work(entry)}
-    return JobRequest(**{**_common_fields(entry, JobRequest), **parsed, "roles": roles, **options})
+    return JobRequest(**{**_common_fields(entry, JobRequest), **parsed, **options})
 
 
 def _common_fields(entry: JobEntry, request: type[JobRequest] | type[Work]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from rdma_images.core.image import FABRIC_TITLES, Image
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import server
-from rdma_images.jobs.write.job import Job, JobRequest, JobValue, RoleRequest
+from rdma_images.jobs.write.job import Job, JobRequest, JobValue
+from rdma_images.jobs.write.jobs_file import RoleRequest
 
 ROUTER = "router"
 
@@ -34,7 +35,7 @@ def compose(request: JobRequest, project: Project) -> Job:
             f"{FABRIC_TITLES[image.fabric]}\nadd it: --set {transfer.package}=newest, or to `default` in matrix.yaml"
         )
     roles = {"prefill": RoleRequest(), "decode": RoleRequest(), ROUTER: RoleRequest(), **request.roles}
-    roles[ROUTER] = replace(roles[ROUTER], gpus=0)
+    roles[ROUTER] = roles[ROUTER].model_copy(update={"gpus": 0})
     ports = server.ports(replace(request, roles=roles), project)
     node = project.facts.instances.find(request.instance)
     for name, role in roles.items():
@@ -87,7 +88,7 @@ def _server(
     words = (*_filled(serving.server, values), *(transfer.prefill if name == "prefill" else transfer.decode))
     env = {variable: value for variable, value in transfer.env.items() if variable not in request.work.env}
     command = ("sh", "-c", start, name, *words, *role.arguments)
-    return replace(role, command=command, launch="plain", env={**env, **role.env})
+    return role.model_copy(update={"command": command, "launch": "plain", "env": {**env, **role.env}})
 
 
 def _router(
@@ -104,7 +105,7 @@ def _router(
     start = f'exec "$@" $(printf -- "--prefill %s{port} " $PREFILL_URLS) $(printf -- "--decode %s " $DECODE_URLS)'
     words = (*_filled(serving.router, values), *transfer.router)
     command = ("sh", "-c", start, ROUTER, *words, *role.arguments)
-    return replace(role, command=command, launch="plain", ready=role.ready or serving.ready)
+    return role.model_copy(update={"command": command, "launch": "plain", "ready": role.ready or serving.ready})
 
 
 def _filled(words: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:

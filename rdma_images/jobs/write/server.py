@@ -76,11 +76,9 @@ def _role(server: str, name: str, port: int, request: JobRequest, project: Proje
         work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
     )
     job = compose_job(role_request, project)
-    own = {"replicas": str(part.replicas), "port": str(port)}
-    values = [value for value in job.values if value.name not in own]
-    values += [JobValue(setting, value, "of the role", "roles") for setting, value in own.items()]
-    parameters = {**job.parameters, **own}
-    job = replace(job, server=server, ready=part.ready, parameters=parameters, values=tuple(values))
+    parameters = {**job.parameters, "replicas": str(part.replicas), "port": str(port)}
+    values = (*job.values, JobValue("replicas", str(part.replicas), "as asked for", "roles"))
+    job = replace(job, server=server, ready=part.ready, parameters=parameters, values=values)
     return replace(job, counts=NO_COUNTS, preflight="") if part.gpus == 0 else job
 
 

@@ -40,7 +40,6 @@ NAMED_FIELDS = (
 )
 TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 
-EXCLUDED_NAMES = ("__pycache__",)
 MAX_BYTES = 50_000_000  # of the code, which is copied into the job's folder
 # Of ConfigMaps: `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
 MAX_CONFIG_MAP_BYTES = 200_000
@@ -186,4 +185,4 @@ def _code_paths(root: Path) -> Iterator[Path]:
 
 def _is_excluded(name: str) -> bool:
     """Return whether a file or folder of the code is hidden or made by Python."""
-    return name.startswith(".") or name in EXCLUDED_NAMES
+    return name.startswith(".") or name == "__pycache__"

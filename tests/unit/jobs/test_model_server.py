@@ -13,7 +13,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import PROJECT
 from rdma_images.inputs import target_options
 from rdma_images.jobs.write import create, jobs_file
-from rdma_images.jobs.write.job import Job, RoleRequest
+from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.jobs_file import RoleRequest
 from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 
@@ -102,7 +103,7 @@ def test_what_the_user_says_wins() -> None:
     name = "SGLANG_DISAGGREGATION_NIXL_BACKEND"
     roles = {
         "prefill": RoleRequest(nodes=2, replicas=3, arguments=("--tp", "4")),
-        "decode": RoleRequest(("mine",), launch="plain"),
+        "decode": RoleRequest(command=("mine",), launch="plain"),
     }
     job = serve("efa-sglang", roles=roles, work=Work(env={name: "UCX"}), parameters={"port": "30000"})
     prefill, decode, router = job.roles

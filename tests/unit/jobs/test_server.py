@@ -14,7 +14,7 @@ from rich.console import Console
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.jobs.write import folder, job_tables, jobs_file
-from rdma_images.jobs.write.job import RoleRequest
+from rdma_images.jobs.write.jobs_file import RoleRequest
 from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 
@@ -124,8 +124,11 @@ def test_the_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         ({"nodes": 2}, "the job has roles, each with its own nodes, gpus, replicas and command"),
         ({"gpus": 4}, "the job has roles"),
         ({"command": ("serve",)}, "the job has roles"),
-        ({"roles": {"router": RoleRequest(("route",), gpus=0)}}, "no role of the job has GPUs"),
-        ({"roles": {"decode": RoleRequest(("serve",), gpus=9, launch="plain")}}, "the instance type has 8 GPUs"),
+        ({"roles": {"router": RoleRequest(command=("route",), gpus=0)}}, "no role of the job has GPUs"),
+        (
+            {"roles": {"decode": RoleRequest(command=("serve",), gpus=9, launch="plain")}},
+            "the instance type has 8 GPUs",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -150,9 +153,9 @@ def run_part(task: str, node: int) -> subprocess.CompletedProcess[str]:
 def test_each_node_of_a_job_runs_its_part() -> None:
     told = 'echo "$0 $NODE_RANK $MASTER_ADDR $PREFILL_URLS$DECODE_URLS"; [ "$0" = router ] && exec sleep 60; exit 3'
     roles = {
-        "prefill": RoleRequest(("sh", "-c", told, "prefill"), nodes=2, replicas=2, launch="plain"),
-        "decode": RoleRequest(("sh", "-c", told, "decode"), gpus=4, launch="plain", env={"KV": "it's"}),
-        "router": RoleRequest(("sh", "-c", told, "router"), gpus=0, ready="/ready"),
+        "prefill": RoleRequest(command=("sh", "-c", told, "prefill"), nodes=2, replicas=2, launch="plain"),
+        "decode": RoleRequest(command=("sh", "-c", told, "decode"), gpus=4, launch="plain", env={"KV": "it's"}),
+        "router": RoleRequest(command=("sh", "-c", told, "router"), gpus=0, ready="/ready"),
     }
     task = jobs.files(jobs.server(launcher="skypilot", preflight=False, roles=roles))["job.yaml"]
     urls = "http://127.0.1.0:8001 http://127.0.1.2:8001 http://127.0.1.4:8001"
@@ -191,8 +194,8 @@ def test_jobs_yaml_has_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
     (tmp_path / "jobs.yaml").write_text(text.format("gpus"))
     request = jobs_file.request(jobs_file.load("llm"), (), "llm")
-    assert request.roles["prefill"] == RoleRequest(("sh", "-c", "x"), gpus=4, replicas=2, launch="plain")
-    assert request.roles["router"] == RoleRequest(("route",), gpus=0)
+    assert request.roles["prefill"] == RoleRequest(command=("sh", "-c", "x"), gpus=4, replicas=2, launch="plain")
+    assert request.roles["router"] == RoleRequest(command=("route",), gpus=0)
     (tmp_path / "jobs.yaml").write_text(text.format("gpu"))
     with pytest.raises(RdmaImagesError, match=r"jobs.yaml:6: .*gpu.*\bgpus\b"):
         jobs_file.load("llm")

@@ -59,10 +59,6 @@ def test_a_mount_of_another_form_is_refused(text: str) -> None:
     ("part", "sentence"),
     [
         (Work(restarts=1, launch="plain"), "leaves restarts to torchrun or accelerate, and the launch is plain"),
-        (
-            Work(mounts=(work.parse_mount("/a:/x"), work.parse_mount("/b:/x"))),
-            "two folders are mounted at /x, which no container can have",
-        ),
         (Work(env={"A": "1"}, secrets={"A": "secret:a/b"}), "A is both a variable of env and a secret"),
     ],
 )
