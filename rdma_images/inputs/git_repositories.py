@@ -13,8 +13,6 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan.local_packages import LocalPackage
 
-GIT_SECONDS = 900  # of one git command, with a repository of some GB on a slow link
-
 
 def folder(package: LocalPackage) -> Path:
     """Return where the files of a commit are, once `fetch` has them."""
@@ -53,13 +51,9 @@ def _git(package: LocalPackage, mirrors: Mirrors, cwd: Path, *arguments: str) ->
             "GIT_CONFIG_VALUE_0": f"Authorization: Basic {credentials}",
         }
     try:
-        process = subprocess.run(
-            ["git", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=GIT_SECONDS
-        )
+        process = subprocess.run(["git", *arguments], cwd=cwd, env=environ, capture_output=True, text=True)
     except FileNotFoundError:
         raise RdmaImagesError(f"{package.origin}: git is not installed\ninstall it, with apt install git") from None
-    except subprocess.TimeoutExpired:
-        raise RdmaImagesError(f"{package.origin}: git did not end in {GIT_SECONDS} s\ntry again") from None
     if process.returncode:
         reason = next((line for line in process.stderr.splitlines() if line.startswith(("fatal:", "error:"))), "")
         raise RdmaImagesError(

@@ -16,7 +16,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import package_index
 from rdma_images.inputs.mirrors import Mirrors
 
-RESOLUTION_SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 LATEST_PYTHON = (
     "3.30"  # later than any: uv leaves out the wheels that only an older one takes, and reads no upper bound
 )
@@ -56,14 +55,7 @@ def compile(
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        try:
-            process = subprocess.run(
-                command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RESOLUTION_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            raise RdmaImagesError(
-                f"{subject}: the package index did not answer in {RESOLUTION_SECONDS} s\ntry again"
-            ) from None
+        process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     if process.returncode == 0:
         return Pylock.from_dict(tomllib.loads(process.stdout)).packages
     words = " ".join(process.stderr.split()).removeprefix("error: ")  # uv breaks its lines

@@ -12,7 +12,6 @@ from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 
-CONFIGURATION_SECONDS = 60  # far more than a client needs to print its configuration
 RELEVANT = ("UV_", "PIP_", "XDG_", "HOME", "PATH", "VIRTUAL_ENV")  # variables that decide where it is read from
 
 
@@ -49,7 +48,6 @@ def _uv_index(environ: tuple[tuple[str, str], ...], *options: str) -> str:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=CONFIGURATION_SECONDS,
         )
     for line in process.stdout.splitlines():
         if line.startswith("--index-url "):

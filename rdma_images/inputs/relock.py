@@ -26,7 +26,7 @@ from rdma_images.registry.reference import with_registry
 PARALLEL = 4  # resolutions and registries at a time: each waits for its index most of the time
 
 
-Outcome = Literal["new", "changed", "kept", "not needed", "failed"]
+Outcome = Literal["new", "changed", "kept", "failed"]
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,10 @@ def remove_superseded(images: Iterable[Image], project: Project, progress: Progr
 
 
 def relock_table(outcomes: Iterable[LockOutcome]) -> Table:
-    """Return what became of the locks, for a terminal; without those that nothing needs."""
+    """Return what became of the locks, for a terminal."""
     table = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
     styles = {"new": "green", "changed": "yellow", "failed": "red"}
     for locked in outcomes:
-        if locked.outcome == "not needed":
-            continue
         table.add_row(locked.name, locked.outcome, locked.detail, style=styles.get(locked.outcome))
     return table
 
@@ -141,8 +139,7 @@ def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress
     if locked.outcome == "failed" and bootstrap.is_possible(
         source.extra.get("bootstrap", ""), source.extra["platform"]
     ):
-        progress(f"{source.upstream} is not pinned: it is bootstrapped on this host")
-        return LockOutcome(source.upstream, "not needed", "bootstrapped on this host")
+        return LockOutcome(source.upstream, "kept", "not pinned: it is bootstrapped on this host")
     return locked
 
 
