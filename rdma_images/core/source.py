@@ -36,4 +36,3 @@ class Supply:
     address: str
     reachable: bool
     detail: str  # "200, 184 MB", "no route to host", …
-    seconds: float

@@ -1,8 +1,7 @@
 """What a build needs from outside: whether each source, its mirror or a stand-in can be had, within seconds."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.components.base import BaseDetails
-from rdma_images.core import files, paths
-from rdma_images.core.errors import RefusedError, first_line
+from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import format_bytes
@@ -183,53 +182,43 @@ def _has_pin(route: Route, source: Source) -> bool:
 
 
 QueryKey = tuple[Via, str, str]  # and the address, the suites
-Answer = tuple[bool, str, float]  # whether the source can be had, the reason or size in words, seconds
 
 
 def _query_key(route: Route, source: Source) -> QueryKey:
     return (*route, source.extra.get("suites", ""))
 
 
-def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> dict[QueryKey, Answer]:
-    """Send every different query once, all at the same time, and return the answers."""
-    queries = {_query_key(route, source): _make_query(route, source, mirror_settings) for route, source in routes}
-    with ThreadPoolExecutor(len(queries) or 1) as pool:
-        return dict(zip(queries, pool.map(_answer, queries.values()), strict=True))
+def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> "dict[QueryKey, Reachability]":
+    """Ask for every different source once, all at the same time, and return the answers."""
+    distinct = {_query_key(route, source): (route, source) for route, source in routes}
+    with ThreadPoolExecutor(len(distinct) or 1) as pool:
+        answers = pool.map(lambda pair: _query(pair[0], pair[1], mirror_settings), distinct.values())
+        return dict(zip(distinct, answers, strict=True))
 
 
-def _answer(query: "Callable[[], Reachability]") -> Answer:
-    """Return the answer to a query, with the seconds that it took."""
-    start_time = time.monotonic()
-    try:
-        is_reachable, reason = query()
-    except files.FileError as error:
-        is_reachable, reason = False, first_line(error)
-    return is_reachable, reason, round(time.monotonic() - start_time, 3)
-
-
-def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Reachability]":
-    """Return the request that shows whether a source is reachable."""
+def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachability":
+    """Return whether a source is reachable by its route."""
     via, address = route
     if via == "cache" and source.kind == "base":
-        return lambda: (True, "in the engine, which was measured there")
+        return True, "in the engine, which was measured there"
     if via == "cache":
-        return lambda: (True, f"verified before, {format_bytes(Path(address).stat().st_size)}")
+        return True, f"verified before, {format_bytes(Path(address).stat().st_size)}"
     if not _has_pin(route, source):
-        return lambda: (False, UNPINNED)
+        return False, UNPINNED
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
-        return lambda: _bootstrap_answer(address, source.extra["platform"])
+        return _bootstrap_answer(address, source.extra["platform"])
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import reachable
 
     if source.kind == "base":
-        return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), mirror_settings)
+        return reachable.image(address.removeprefix(IMAGE_SCHEME), mirror_settings)
     if source.kind == "apt":
         if not address:
-            return lambda: (True, "not asked: the base names its own archive")
-        return lambda: reachable.probe_apt(address, source.extra["suites"].split()[0], mirror_settings)
+            return True, "not asked: the base names its own archive"
+        return reachable.probe_apt(address, source.extra["suites"].split()[0], mirror_settings)
     if source.kind == "index":
-        return lambda: reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
-    return lambda: reachable.probe_download(address, mirror_settings)
+        return reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
+    return reachable.probe_download(address, mirror_settings)
 
 
 def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":

@@ -2,8 +2,8 @@
 
 import requests
 
-from rdma_images.core import http
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core import files, http
+from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.sizes import format_bytes
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
@@ -25,6 +25,8 @@ def probe_download(address: str, mirrors: Mirrors) -> Reachability:
         return False, str(error)
     except requests.RequestException as error:
         return False, web.describe_error(error, mirrors)
+    except files.FileError as error:
+        return False, first_line(error)
     return True, "answers" if size is None else format_bytes(size)
 
 

@@ -24,7 +24,7 @@ def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     """Return the contexts of an image for which a stand-in takes the installer's place."""
     (base,) = availability.find_supplies([sources.source_of_base(image, FACTS)], MIRRORS)
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
-    stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
+    stood_in = Supply(installer, "stand-in", "", True, "")
     build_contexts = Contexts(FACTS, {})
     with mock.patch.object(bootstrap, "base", lambda name, *_: folder / f"{name}.tar"):
         return build_contexts.for_image(image, [base, stood_in]), build_contexts

@@ -27,12 +27,12 @@ BUNDLE = Path(ssl.get_default_verify_paths().openssl_cafile)
 
 def apt(name: str, address: str, suites: str, role: str = "base") -> Supply:
     extra = {"role": role, "suites": suites, "components": "main", "signed-by": "/keyring.gpg"}
-    return Supply(Source(name, name, "apt", address, "", extra=extra), "mirror", address, True, "", 0.0)
+    return Supply(Source(name, name, "apt", address, "", extra=extra), "mirror", address, True, "")
 
 
 def index(address: str) -> Supply:
     source = Source("package-index", "package-index", "index", address, "")
-    return Supply(source, "mirror", address, True, "", 0.0)
+    return Supply(source, "mirror", address, True, "")
 
 
 SUPPLIES = (

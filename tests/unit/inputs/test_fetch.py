@@ -38,7 +38,7 @@ def make_source(address: str, body: bytes = BODY, pin: str | None = None, **extr
 
 
 def supply(source: Source, address: str | None = None) -> Supply:
-    return Supply(source, "mirror" if address else "upstream", address or source.upstream, True, "", 0.0)
+    return Supply(source, "mirror" if address else "upstream", address or source.upstream, True, "")
 
 
 def fetched(source: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
