@@ -7,6 +7,7 @@ from pathlib import Path
 from rdma_images import components
 from rdma_images.build import build_record, preflight_folder, project_files, stand_ins
 from rdma_images.build.build_spec import BuildSpec
+from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
@@ -107,22 +108,18 @@ def image_targets(
     targets = []
     for spec in specs:
         stood_in = build_record.replaced_sources(spec.image, supplies[spec.image.id])
+        summary = project.matrix.target(spec.image.target).summary
+        by_name = contexts.for_image(spec.image, supplies[spec.image.id])
+        by_name |= project_files.package_contexts(spec.image, spec.lock, project.mirrors, progress)
+        if project_files.uses_folder(spec.dockerfile.read_text(encoding="utf-8")):
+            by_name[project_files.CONTEXT] = str(paths.PROJECT)
         targets.append(
             bake.ImageTarget(
                 image=spec.image,
                 dockerfile=spec.dockerfile,
                 ref=build_record.ref(spec.image, stood_in),
-                contexts=contexts.for_image(spec.image, supplies[spec.image.id])
-                | project_files.folder_context(spec.dockerfile.read_text(encoding="utf-8"))
-                | project_files.package_contexts(spec.image, spec.lock, project.mirrors, progress),
-                labels=preflight_folder.label()
-                | labels.labels(
-                    spec.image,
-                    project.matrix.target(spec.image.target).summary,
-                    revision,
-                    stood_in,
-                    spec.lock,
-                ),
+                contexts=by_name,
+                labels=preflight_folder.label() | labels.labels(spec.image, summary, revision, stood_in, spec.lock),
                 created=revision.time,
             )
         )

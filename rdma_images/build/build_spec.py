@@ -78,7 +78,8 @@ def build_spec(
     toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
     dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools())
     replaced = {stand_ins.folder_name(source) for source in pinned if availability.has_stand_in(source)}
-    input_values: dict[str, object] = {
+    packages = project_files.package_digests(image, wheels)
+    input_values = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
         "platform": image.platform,
@@ -87,14 +88,11 @@ def build_spec(
         "preflight": preflight_folder.version(),
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.combined_digest(replaced) if rehearse else None,
+        "files": project_files.pack(image),
+        "folder": project_files.folder_digest(".") if project_files.uses_folder(dockerfile) else None,
+        "packages": packages,
     }
     preflight_folder.pack(image)
-    if packed_files := project_files.pack(image):
-        input_values["files"] = packed_files
-    if folder := project_files.context_digest(dockerfile):
-        input_values["folder"] = folder
-    if packages := project_files.package_digests(image, wheels):
-        input_values["packages"] = packages
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset(

@@ -33,7 +33,6 @@ MAX_BYTES = 1 << 30  # bytes of a folder; data belongs on a volume
 # Of a package's folder, too: what tools write beside its own files changes without a change of the code.
 PACKAGE_IGNORED = ("**/.git", "**/__pycache__", "**/*.pyc", "**/*.egg-info", "**/.venv", "**/build")
 CONTEXT = "project"  # the name by which a stage of the user's own takes files of the folder
-USES_CONTEXT = re.compile(rf"\bfrom={CONTEXT}\b")
 
 
 def pack(image: Image) -> str | None:
@@ -67,13 +66,9 @@ def problem(image: Image) -> str | None:
     return None
 
 
-def context_digest(dockerfile: str) -> str | None:
-    """Return the digest of the folder's files; None where no stage takes any.
-
-    Raises:
-        RefusedError: the files are larger than `MAX_BYTES`.
-    """
-    return folder_digest(".") if USES_CONTEXT.search(dockerfile) else None
+def uses_folder(dockerfile: str) -> bool:
+    """Return whether a stage takes files of the user's folder, which is the context `CONTEXT`."""
+    return re.search(rf"\bfrom={CONTEXT}\b", dockerfile) is not None
 
 
 def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
@@ -93,11 +88,6 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
                 with path.open("rb") as content:
                     digest.update(hashlib.file_digest(content, "sha256").digest())
     return f"sha256:{digest.hexdigest()}"
-
-
-def folder_context(dockerfile: str) -> dict[str, str]:
-    """Return the folder as a build context by name, where a Dockerfile takes files of it."""
-    return {CONTEXT: str(paths.PROJECT)} if USES_CONTEXT.search(dockerfile) else {}
 
 
 def package_digests(image: Image, lock: Lock) -> dict[str, str]:

@@ -166,14 +166,14 @@ def test_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_folder_is_a_context_of_stages_that_take_files_of_it(folder: Path) -> None:
-    assert project_files.context_digest("FROM x\nCOPY --from=projector / /\n") is None
+    assert not project_files.uses_folder("FROM x\nCOPY --from=projector / /\n")
     for line in ("COPY --from=project src /src", "RUN --mount=type=bind,from=project,target=/x true"):
-        before = project_files.context_digest(line)
-        assert project_files.folder_context(line) == {"project": str(folder)}
-        (folder / "src" / "notes.txt").write_text(line)
-        assert project_files.context_digest(line) == before
-        (folder / "src" / "main.py").write_text(line)
-        assert project_files.context_digest(line) != before
+        assert project_files.uses_folder(line)
+    before = project_files.folder_digest(".")
+    (folder / "src" / "notes.txt").write_text("x")
+    assert project_files.folder_digest(".") == before
+    (folder / "src" / "main.py").write_text("x")
+    assert project_files.folder_digest(".") != before
 
 
 @pytest.mark.parametrize(
