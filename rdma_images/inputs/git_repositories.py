@@ -1,11 +1,9 @@
-"""Fetch commits of git repositories with git, its own settings and our logins."""
+"""Fetch commits of git repositories with git, and its own settings and logins."""
 
-import base64
 import os
 import shutil
 import subprocess
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rdma_images.core import locking, paths
 from rdma_images.core.errors import RdmaImagesError
@@ -41,15 +39,6 @@ def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) 
 
 def _git(package: LocalPackage, mirrors: Mirrors, cwd: Path, *arguments: str) -> None:
     environ = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_SSL_CAINFO": str(mirrors.ca_bundle)}
-    if login := mirrors.login(package.address):
-        # Through the environment: a login must not show up in a process list.
-        split = urlsplit(package.address)
-        credentials = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
-        environ |= {
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": f"http.{split.scheme}://{split.netloc}/.extraHeader",
-            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {credentials}",
-        }
     try:
         process = subprocess.run(["git", *arguments], cwd=cwd, env=environ, capture_output=True, text=True)
     except FileNotFoundError:
@@ -58,5 +47,5 @@ def _git(package: LocalPackage, mirrors: Mirrors, cwd: Path, *arguments: str) ->
         reason = next((line for line in process.stderr.splitlines() if line.startswith(("fatal:", "error:"))), "")
         raise RdmaImagesError(
             f"{package.origin}: {reason or f'git ended with {process.returncode}'}\n"
-            "see that the repository has this commit, and that credentials in mirrors.yaml or git's own open it"
+            "see that the repository has this commit, and that git's own credentials open it"
         )

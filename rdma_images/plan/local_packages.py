@@ -104,8 +104,7 @@ def _refuse_login(url: str) -> None:
     """Raise for an address with a login, which the error does not repeat."""
     split = urlsplit(url)
     if split.password or (split.username and "ssh" not in split.scheme):
-        fix = "git takes logins from its own settings, or from credentials in mirrors.yaml"
-        raise _ProblemError(f"a login in the address\nremove it: {fix}")
+        raise _ProblemError("a login in the address\nremove it: git takes logins from its own settings")
 
 
 def _commit(match: re.Match[str]) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan.local_packages import LocalPackage
-from rdma_images.registry.credentials import Login
 from tests.support import git_server
 
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -34,17 +33,18 @@ def test_a_commit_is_fetched_once_without_what_git_keeps(tmp_path: Path) -> None
     assert git_repositories.fetch(LocalPackage("commit", f"{address}/ops", first), Mirrors(BUNDLE)) == folder
 
 
-def test_a_login_of_mirrors_yaml_opens_it_and_is_in_no_message(tmp_path: Path) -> None:
+def test_gits_own_login_opens_it_and_is_in_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "git" / "ops").mkdir(parents=True)
     commit = git_server.commit(tmp_path / "git" / "ops", PROJECT)
+    monkeypatch.setenv("HOME", str(tmp_path))
     with git_server.serve(tmp_path / "git", "me:secret") as address:
         package = LocalPackage("commit", f"{address}/ops", commit)
-        host = address.partition("//")[2]
-        for logins in ({}, {host: Login("me", "wrong")}):
-            with pytest.raises(RdmaImagesError, match=r"fatal: .*\nsee that the repository has this commit") as caught:
-                git_repositories.fetch(package, Mirrors(BUNDLE, logins=logins))
-            assert "wrong" not in str(caught.value)
-        assert git_repositories.fetch(package, Mirrors(BUNDLE, logins={host: Login("me", "secret")})).is_dir()
+        (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password wrong\n")
+        with pytest.raises(RdmaImagesError, match=r"fatal: .*\nsee that the repository has this commit") as caught:
+            git_repositories.fetch(package, Mirrors(BUNDLE))
+        assert "wrong" not in str(caught.value)
+        (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
+        assert git_repositories.fetch(package, Mirrors(BUNDLE)).is_dir()
 
 
 def test_a_commit_that_is_not_there(tmp_path: Path) -> None:
