@@ -23,22 +23,20 @@ def up(
     """
     from rdma_images import engine
     from rdma_images.engine import status
-    from rdma_images.layers import layer_store
 
     running = engine.ensure(progress)
     if docker:
         show("\n".join(f"export {name}={quote(value)}" for name, value in running.env.items()))
         return
-    show(status.table(status.status(layer_store.size_limit())))
+    show(status.table(status.status()))
 
 
 @verb("engine.status", name="engine.status")
 def status(_: Context) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
-    from rdma_images.layers import layer_store
 
-    show(status.table(status.status(layer_store.size_limit())))
+    show(status.table(status.status()))
 
 
 @verb("engine.down --purge", name="engine.down")

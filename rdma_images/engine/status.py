@@ -33,7 +33,6 @@ class Status:
 
     engine: Engine | None  # None where none runs
     problem: str = ""  # why there is none
-    versions: Mapping[str, str] = field(default_factory=dict)  # by program
     folder: str = ""  # of the private engine
     folder_used: int | None = None
     disk_free: int | None = None
@@ -41,17 +40,14 @@ class Status:
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
 
-def status(layers_limit: int) -> Status:
-    """Return the engine that `ensure` would answer with, as it is now: nothing is started.
-
-    `layers_limit` are the bytes that the layers made of wheels may take.
-    """
+def status() -> Status:
+    """Return the engine that `ensure` would answer with, as it is now: nothing is started."""
     try:
         engine, problem = discovery.find()
     except RdmaImagesError as error:
         return Status(None, str(error), locks=locking.holders())
     if engine:
-        return Status(engine, versions={"docker": engine.version, "buildx": engine.buildx}, locks=locking.holders())
+        return Status(engine, locks=locking.holders())
     folders = layout()
     private_engine = private.running()
     common: dict[str, Any] = {
@@ -63,12 +59,7 @@ def status(layers_limit: int) -> Status:
     if private_engine is None:
         why_none = private.obstacle() or f"no private engine runs: `{COMMAND} engine.up` starts one"
         return Status(None, f"{problem}, and {why_none}", **common)
-    return Status(
-        private_engine,
-        versions={"docker": private_engine.version, "buildx": private_engine.buildx},
-        space=freeable_space(folders, layers_limit),
-        **common,
-    )
+    return Status(private_engine, space=freeable_space(folders), **common)
 
 
 def table(engine_status: Status) -> Table:
@@ -82,8 +73,7 @@ def table(engine_status: Status) -> Table:
         rows.add_row("answers at", engine.host)
         rows.add_row("image store", engine.store)
         rows.add_row("network of builds", engine.build_network)
-    if engine_status.versions:
-        rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in engine_status.versions.items()))
+        rows.add_row("versions", f"docker {engine.version}, buildx {engine.buildx}")
     if engine_status.folder_used is not None:
         free = f", {format_bytes(engine_status.disk_free)} free there" if engine_status.disk_free is not None else ""
         rows.add_row("disk", f"{format_bytes(engine_status.folder_used)} in {engine_status.folder}{free}")
@@ -95,7 +85,7 @@ def table(engine_status: Status) -> Table:
     return rows
 
 
-def freeable_space(folders: Layout, layers_limit: int) -> tuple[FreeableSpace, ...]:
+def freeable_space(folders: Layout) -> tuple[FreeableSpace, ...]:
     """Return what can be freed, each with the command, the largest first."""
     try:
         images = int(daemon_api.request(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
@@ -109,9 +99,7 @@ def freeable_space(folders: Layout, layers_limit: int) -> tuple[FreeableSpace, .
     kinds = {"layers": "layers made of wheels", "downloads": "downloads", "bases": "bootstrapped bases"}
     for name, kind in kinds.items():
         folder = state_folder() / name
-        trimmed = f"; above {format_bytes(layers_limit)} a build removes those unused for an hour"
-        command = f"`rm -r {folder}`: made again when needed{trimmed if name == 'layers' else ''}"
-        spaces.append(FreeableSpace(kind, disk_space.used_bytes(folder), command))
+        spaces.append(FreeableSpace(kind, disk_space.used_bytes(folder), f"`rm -r {folder}`: made again when needed"))
     return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 

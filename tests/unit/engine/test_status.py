@@ -11,18 +11,6 @@ from rdma_images.core import disk_space, locking
 from rdma_images.engine import daemon_api, docker_command, layout, private, status
 
 
-def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, folders: layout.Layout
-) -> None:
-    monkeypatch.setattr(disk_space, "used_bytes", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
-    monkeypatch.setattr(daemon_api, "request", lambda *_: {"LayersSize": 0, "BuildCache": []})
-    (space,) = status.freeable_space(folders, 12 * disk_space.GB)
-    assert space.bytes == 14_800_000_000
-    assert space.command == (
-        f"`rm -r {tmp_path}/layers`: made again when needed; above 12.0 GB a build removes those unused for an hour"
-    )
-
-
 @pytest.mark.parametrize(
     ("obstacle", "answer"),
     [(None, "no private engine runs: `invoke engine.up` starts one"), ("a private one needs root", "needs root")],
@@ -32,7 +20,7 @@ def test_where_up_is_offered(
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(no_choice))
     monkeypatch.setattr(private, "obstacle", lambda: obstacle)
-    assert status.status(0).problem == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
+    assert status.status().problem == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
 
 
 def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
@@ -41,7 +29,7 @@ def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
     """They share layers, and the engine counts these for both."""
     answer = {"LayersSize": 2 * disk_space.GB, "BuildCache": [{"Size": disk_space.GB}]}
     monkeypatch.setattr(daemon_api, "request", lambda *_: answer)
-    spaces = status.freeable_space(folders, 0)
+    spaces = status.freeable_space(folders)
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(status.table(status.Status(None, space=spaces)))
     text = console.export_text()
@@ -55,7 +43,6 @@ def test_the_status_is_a_table() -> None:
     )
     engine_status = status.Status(
         lab,
-        versions={"docker": "26.1"},
         folder="/state/engine",
         folder_used=3 * disk_space.GB,
         disk_free=9 * disk_space.GB,
