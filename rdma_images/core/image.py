@@ -172,6 +172,7 @@ class ExistingImage:
     failed: dict[str, str]  # checks that fail in it: id -> what was found
     python_path: str = ""  # of the Python that `python` is the version of
     python_packages: dict[str, str] = field(default_factory=dict)  # that it imports: name -> version
+    python_requires: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what these require of one another
     nccl_path: str = ""  # the library that `nccl` is the version of
     rehearsal: tuple[str, ...] = ()  # sources that stand-ins replaced in it
 

@@ -1,7 +1,7 @@
 """The exact wheels of an image, in locks/python/: names, versions, hashes and sizes."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version as installed_version
@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import ExistingImage, Image, Platform
+from rdma_images.core.image import Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import gpu_software
 from rdma_images.inputs import sources
@@ -60,27 +60,37 @@ def lock_request(image: Image) -> LockRequest:
     requirements += sorted(set(image.python_packages))
     if not requirements:
         return LockRequest(requirements=(), python=OLDEST_PYTHON, platform=image.platform)
+    installed = image.onto.base.python_packages if image.onto else {}
+    replaced = _replaced(installed, requirements)
     return LockRequest(
         requirements=tuple(requirements),
         overrides=tuple(overrides),
-        constraints=tuple(sorted(set(image.constraints))),
+        constraints=tuple(sorted({*image.constraints, *_limits(image, replaced)})),
         sources=image.source_packages,
         no_deps=tuple(sorted(image.no_deps)),
-        installed=_installed(image.onto.base, requirements) if image.onto else (),
+        installed=tuple(f"{name}=={installed[name]}" for name in sorted(installed.keys() - replaced)),
         python=".".join(image.version("python").split(".")[:2]),
         platform=image.platform,
     )
 
 
-def _installed(base: ExistingImage, requirements: Iterable[str]) -> tuple[str, ...]:
-    """Return the packages of an image that stay: all but those of which `requirements` name another version."""
-    named = [(canonicalize_name(line.name), line.specifier) for line in map(Requirement, requirements)]
-    replaced = {
+def _replaced(installed: Mapping[str, str], requirements: Iterable[str]) -> set[str]:
+    """Return the installed packages of which `requirements` name other versions."""
+    named = [(str(canonicalize_name(line.name)), line.specifier) for line in map(Requirement, requirements)]
+    return {
         name
         for name, specifier in named
-        if name in base.python_packages and not specifier.contains(base.python_packages[name], prereleases=True)
+        if name in installed and not specifier.contains(installed[name], prereleases=True)
     }
-    return tuple(f"{name}=={version}" for name, version in sorted(base.python_packages.items()) if name not in replaced)
+
+
+def _limits(image: Image, replaced: Container[str]) -> Iterator[str]:
+    """Yield what packages of the image below require of those that are replaced; of NCCL, the plan has chosen."""
+    for name, lines in image.onto.base.python_requires.items() if image.onto else ():
+        for requirement in map(Requirement, () if name in replaced else lines):
+            other = canonicalize_name(requirement.name)
+            if other in replaced and not gpu_software.WHEEL_NAME.fullmatch(other):
+                yield f"{other}{requirement.specifier}"
 
 
 def nccl_package(image: Image) -> str:

@@ -48,7 +48,7 @@ class NoSolutionError(RdmaImagesError):
         fix = f"{COMMAND} plan --solve finds the torch and the base that fit; or change the packages"
         fix = f"name {source[1]} under source-packages" if source else fix
         if request.installed:
-            fix = "what the image has stays: name a package in python-packages, with the version that is to replace it"
+            fix = "what the image has stays, with what it requires: to replace a package, name it in python-packages"
         if "was not found in the package registry" in words:
             fix = "correct the package's name, or name an index that has it as package-index in mirrors.yaml"
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")

@@ -168,7 +168,7 @@ class WheelContents(MeasuredValue):
     license_field: str = ""  # License, which may be anything
     classifiers: list[str] = Field(default_factory=list)
     supplier: str = ""
-    requires: list[str] = Field(default_factory=list)
+    requires: list[str] = Field(default_factory=list)  # lines of Requires-Dist, without those of extras
     license_files: list[str] = Field(default_factory=list)  # from the folder of packages
     bundled: dict[str, str] = Field(default_factory=dict)  # path from the folder of packages -> hex, or ""
     vendored: dict[str, str] = Field(default_factory=dict)  # Python packages inside the wheel, with their versions

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.engine.docker_command import ensure_image
 from rdma_images.inputs.project import Project
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
-from rdma_images.inspection.measurements import Tree
+from rdma_images.inspection.measurements import PackageContents, Tree, WheelContents
 from rdma_images.plan import onto
 from rdma_images.validate import suite
 from rdma_images.validate.validate_image import validate
@@ -105,12 +105,15 @@ def from_inspection(inspection: Inspection) -> ExistingImage:
     packages = {**measured.packages.rpm, **measured.packages.dpkg} if measured.packages else {}
     verbs, nccl = tree.libraries.resolved.get("libibverbs.so.1"), nccl_in_use(inspection)
     plugins = tuple(path for path, plugin in tree.libraries.plugins.items() if not plugin.error)
+    python = measured.system.python if measured.system else ""
+    installed = _python_packages(inspection)
+    python_packages = dict(line.split("==") for line in installed)
     return ExistingImage(
         ref=subject.ref,
         suite="",
         platform="/".join(subject.platform.split("/")[:2]),
         system=f"{system.get('ID', '')}{system.get('VERSION_ID', '')}",
-        python=measured.system.python if measured.system else "",
+        python=python,
         pytorch=measured.torch.version.partition("+")[0] if measured.torch else "",
         cuda=cuda_in_use(inspection, tree.libraries),
         nccl=nccl.version if nccl else "",
@@ -133,23 +136,40 @@ def from_inspection(inspection: Inspection) -> ExistingImage:
         layers=tuple(subject.layers),
         failed={},
         python_path=measured.system.python_path if measured.system else "",
-        python_packages=_python_packages(inspection),
+        python_packages=python_packages,
+        python_requires={
+            name: tuple(line for line in details.requires if _is_met(line, python_packages, python))
+            for name, details in zip(python_packages, installed.values(), strict=True)
+        },
         nccl_path=nccl.path if nccl else "",
     )
 
 
-def _python_packages(inspection: Inspection) -> dict[str, str]:
-    """Return the versions of the packages that the image's Python imports; without those that are no version."""
+def _python_packages(inspection: Inspection) -> dict[str, WheelContents]:
+    """Return what the image's Python imports, by name==version; without packages that have no version."""
     system, packages = inspection.measured.system, inspection.measured.packages
-    if not (system and packages):
-        return {}
-    installed: dict[str, str] = {}
-    for folder in reversed(system.python_folders):  # the first on the path comes last, and stays
-        for name, version in packages.wheels.get(folder, {}).items():
+    contents = inspection.measured.contents or PackageContents()
+    installed: dict[str, tuple[str, WheelContents]] = {}
+    for folder in reversed(system.python_folders if system else []):  # the first on the path comes last, and stays
+        for name, version in packages.wheels.get(folder, {}).items() if packages else ():
             with suppress(InvalidRequirement):
                 (specifier,) = Requirement(f"{name}=={version}").specifier
-                installed[canonicalize_name(name)] = specifier.version
-    return installed
+                details = contents.wheels.get(folder, {}).get(name, WheelContents())
+                installed[canonicalize_name(name)] = (specifier.version, details)
+    return {f"{name}=={version}": details for name, (version, details) in installed.items()}
+
+
+def _is_met(line: str, versions: Mapping[str, str], python: str) -> bool:
+    """Return whether a package's requirement holds in an image now."""
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return False
+    environment = {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python, "extra": ""}
+    if requirement.marker and not requirement.marker.evaluate(environment):
+        return False
+    current = versions.get(canonicalize_name(requirement.name))
+    return current is not None and requirement.specifier.contains(current, prereleases=True)
 
 
 def _library_path_folders(image_config: ImageConfig) -> list[str]:

@@ -1,6 +1,7 @@
 """The bill of materials: an image's parts with origin, licence and dependencies, as CycloneDX 1.6."""
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from rdma_images.registry.client import canonical
 CYCLONEDX = "application/vnd.cyclonedx+json"
 PREDICATE = "https://cyclonedx.org/bom"  # the predicate type under which cosign signs it
 _SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one image always gets one serial number
+REQUIRED_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # at the beginning of a requirement
 NO_LABELS: Mapping[str, str] = {}
 
 
@@ -112,7 +114,9 @@ def _wheels(
             supplier=_supplier(details.supplier),
             components=_bundled(purl, folder, details),
         )
-        yield BillPart(component, [refs[other] for other in details.requires if other in refs])
+        matches = filter(None, map(REQUIRED_NAME.match, details.requires))
+        required = sorted({canonicalize_name(match.group()) for match in matches})
+        yield BillPart(component, [refs[other] for other in required if other in refs])
 
 
 def _bundled(wheel: PackageURL, folder: str, details: WheelContents) -> Iterator[Component]:

@@ -20,7 +20,6 @@ MAX_ROW_LENGTH = 8192  # characters of a row of RECORD; a path of Linux has at m
 LICENSE_FILE = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)[^/]*)", re.IGNORECASE)
 VENDORED = re.compile(r".+/([^/]+)-([^/-]+)\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)")
 LIBRARY = re.compile(r"[^/]+\.so(?:\.\d+)*")
-REQUIRED_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 # Libraries of others that wheels bring along: what auditwheel copies goes to a folder of this ending, and some builds
 # put them beside their own. Source: the wheels of torch 2.15, numpy 2.5, nixl-cu13 1.5 and mooncake 0.3 themselves.
 BUNDLED_FOLDER = ".libs/"
@@ -62,18 +61,11 @@ def wheel(root: rootfs.Root, record: str) -> dict[str, Any]:
         "license_field": first.get("license", ""),
         "classifiers": [line for line in fields.get("classifier", ()) if line.startswith("License ::")],
         "supplier": next((first[key] for key in authors if first.get(key)), ""),
-        "requires": sorted(required_names(fields.get("requires-dist", ()))),
+        "requires": [line for line in fields.get("requires-dist", ()) if "extra" not in line.partition(";")[2]],
         "license_files": files,
         "bundled": bundled,
         "vendored": vendored,
     }
-
-
-def required_names(requirements: Iterable[str]) -> set[str]:
-    """Return the packages that lines of Requires-Dist name, without those that an extra alone requires."""
-    parts = (line.partition(";") for line in requirements)
-    matches = (REQUIRED_NAME.match(package) for package, _, marker in parts if "extra" not in marker)
-    return {packages.normalized_name(match.group()) for match in matches if match}
 
 
 def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, str]]:

@@ -257,6 +257,13 @@ class TestOntoAnImage:
         request = lock.lock_request(replace(onto_image, python_packages=packages))
         assert (request.requirements, request.installed, request.python) == (packages, installed, "3.12")
 
+    def test_packages_that_stay_keep_what_they_require(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        requires = {"torch": ("numpy<3,>=2", "nvidia-nccl-cu13==2.30.7"), "numpy": ()}
+        image = planned_onto(existing(python_requires=requires), tmp_path, monkeypatch, nccl="2.31.2")
+        beside = replace(image, python_packages=("numpy>=2.4",))
+        assert lock.lock_request(beside).constraints == ("numpy<3,>=2",)
+        assert lock.lock_request(replace(image, python_packages=("numpy",))).constraints == ()
+
     def test_without_packages_nothing_is_locked(self, onto_image: Image) -> None:
         assert lock.load(onto_image).wheels == ()
 

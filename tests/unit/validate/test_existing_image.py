@@ -10,6 +10,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage
 from rdma_images.inputs import project
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import PackageContents, WheelContents
 from rdma_images.plan import onto
 from rdma_images.validate import existing_image, suite
 from tests.support.case_parts import recorded
@@ -52,6 +53,28 @@ def test_folders_of_fabrics_are_those_that_the_loader_searches() -> None:
 def test_no_other_variable_is_recorded() -> None:
     image = measured({"HF_TOKEN": "secret", "PATH": "/usr/bin", "NCCL_DEBUG": "INFO", "NCCL_NET": "a\nRUN b"})
     assert image.environment == {"PATH": "/usr/bin", "NCCL_DEBUG": "INFO"}
+
+
+def test_packages_are_those_that_its_python_imports_with_what_they_require() -> None:
+    inspection = recorded()
+    assert inspection.measured.system
+    assert inspection.measured.packages
+    first, second, other = "/usr/local/lib/python3.13/dist-packages", "/usr/lib/python3/dist-packages", "/opt/other"
+    folders = {
+        first: {"Rich": "15.0.0", "odd": "not a version"},
+        second: {"rich": "13.0", "pygments": "2.19.1"},
+        other: {"numpy": "1.0"},
+    }
+    lines = ["pygments<3,>=2.13", "numpy>=1", "pygments<2; python_version < '3.8'", "not a line", "attrs"]
+    changes = {
+        "system": inspection.measured.system.model_copy(update={"python_folders": [first, second]}),
+        "packages": inspection.measured.packages.model_copy(update={"wheels": folders}),
+        "contents": PackageContents(wheels={first: {"Rich": WheelContents(requires=lines)}}),
+    }
+    measured_here = inspection.measured.model_copy(update=changes)
+    image = existing_image.from_inspection(inspection.model_copy(update={"measured": measured_here}))
+    assert image.python_packages == {"rich": "15.0.0", "pygments": "2.19.1"}
+    assert image.python_requires == {"rich": ("pygments<3,>=2.13",), "pygments": ()}
 
 
 def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
