@@ -271,7 +271,7 @@ def verdict(
 
 def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
     """Print the verdict on one log. Raises Exit with its exit code unless the network is good."""
-    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence}")
+    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence_on_job}")
     if log_verdict.exit_code:
         raise Exit(code=log_verdict.exit_code)
 

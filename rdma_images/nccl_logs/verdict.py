@@ -44,6 +44,14 @@ class Verdict:
             return 3
         return 0 if self.good else 1
 
+    @property
+    def sentence_on_job(self) -> str:
+        """Return the sentence for a log that should be the whole job's: of how many ranks it has lines."""
+        if not 0 < self.ranks_logged < self.ranks or self.network == "refused":
+            return self.sentence
+        verb = "has" if self.ranks_logged == 1 else "have"
+        return f"{self.sentence}; {self.ranks_logged} of {self.ranks} ranks {verb} lines in the log"
+
 
 def logs_channels(subsystems: str) -> bool:
     """Return whether NCCL logs its channels with this value of NCCL_DEBUG_SUBSYS.
@@ -74,9 +82,6 @@ def judge_summary(summary: LogSummary, wordings: Wordings) -> Verdict:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
     elif summary.channels and summary.transfer_fault and summary.transfer_fault not in sentence:
         sentence = f"{sentence}; {WHILE_RUNNING}: {summary.transfer_fault}"
-    logged, ranks = len(summary.processes.logged_ranks()), summary.processes.ranks
-    if 0 < logged < ranks and network != "refused":
-        sentence = f"{sentence}; {logged} of {ranks} ranks {'has' if logged == 1 else 'have'} lines in the log"
     if quotes := _quotes(network, summary):
         sentence = f"{sentence}; quoted, and not looked into further: {', '.join(quotes)}"
     return Verdict(
@@ -87,8 +92,8 @@ def judge_summary(summary: LogSummary, wordings: Wordings) -> Verdict:
         dict(summary.channels),
         summary.causes,
         summary.notes,
-        logged,
-        ranks,
+        len(summary.processes.logged_ranks()),
+        summary.processes.ranks,
         bool(summary.fatal_fault),
     )
 
