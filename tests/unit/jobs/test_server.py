@@ -76,6 +76,15 @@ def test_the_router_knows_every_server_and_has_neither_gpu_nor_fabric() -> None:
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
+def test_many_servers_make_no_long_line() -> None:
+    roles = {**jobs.ROLES, "prefill": jobs.ROLES["prefill"].model_copy(update={"replicas": 12})}
+    texts = jobs.files(jobs.server(roles=roles))
+    assert max(len(line) for name, text in texts.items() if name.endswith(".yaml") for line in text.splitlines()) <= 200
+    (container,) = jobs.documents(texts["router.yaml"])[0]["spec"]["template"]["spec"]["containers"]
+    urls = {row["name"]: row["value"] for row in container["env"]}["PREFILL_URLS"]
+    assert urls == " ".join(f"http://llm-prefill-{number}.llm-prefill.default.svc:8000" for number in range(12))
+
+
 def test_without_a_router_each_role_has_a_service() -> None:
     roles = {name: part for name, part in jobs.ROLES.items() if name != "router"}
     services = manifests("Service", roles=roles)
