@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rdma_images.core import atomic, disk_space, locking
-from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, suggestion
+from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import platforms
@@ -97,8 +97,6 @@ def obstacle(name: str, platform: str) -> str | None:
     """
     if name not in SUITES:
         return f"no base {name!r} can be bootstrapped"
-    if missing := debian_packages.missing_programs():
-        return f"this host lacks {', '.join(missing)}"
     if platforms.is_foreign(platform) and not platforms.has_emulator(platform):
         return f"this machine does not run programs of {platform}"
     try:
@@ -154,11 +152,8 @@ def base(name: str, progress: Progress = silent, platform: str = "") -> Path:
     documentation, and nothing of this host. Equal packages give equal bytes: mmdebstrap sets every time to EPOCH.
 
     Raises:
-        RefusedError: For an unknown name, and for a platform that cannot be emulated.
-        RdmaImagesError: The archive is unreachable, or fails verification.
+        RdmaImagesError: It cannot be made here, or the archive is unreachable or fails verification.
     """
-    if name not in SUITES:
-        raise RefusedError(f"no base {name!r} can be bootstrapped\n{suggestion(name, SUITES)}")
     label = key(name, platform)
     with locking.hold(f"base-{label}", f"bootstrapping {label}", progress):
         if existing := last_bootstrapped(name, platform):

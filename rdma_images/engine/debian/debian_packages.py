@@ -77,19 +77,12 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def missing_programs() -> list[str]:
-    """Return the programs of apt and dpkg that this host lacks and `apt` needs."""
-    return [program for program in ("apt-get", "apt-config", "dpkg-deb") if shutil.which(program) is None]
-
-
 def updated_apt(suite: str, folder: Path) -> Apt:
     """Return a private apt for `suite` in `folder`, its lists updated and verified.
 
     It reads the host's archives. Raises RdmaImagesError where an archive is unreachable or
     fails verification.
     """
-    if missing := missing_programs():
-        raise RdmaImagesError(f"this host lacks {', '.join(missing)}\ninstall apt and dpkg")
     disk_space.require(LISTS_SPACE, f"reading the package lists of Debian {suite}", folder)
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
