@@ -132,7 +132,7 @@ def _mounts(root: Path) -> list[str]:
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
     mount_points = [line.split()[4].replace(r"\040", " ") for line in lines]
-    return sorted((path for path in mount_points if Path(path).is_relative_to(root)), key=len, reverse=True)
+    return sorted((path for path in mount_points if Path(path).is_relative_to(root.resolve())), key=len, reverse=True)
 
 
 def start_process(argv: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -162,7 +162,7 @@ def _has_program_below(folder: Path, pid: int) -> bool:
     try:
         path = program.readlink()
         # The path alone may be another's: a process outside of our root (a chroot, a container) shows its own.
-        return path.is_relative_to(folder) and path.samefile(program)
+        return path.is_relative_to(folder.resolve()) and path.samefile(program)
     except OSError:
         return False
 

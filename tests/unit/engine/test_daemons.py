@@ -63,6 +63,17 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Pa
     assert daemons.processes_below(tmp_path) == []
 
 
+def test_a_state_folder_behind_a_link_is_the_same(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "disk")
+    program = shutil.copy(sleep(), tmp_path / "disk" / "sleep")
+    with subprocess.Popen([program, "60"]) as child:
+        try:
+            assert daemons.processes_below(tmp_path / "state") == [child.pid]
+        finally:
+            child.kill()
+
+
 def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
