@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from yaml.composer import Composer
 
@@ -30,6 +38,17 @@ Words = Annotated[
 
 
 YamlPath = tuple[str | int, ...]
+
+
+def matching(form: re.Pattern[str], fault: str) -> AfterValidator:
+    """Return a validator of a text that `form` matches whole; `fault` follows one that it does not match."""
+
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError(f"{text!r} {fault}")
+        return text
+
+    return AfterValidator(check)
 
 
 class UnreadableError(Exception):

@@ -9,24 +9,25 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
-from rdma_images.core.yaml_file import Strict, YamlPath
+from rdma_images.core.yaml_file import Strict, YamlPath, matching
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.plan import runtime
 
 WORKDIR = "/workspace"  # of an image whose target names none
 # useradd(8), the default of NAME_REGEX.
-USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+USER_NAME = re.compile(r"(?!root$)[a-z_][a-z0-9_-]{0,31}")
 # IEEE Std 1003.1-2017, Base Definitions, 8.1: names that all shells take.
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWNER = re.compile(r"[a-z_][a-z0-9_-]{0,31}|\d{1,9}(?::\d{1,9})?")
 MODE = re.compile(r"[0-7]{3,4}")
-SECRET_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
-# Secrets that every build has. Source: build/build_secrets.py.
-OUR_SECRETS = re.compile(r"ca-bundle|uv-config|pip-config|netrc|apt-(?:config|sources|auth)(?:-.*)?")
+# None of the secrets that every build has. Source: build/build_secrets.py.
+SECRET_NAME = re.compile(
+    r"(?!(?:ca-bundle|uv-config|pip-config|netrc|apt-(?:config|sources|auth)(?:-.*)?)$)[a-z][a-z0-9-]{0,62}"
+)
 REFERENCE = re.compile(r"(?:env|file):.+")
-# Labels that this tool writes. Source: render/labels.py.
-OUR_LABELS = (f"{LABEL_PREFIX}.", "org.opencontainers.image.")
+# None of the labels that this tool writes. Source: render/labels.py.
+LABEL_NAME = re.compile(rf"(?!{re.escape(LABEL_PREFIX)}\.|org\.opencontainers\.image\.).*")
 
 
 def _absolute(path: str) -> str:
@@ -36,6 +37,15 @@ def _absolute(path: str) -> str:
 
 
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+VariableName = Annotated[str, matching(VARIABLE_NAME, "is no name of a variable: write letters, digits and _")]
+Variables = dict[VariableName, str]
+UserName = Annotated[str, matching(USER_NAME, "cannot be made: write small letters, digits, _ and -, and not root")]
+LabelName = Annotated[str, matching(LABEL_NAME, "is written by this tool: choose another name")]
+SecretName = Annotated[
+    str, matching(SECRET_NAME, "cannot name a secret: write small letters, digits and -, and not ours")
+]
+Owner = Annotated[str, matching(OWNER, "is no owner: write root, UID or UID:GID")]
+Mode = Annotated[str, matching(MODE, 'is no mode: write octal digits, as in "0755"')]
 # A list of words, or one text that is split as a shell does it.
 Command = Annotated[
     tuple[str, ...],
@@ -55,14 +65,16 @@ class FileEntry(Strict):
         description="Its path in the image; with / at the end, the folder that it goes into. By default `path` below "
         "the working directory.",
     )
-    owner: str | None = Field(default=None, description="root, the target's user, UID or UID:GID; by default the user.")
-    mode: str | None = Field(default=None, description='Of every file, as in "0755"; by default 0644, or 0755.')
+    owner: Owner | None = Field(
+        default=None, description="root, the target's user, UID or UID:GID; by default the user."
+    )
+    mode: Mode | None = Field(default=None, description='Of every file, as in "0755"; by default 0644, or 0755.')
 
 
 class UserEntry(Strict):
     """The user that the image's processes run as."""
 
-    name: str = Field(description="The user's name; it is made with a group of the same name.")
+    name: UserName = Field(description="The user's name; it is made with a group of the same name.")
     uid: Annotated[int, Field(ge=1, le=2_000_000_000)] = Field(default=1000, description="Of the user and its group.")
     home: AbsolutePath | None = Field(default=None, description="By default /home/NAME.")
     keep_setuid: tuple[AbsolutePath, ...] = Field(
@@ -91,13 +103,13 @@ class TargetAdditions(Strict):
     """The fields of a target that add the user's own work to an image."""
 
     files: FileEntries = Field(default=(), description="Files and folders beside matrix.yaml that go into the image.")
-    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the image.")
+    env: Variables = Field(default_factory=dict, description="Environment variables of the image.")
     user: User | None = Field(default=None, description="A user that is made, and that processes run as.")
     workdir: AbsolutePath | None = Field(default=None, description=f"The working directory; by default {WORKDIR}.")
     entrypoint: Command | None = Field(default=None, description="The entry point, as a list or a line of shell words.")
     command: Command | None = Field(default=None, description="The default command, as a list or a line.")
-    labels: dict[str, str] = Field(default_factory=dict, description="Labels of the image.")
-    secrets: dict[str, str] = Field(
+    labels: dict[LabelName, str] = Field(default_factory=dict, description="Labels of the image.")
+    secrets: dict[SecretName, str] = Field(
         default_factory=dict,
         description="Secrets of stages, by id: env:NAME or file:PATH. A RUN mounts one; no layer has it.",
     )
@@ -110,22 +122,9 @@ class TargetAdditions(Strict):
         """Yield what is wrong with the additions, as (place, sentence)."""
         for number, entry in enumerate(self.files):
             yield from ((("files", number, *steps), sentence) for steps, sentence in _file_problems(entry, self.user))
-        for name in self.env:
-            if not VARIABLE_NAME.fullmatch(name):
-                yield ("env", name), f"{name!r} is no name of a variable: write letters, digits and _"
-            elif name == "PATH":
-                yield ("env", name), "PATH leads to the image's Python: name programs of your own by their paths"
-        if self.user and (not USER_NAME.fullmatch(self.user.name) or self.user.name == "root"):
-            yield ("user",), f"{self.user.name!r} cannot be made: write small letters, digits, _ and -, and not root"
-        for name in self.labels:
-            if name.startswith(OUR_LABELS):
-                yield ("labels", name), f"{name} is written by this tool: choose another name"
+        if "PATH" in self.env:
+            yield ("env", "PATH"), "PATH leads to the image's Python: name programs of your own by their paths"
         for name, reference in self.secrets.items():
-            if not SECRET_NAME.fullmatch(name) or OUR_SECRETS.fullmatch(name):
-                yield (
-                    ("secrets", name),
-                    f"{name!r} cannot name a secret: write small letters, digits and -, and not ours",
-                )
             if not REFERENCE.fullmatch(reference):
                 yield ("secrets", name), "a secret is never written here, only where it is: env:NAME or file:PATH"
 
@@ -189,13 +188,9 @@ def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[Y
     """Yield (path, sentence) for each problem of a file that a target adds."""
     if entry.path.startswith("/") or ".." in entry.path.split("/"):
         yield ("path",), f"{entry.path!r} is outside of the folder: copy it here, or mount it when the image runs"
-    if entry.owner is not None and not OWNER.fullmatch(entry.owner):
-        yield ("owner",), f"{entry.owner!r} is no owner: write root, UID or UID:GID"
-    elif entry.owner and entry.owner[0] not in "0123456789" and entry.owner not in ("root", user and user.name):
+    if entry.owner and entry.owner[0] not in "0123456789" and entry.owner not in ("root", user and user.name):
         fix = f"write root, {user.name}, UID or UID:GID" if user else "write root, UID or UID:GID, or add `user:`"
         yield ("owner",), f"{entry.owner!r} is no user of the image: {fix}"
-    if entry.mode is not None and not MODE.fullmatch(entry.mode):
-        yield ("mode",), f'{entry.mode!r} is no mode: write octal digits, as in "0755"'
 
 
 def _added_file(entry: FileEntry, workdir: str, user: AddedUser | None) -> AddedFile:

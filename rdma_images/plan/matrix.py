@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, is_normalized_name
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
 from rdma_images import components
@@ -19,16 +19,15 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
-from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
+from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath, matching
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, likeness, local_packages
-from rdma_images.plan.additions import VARIABLE_NAME, TargetAdditions
+from rdma_images.plan.additions import TargetAdditions, Variables
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
-# github.com/distribution/reference, a path component.
-NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
-# Characters: with the longest tag (128) it still names a folder (255), and with a digest of 12 a cache's tag (128).
-MAX_NAME_LENGTH = 100
+# github.com/distribution/reference, a path component. Of 100 characters: with the longest tag (128) it still names a
+# folder (255), and with a digest of 12 a cache's tag (128).
+NAME = re.compile(r"(?=.{1,100}$)[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
 MAX_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
@@ -42,6 +41,19 @@ OPTIONAL_STAGES = ("ssh",)  # that any target may have by `with`, and that have 
 AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
 
 Row = dict[str, str]
+
+
+def _normalized(name: str) -> str:
+    if not is_normalized_name(name):
+        raise ValueError(f"{name!r} is no package's name: write {canonicalize_name(name)}")
+    return name
+
+
+PackageName = Annotated[str, AfterValidator(_normalized)]
+DebianPackage = Annotated[str, matching(DEBIAN_PACKAGE, "is no Debian package: write name or name=version")]
+TargetName = Annotated[
+    str, matching(NAME, "cannot name an image: take up to 100 small letters, digits, and - between them")
+]
 
 
 class Exclude(Strict):
@@ -60,7 +72,7 @@ class Exclude(Strict):
 class PackageOptions(Strict):
     """The treatment of one Python package in a way of its own."""
 
-    env: dict[str, str] = Field(default_factory=dict, description="Variables of its build, if it is built here.")
+    env: Variables = Field(default_factory=dict, description="Variables of its build, if it is built here.")
     patch: str | None = Field(
         default=None, description="A patch beside matrix.yaml that its source gets, as `git diff` writes it."
     )
@@ -100,13 +112,13 @@ class Target(TargetAdditions):
     constraints: str | None = Field(
         default=None, description="A constraints file: limits for versions of packages that others bring."
     )
-    source_packages: tuple[str, ...] = Field(
+    source_packages: tuple[PackageName, ...] = Field(
         default=(), description="Names of Python packages that may come without a wheel, and are then built."
     )
-    package_options: dict[str, PackageOptions] = Field(
+    package_options: dict[PackageName, PackageOptions] = Field(
         default_factory=dict, description="Python packages, by name, that are built or installed in a way of their own."
     )
-    debian_packages: tuple[str, ...] = Field(
+    debian_packages: tuple[DebianPackage, ...] = Field(
         default=(), description="Packages of the base's archive: name or name=version."
     )
     compiler: bool = Field(
@@ -152,7 +164,7 @@ class Target(TargetAdditions):
 class Matrix(Document):
     """matrix.yaml."""
 
-    targets: dict[str, Target] = Field(description="What can be built, by name.")
+    targets: dict[TargetName, Target] = Field(description="What can be built, by name.")
 
     @classmethod
     def expanded(cls, data: Any) -> tuple[Any, list[tuple[YamlPath, str]]]:
@@ -171,15 +183,10 @@ class Matrix(Document):
         return {**data, "targets": targets}, problems
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield invalid names, and axes that are unknown or unused."""
+        """Yield what contradicts other fields, and axes that are unknown or unused."""
         if not self.targets:
             yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():
-            if not NAME.fullmatch(name):
-                sentence = f"{name!r} cannot name an image: take small letters, digits, and - between them"
-                yield ("targets", name), sentence
-            if len(name) > MAX_NAME_LENGTH:
-                yield ("targets", name), f"a target's name has at most {MAX_NAME_LENGTH} characters: shorten it"
             for steps, sentence in _problems(target):
                 yield ("targets", name, *steps), sentence
 
@@ -227,7 +234,9 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         if axis not in axes.BY_NAME:
             yield steps, f"no axis {axis!r}: {suggestion(axis, axes.BY_NAME)}"
     yield from _part_problems(target)
-    yield from _package_problems(target)
+    for number, text in enumerate(target.python_packages):
+        if sentence := _requirement_problem(text, target):
+            yield ("python-packages", number), sentence
     yield from target.addition_problems()
     defaults = target.complete()
     yield from _onto_problems(target)
@@ -244,8 +253,6 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     rows = math.prod(len(values) for values in target.values.values())
     if rows > MAX_ROWS:
         yield ("values",), f"{rows:,} combinations, and a target has at most {MAX_ROWS:,}: write fewer values"
-    else:
-        yield from _exclude_problems(target)
 
 
 def _part_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
@@ -283,25 +290,6 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         yield ("template",), "the image of `onto` takes its place: remove this"
 
 
-def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
-    """Yield the requirements that name no package."""
-    for number, text in enumerate(target.debian_packages):
-        if not DEBIAN_PACKAGE.fullmatch(text):
-            yield ("debian-packages", number), f"{text!r} is no Debian package: write name or name=version"
-    for number, text in enumerate(target.python_packages):
-        if sentence := _requirement_problem(text, target):
-            yield ("python-packages", number), sentence
-    for number, text in enumerate(target.source_packages):
-        if not is_normalized_name(text):
-            yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
-    for name, options in target.package_options.items():
-        if not is_normalized_name(name):
-            yield ("package-options", name), f"{name!r} is no package's name: write {canonicalize_name(name)}"
-        for variable in options.env:
-            if not VARIABLE_NAME.fullmatch(variable):
-                yield ("package-options", name, "env", variable), f"{variable!r} is no name of a variable"
-
-
 def _requirement(text: str) -> Requirement | None:
     """Return one of python-packages as a requirement; None if the text is none."""
     try:
@@ -327,14 +315,3 @@ def package_names(target: Target) -> frozenset[str]:
     """Return the Python packages that a target names in matrix.yaml, in the normal form."""
     requirements = map(_requirement, target.python_packages)
     return frozenset(canonicalize_name(requirement.name) for requirement in requirements if requirement)
-
-
-def _exclude_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
-    """Yield each exclude that excludes nothing, or the default row."""
-    all_rows = target.model_copy(update={"exclude": ()}).rows()
-    for number, exclude in enumerate(target.exclude):
-        steps = ("exclude", number)
-        if not any(exclude.matches(row) for row in all_rows):
-            yield steps, "no row of this target is excluded by this: remove it, or fix its values"
-        if exclude.matches(target.default):
-            yield steps, "this excludes the default row: change one of them"

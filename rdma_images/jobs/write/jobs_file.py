@@ -11,11 +11,11 @@ from pydantic import AfterValidator, Field, ValidationError
 from rdma_images.core import files, paths, plain, yaml_file
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.yaml_file import Words
+from rdma_images.core.yaml_file import Words, matching
 from rdma_images.jobs.write import work
 from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Code, Launch, Work
-from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
+from rdma_images.plan.additions import AbsolutePath, Command, Variables
 
 FILE = "jobs.yaml"
 # Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
@@ -30,18 +30,6 @@ def _as_value_error(parse: Callable[[], Parsed]) -> Parsed:
         return parse()
     except RefusedError as error:
         raise ValueError(": ".join(str(error).splitlines())) from None
-
-
-def _matching(form: re.Pattern[str], fault: str) -> AfterValidator:
-    """Return a validator of a text, or of the names of a mapping; `fault` follows what is not of the form."""
-
-    def check(value: Any) -> Any:
-        for text in value if isinstance(value, dict) else (value,):
-            if not form.fullmatch(text):
-                raise ValueError(f"{text!r} {fault}")
-        return value
-
-    return AfterValidator(check)
 
 
 def _check_secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
@@ -59,9 +47,8 @@ def _check_duration(text: str) -> str:
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Name = Annotated[str, _matching(re.compile(r"\S*"), "is no name: write it without spaces")]
-Toleration = Annotated[str, _matching(work.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
-Variables = Annotated[dict[str, str], _matching(VARIABLE_NAME, "is no name of a variable: write letters, digits and _")]
+Name = Annotated[str, matching(re.compile(r"\S*"), "is no name: write it without spaces")]
+Toleration = Annotated[str, matching(work.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
 
 
 class RoleRequest(yaml_file.Strict):
@@ -85,7 +72,7 @@ class RoleRequest(yaml_file.Strict):
     )
 
 
-RoleName = _matching(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")
+RoleName = Annotated[str, matching(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")]
 
 
 class JobEntry(yaml_file.Strict):
@@ -138,7 +125,7 @@ class JobEntry(yaml_file.Strict):
         default="",
         description="A model that the target's vLLM or SGLang serves, with the roles prefill, decode and router.",
     )
-    roles: Annotated[dict[str, RoleRequest], RoleName] = Field(
+    roles: dict[RoleName, RoleRequest] = Field(
         default_factory=dict,
         description="The parts of a server, each with nodes, GPUs, replicas and a command of its own, by name.",
     )

@@ -144,7 +144,7 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
         (f"secrets: {{KEY: {SECRET}}}", "jobs.yaml:4: jobs.a.secrets: secret KEY: a secret is never written here"),
         ("launch: torchrn", "jobs.yaml:4: jobs.a.launch is 'torchrn', but must be"),
         ("time: soon", "jobs.yaml:4: jobs.a.time: time soon: not a time"),
-        ("env: {A-B: x}", "jobs.yaml:4: jobs.a.env: 'A-B' is no name of a variable"),
+        ("env: {A-B: x}", "jobs.yaml:4: jobs.a.env.A-B: 'A-B' is no name of a variable"),
         ("nodes: 0", "jobs.yaml:4: jobs.a.nodes is '0', but must be 1 or more"),
         ("nodes: two", "jobs.yaml:4: jobs.a.nodes is 'two', but must be a whole number"),
         ("spot: maybe", "jobs.yaml:4: jobs.a.spot is 'maybe', but must be true or false"),

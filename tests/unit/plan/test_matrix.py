@@ -1,5 +1,7 @@
 """matrix.yaml: strict, with file and line."""
 
+import re
+
 import pytest
 
 from rdma_images import facts
@@ -54,16 +56,11 @@ def test_excluded_rows_are_no_rows() -> None:
         ("      base: debian12", "matrix.yaml:9: 'base' is written twice, first in line 6"),
         ("    colour: red", "matrix.yaml:9: unknown key 'colour' in targets.mine"),
         ("    values:\n      base: [debian12]", "matrix.yaml:10: the default base 'debian13' is not among the values"),
-        (
-            "    values: {base: [debian13]}\n    exclude:\n      - when: {base: debian12}\n        reason: none",
-            "matrix.yaml:11: no row of this target is excluded by this",
-        ),
-        ("    exclude: [{when: {base: debian13}, reason: none}]", "matrix.yaml:9: this excludes the default row"),
         ("    exclude: [{when: {base: debian13}}]", "has no 'reason': add it"),
         ("    values: {pytorch: [2.15.1, 2.14.1]}", "'2.15.0' is not among the values: add it, or did you mean 2.15.1"),
         (
             '    debian-packages:\n      - jq\n      - "x; touch /y"',
-            "matrix.yaml:11: 'x; touch /y' is no Debian package",
+            "matrix.yaml:11: targets.mine.debian-packages.1: 'x; touch /y' is no Debian package",
         ),
         ("    python-packages: [numpy, not a req!!]", "matrix.yaml:9: 'not a req!!' is no Python package"),
         ("    source-packages: [Inotify_Simple]", "'Inotify_Simple' is no package's name: write inotify-simple"),
@@ -103,7 +100,7 @@ def test_one_package_under_two_conditions() -> None:
 
 
 def test_a_name_that_no_folder_can_have() -> None:
-    assert "has at most 100 characters" in refused(text=TARGET.replace("mine", "m" * 101))
+    assert "take up to 100 small letters" in refused(text=TARGET.replace("mine", "m" * 101))
     assert read(text=TARGET.replace("mine", "m" * 100)).targets
 
 
@@ -116,7 +113,8 @@ def test_a_matrix_that_nobody_can_plan() -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "EFA", "a b", "a/b", "-a", "a..b"])
 def test_a_name_that_no_image_can_have(name: str) -> None:
-    assert f"matrix.yaml:2: '{name}' cannot name an image" in refused(text=TARGET.replace("mine", f'"{name}"'))
+    error = refused(text=TARGET.replace("mine", f'"{name}"'))
+    assert re.search(rf"^matrix\.yaml:2: .*'{re.escape(name)}' cannot name an image", error)
 
 
 def test_no_target() -> None:
