@@ -3,7 +3,6 @@
 import pytest
 from cyclonedx.model.license import DisjunctiveLicense, License, LicenseExpression
 
-from rdma_images.core import spdx
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.publish.evidence import licenses
 
@@ -48,4 +47,4 @@ def test_a_debian_package_has_debians_names() -> None:
     "text", ["MIT AND", "x" * 20_000, "(" * 5_000, "MIT\x00", "MIT OR unheard-of", ")", " ", "MIT AND ()"]
 )
 def test_what_is_no_expression_is_none(text: str) -> None:
-    assert spdx.normalize(text) == ""
+    assert licenses.normalize(text) == ""
