@@ -71,8 +71,8 @@ class LineShapes(Dict[bytes, LineShape]):
 
 
 def printable_parts(line: str) -> Iterator[str]:
-    """Yield a line without control characters, and out of the JSON that wraps it."""
-    for part in _unwrap_json(line) if line.startswith("{") else line.split("\r"):
+    """Yield what is not empty of a line, without control characters, and out of the JSON that wraps it."""
+    for part in filter(None, _unwrap_json(line) if line.startswith("{") else line.split("\r")):
         yield part if part.isprintable() else CONTROL.sub("", part)
 
 
