@@ -138,15 +138,13 @@ def publish(
     rules = chosen_policy(policy)
     if image:
         refuse_beside("--image", choice)
-        elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red)
-        approved = publish_images.with_decisions(elsewhere, rules)
+        approved = built_elsewhere.approved_images(image, suite.digest(), allow_red)
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded_project, target, all, set)
         all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
-        approved = publish_images.approved_images(
-            images, all_images, loaded_project.matrix, suite.digest(), allow_red, rules
-        )
+        approved = publish_images.approved_images(images, all_images, loaded_project.matrix, suite.digest(), allow_red)
+    approved = publish_images.with_decisions(approved, rules)
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):

@@ -36,14 +36,12 @@ def approved_images(
     matrix: Matrix,
     suite: str,
     allow_red: Sequence[str] = (),
-    policy: Policy | None = None,
 ) -> tuple[ApprovedImage, ...]:
     """Return the images to publish, each through the gate; asks no registry.
 
     Args:
         all_images: The images of the whole matrix, which decide short tags and platforms.
         suite: The digest of today's validators.
-        policy: The policy that each image's scan has to pass, or None.
 
     Raises:
         RefusedError: For the first image that may not pass.
@@ -51,7 +49,7 @@ def approved_images(
     builds = [read_build(image) for image in images]
     reports = [read_report(image) for image in images]
     gate.check_exceptions(reports, allow_red)
-    approved = tuple(
+    return tuple(
         ApprovedImage(
             image=image,
             build=build,
@@ -63,7 +61,6 @@ def approved_images(
         )
         for image, build, report in zip(images, builds, reports, strict=True)
     )
-    return with_decisions(approved, policy)
 
 
 def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:

@@ -61,7 +61,8 @@ def scanned_item(image: Image, digest: str, *ids: str) -> ApprovedImage:
 
 
 def approved(image: Image, policy: Policy | None) -> tuple[ApprovedImage, ...]:
-    return publish_images.approved_images([image], [image], matrix.load(), "sha256:2", (), policy)
+    images = publish_images.approved_images([image], [image], matrix.load(), "sha256:2")
+    return publish_images.with_decisions(images, policy)
 
 
 def test_an_image_is_published_when_the_policy_lets_it(image: Image) -> None:
