@@ -97,7 +97,7 @@ def validate(
     """
     from rdma_images import chain, engine
     from rdma_images.report import report_json, report_table
-    from rdma_images.validate import check_list, validate_image, validation
+    from rdma_images.validate import check_list, suite, validate_image, validation
 
     chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
     tiers = validation.parse_tiers(tier or (["device"] if host else None))
@@ -112,7 +112,8 @@ def validate(
         loaded_project = with_measured_base(project.load(), target, onto)
         chosen = target_options.chosen_images(loaded_project, target, all, set)
         if list:
-            listed = validation.list_all(chosen, tiers if tier else None)
+            listed_tiers = tiers if tier else validation.TIERS
+            listed = {planned.id: suite.list_checks(planned, listed_tiers) for planned in chosen}
             show(check_list.as_json(listed) if json else check_list.text(listed))
             return
         candidates = validation.planned_candidates(chosen)

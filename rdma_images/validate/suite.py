@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from rdma_images.core.check import Check, Outcome, Tier
+from rdma_images.core.image import Image
 from rdma_images.core.paths import PACKAGE, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import check_folders, validator
@@ -54,8 +55,9 @@ def run(
     )
 
 
-def list_checks(inspection: Inspection, tiers: tuple[str, ...]) -> tuple[ListedCheck, ...]:
-    """Return the checks of `tiers` that an image gets; none of them is run."""
+def list_checks(image: Image, tiers: tuple[str, ...]) -> tuple[ListedCheck, ...]:
+    """Return the checks of `tiers` that a planned image gets; none of them is run."""
+    inspection = check_folders.planned_inspection(image)
     reasons = check_folders.folder_reasons({row.folder for row in validators()}, inspection)
     return tuple(
         ListedCheck(row.folder, reasons[row.folder], row.mark.id, row.title, row.mark.tier, row.mark.severity)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from rdma_images.core.check import Tier
 from rdma_images.core.errors import RefusedError, suggestion
@@ -10,8 +10,7 @@ from rdma_images.core.image import Build, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 
-if TYPE_CHECKING:
-    from rdma_images.validate.check_folders import ListedCheck
+TIERS: tuple[str, ...] = get_args(Tier)
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,6 @@ def parse_tiers(names: Sequence[str] | None) -> tuple[str, ...]:
     Raises RefusedError for one that does not exist.
     """
     for tier in names or ():
-        if tier not in get_args(Tier):
-            raise RefusedError(f"--tier {tier}: no such tier\n{suggestion(tier, get_args(Tier))}")
+        if tier not in TIERS:
+            raise RefusedError(f"--tier {tier}: no such tier\n{suggestion(tier, TIERS)}")
     return tuple(names or ("static",))
-
-
-def list_all(images: Sequence[Image], tiers: tuple[str, ...] | None = None) -> "dict[str, tuple[ListedCheck, ...]]":
-    """Return the checks that each planned image gets, by its id; of every tier where none is named."""
-    from rdma_images.validate import check_folders, suite
-
-    return {
-        image.id: suite.list_checks(check_folders.planned_inspection(image), tiers or get_args(Tier))
-        for image in images
-    }

@@ -83,7 +83,7 @@ def test_a_folder_that_says_nothing_is_an_error(tmp_path: Path, monkeypatch: pyt
 
 def test_the_list_of_a_planned_image() -> None:
     image = Image("i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {})
-    listed = suite.list_checks(check_folders.planned_inspection(image), ("static", "device"))
+    listed = suite.list_checks(image, ("static", "device"))
     by_id = {check.id: check for check in listed}
     assert "plugin.found" not in by_id
     assert by_id["erdma.nccl"].folder == "erdma"
