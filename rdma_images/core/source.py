@@ -13,7 +13,7 @@ class Source:
     """A source of bytes, before any mirror replaces it.
 
     `pin` says how the bytes are known to be right, as "sha256:…", "sha512:…", "openpgp:<fingerprint>" or
-    "archive-signature" (apt's own); `size` is in bytes, None where it is not published.
+    "archive-signature" (apt's own).
     `context` is the name under which the Dockerfile takes a base or a download; None for apt archives and the index.
     """
 
@@ -22,7 +22,6 @@ class Source:
     kind: SourceKind
     upstream: str
     pin: str
-    size: int | None = None
     context: str | None = None
     extra: dict[str, str] = field(default_factory=dict)  # {"signature": url, "key": url} of a signed download
 

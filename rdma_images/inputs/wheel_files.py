@@ -46,4 +46,4 @@ def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
 
 def _source(wheel: Wheel) -> Source:
     """Return a wheel as a source of which the index knows the address."""
-    return Source(wheel.file, "wheel", "download", wheel.file, f"sha256:{wheel.sha256}", wheel.size)
+    return Source(wheel.file, "wheel", "download", wheel.file, f"sha256:{wheel.sha256}")

@@ -36,7 +36,6 @@ class Answer:
     silent_for: float = 0.0  # seconds before a word is said
     together: threading.Barrier | None = None  # say nothing before as many requests have come
     ranges: bool = True
-    heads: bool = True  # whether HEAD is allowed
 
 
 @dataclass(frozen=True)
@@ -118,16 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.drop:
             self.close_connection = True
             return
-        if self.command == "HEAD" and not answer.heads:
-            answer = Answer(status=405)
         status, body, headers = answer.status, answer.body, dict(answer.headers)
         byte_range = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if (
-            byte_range
-            and status == 200
-            and answer.ranges
-            and self.headers.get("If-Range") in (None, headers.get("ETag"))
-        ):
+        if byte_range and status == 200 and answer.ranges:
             start, end = int(byte_range[1]), int(byte_range[2] or len(body) - 1)
             status, headers["Content-Range"] = 206, f"bytes {start}-{end}/{len(body)}"
             if start >= len(body):

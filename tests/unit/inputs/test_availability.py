@@ -49,7 +49,7 @@ def test_a_download_that_is_there_says_how_large_it_is(site: Site) -> None:
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_server_is_asked_for_one_byte(site: Site, ranges: bool) -> None:
-    site.answers["/tool"] = Answer(bytes(1000), heads=False, ranges=ranges)
+    site.answers["/tool"] = Answer(bytes(1000), ranges=ranges)
     assert only(download(f"{site.address}/tool")).detail == "1.00 kB"
     (request,) = site.requests
     assert (request.method, request.headers["range"]) == ("GET", "bytes=0-0")
