@@ -24,7 +24,6 @@ import requests
 
 from rdma_images import facts
 from rdma_images.core import atomic, paths
-from rdma_images.core.check import Check
 from rdma_images.core.image import Build, Image
 from rdma_images.core.progress import Progress
 from rdma_images.engine import Engine, private
@@ -265,11 +264,6 @@ def write_steps(image: Image, build: Build, report: Report) -> None:
     folder = paths.image_folder(image.id)
     for name, value in (("plan", asdict(image)), ("build", asdict(build)), ("report", encode_report(report))):
         atomic.write(folder / f"{name}.json", json.dumps(value))
-
-
-def red(report: Report, check: str) -> Report:
-    bad = Check(id=check, title="it holds", tier="static", severity="error", outcome="failed", actual="it does not")
-    return replace(report, checks=(*report.checks, bad))
 
 
 def cosign_key(folder: Path) -> tuple[Path, Path]:

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
@@ -33,7 +32,6 @@ from tests.e2e.publish_parts import (
     green,
     placed,
     planned,
-    red,
     registry_program,
     saved_blobs,
     write_steps,
@@ -79,8 +77,8 @@ def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     return publisher_of_engine, lines
 
 
-def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
-    return publish_images.approved_images(images, images, matrix.load(), SUITE, allow_red)
+def items(*images: Image) -> tuple[ApprovedImage, ...]:
+    return publish_images.approved_images(images, images, matrix.load(), SUITE)
 
 
 def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
@@ -280,24 +278,6 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     assert (dropped.holds, remaining.holds) == (False, True), "each image is ours, the list is not"
     assert [finding.check for finding in dropped.findings if finding.holds is False] == ["signature"]
     engines.client(engine).images.remove(arm_small.ref, force=True)
-
-
-def test_a_red_check_stops_it_and_can_be_allowed_by_name(
-    registry: Registry, small: Small, publisher: tuple[Publisher, list[str]]
-) -> None:
-    image = planned()
-    build, report = green(image, small)
-    write_steps(image, build, red(report, "plugin.found"))
-    with pytest.raises(RefusedError, match=r"plugin\.found[\s\S]*--allow-red plugin\.found"):
-        items(image)
-    sender, _ = publisher
-    (outcome,) = publish_images.publish(items(image, allow_red=["plugin.found"]), {"local": registry.entry()}, sender)
-    assert outcome.error == ""
-    published = publication.PUBLICATION.read(image.id)
-    assert published
-    assert published.allowed_red == ("plugin.found",)
-    (verification,) = verify(f"{registry.host}/training/efa-pytorch:latest", registry.entry(), None)
-    assert any("plugin.found" in finding.detail for finding in verification.findings)
 
 
 def test_one_registry_that_is_down_stops_no_other(
