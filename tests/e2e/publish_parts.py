@@ -282,23 +282,24 @@ def _link_or_copy(source: str, target: str) -> None:
     shutil.copy2(source, target)
 
 
+def lend_packages(folder: Path) -> None:
+    """Give another state folder what this one has of Debian's archive, by hard links where that can be."""
+    for name in ("bases", "debian", "engine/packages"):
+        if (lent := paths.state_folder() / name).exists():
+            shutil.copytree(lent, folder / name, symlinks=True, ignore=UNFINISHED, copy_function=_link_or_copy)
+
+
 @contextmanager
 def second_engine() -> Iterator[Engine]:
     """Provide a private engine with a state folder of its own, which leaves nothing behind.
 
-    It has what comes from Debian's archive, by hard links where that can be, so that it starts in seconds, and no
-    image, layer or cache.
+    It has what comes from Debian's archive, so that it starts in seconds, and no image, layer or cache.
     """
-    state_folder = paths.state_folder()
     # pytest's own folders are too deep: a socket's path has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))
+    lend_packages(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
-        for name in ("bases", "debian", "engine/packages"):
-            if (state_folder / name).exists():
-                shutil.copytree(
-                    state_folder / name, folder / name, symlinks=True, ignore=UNFINISHED, copy_function=_link_or_copy
-                )
         try:
             yield private.up(print)
         finally:

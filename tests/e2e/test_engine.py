@@ -21,7 +21,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import daemons, layout, private, status
 from rdma_images.engine.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine.docker_command import Engine
-from tests.e2e.publish_parts import UNFINISHED
+from tests.e2e.publish_parts import lend_packages
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -33,10 +33,11 @@ ENSURE = "from rdma_images.engine import private; print(private.up().version)"
 def state() -> Iterator[Path]:
     """Yield a state folder of this module's own, with a short path for its sockets.
 
-    It has the base that all tests share.
+    It has the base and the packages that all tests share.
     """
     folder = Path(tempfile.mkdtemp(prefix="eng-"))
-    shutil.copytree(bootstrap.base("debian13").parent, folder / "bases", ignore=UNFINISHED)
+    bootstrap.base("debian13")
+    lend_packages(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
         for name in ("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT"):

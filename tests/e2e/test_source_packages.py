@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def test_another_target_takes_what_is_there(project: Path) -> None:
     assert built.returncode == 0, built.stderr[-4000:]
     assert f"{source_index.NAME} {source_index.VERSION}: compiled before, taken from" in built.stderr
     assert "source-builder" not in built.stderr
-    assert "making 1 layers of wheels" in built.stderr  # einops'
+    assert re.findall(r"making (\d+) layers of wheels", built.stderr) in ([], ["1"])  # einops', if nobody has made it
     first, second = layers(project, TARGET), layers(project, f"{TARGET}-too")
     assert len(set(second) - set(first)) <= 2  # of the small wheels, and of what lists all
     program = "import einops, torch, cuda_doubled"
