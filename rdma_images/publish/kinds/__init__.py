@@ -28,7 +28,7 @@ class RegistryKind(Protocol):
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create the repository where necessary, and return what was created; the tags `moving` must stay movable.
 
-        Raises DeniedError when it may not be created.
+        Raises RegistryError when it may not be created.
         """
 
 

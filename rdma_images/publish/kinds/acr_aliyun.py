@@ -63,7 +63,7 @@ class AcrAliyunKind:
     def _call(self, action: str, **fields: Any) -> Any:
         """Return the answer of one action.
 
-        The SDK's exceptions, and answers that say "no", become PublishErrors.
+        The SDK's exceptions, and answers that say "no", become RegistryErrors.
         """
         from alibabacloud_credentials.exceptions import CredentialException
         from Tea.exceptions import TeaException

@@ -129,7 +129,7 @@ def _filters(patterns: Iterable[str]) -> list[dict[str, str]]:
 
 @contextmanager
 def aws_errors(service: str, action: str) -> Iterator[None]:
-    """Raise boto3's errors in the block as PublishErrors about `action` of `service`."""
+    """Raise boto3's errors in the block as RegistryErrors about `action` of `service`."""
     try:
         yield
     except botocore.exceptions.ClientError as error:
