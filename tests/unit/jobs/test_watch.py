@@ -13,6 +13,7 @@ from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import judge_summary
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+PREFLIGHT = LOGS.parent / "preflight"
 STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129"
 
 
@@ -90,3 +91,14 @@ def test_a_failed_all_reduce_ends_the_job_and_excludes_no_node(tmp_path: Path) -
     sentences = [message.split(" ", 1)[1] for message in messages]
     assert sentences[:3] == [f"note: n0: {note}", f"error: n0: {error}", f"error: n1: {error}"]
     assert "the preflight of n0 ended the job: all-reduce: NCCL sends" in sentences[3]
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_why_the_preflight_ended_a_job_on_gpus_is_said(tmp_path: Path, node: int) -> None:
+    logs = LogWatch(tmp_path, lambda _: None)
+    for name in ("good", "ended"):
+        (tmp_path / f"{name}.log").write_text((PREFLIGHT / f"{name}-{node}.log").read_text())
+        logs.look()
+        assert bool(logs.check_failure) == (name == "ended")
+    reason = "efa is required: the channels use libfabric over tcp, not EFA (4 NET/Libfabric)"
+    assert logs.check_failure == f"node node{node}: network: the command was ended, since {reason}"
