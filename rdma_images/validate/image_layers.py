@@ -49,7 +49,7 @@ class LayerContent:
     def read_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Take note of the next file, folder or link."""
         self.count += 1
-        path = _path(member)
+        path = "/" + member.name.removeprefix("./").lstrip("/")
         if self.count <= MAX_NAMES:
             self.names.append(f"{path.rstrip('/')}/" if member.isdir() else path)
         if not member.isfile():
@@ -180,10 +180,6 @@ def open_layer(blob: IO[bytes]) -> tarfile.TarFile:
     if start.startswith(GZIP):
         plain, mode = gzip.GzipFile(fileobj=blob), "r|"
     return tarfile.open(fileobj=plain, mode=mode, bufsize=CHUNK, encoding="utf-8", errors="replace")
-
-
-def _path(member: tarfile.TarInfo) -> str:
-    return "/" + member.name.removeprefix("./").lstrip("/")
 
 
 def _cache_file(digest: str) -> Path:
