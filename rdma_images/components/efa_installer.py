@@ -1,6 +1,6 @@
 """AWS's EFA installer, with libfabric and rdma-core, and on some bases the plugin."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.components import base, cuda, pytorch
@@ -18,7 +18,7 @@ from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as NAME
-from rdma_images.facts.fabric_software import InstallerRelease, VersionedValue
+from rdma_images.facts.fabric_software import VersionedValue
 
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
@@ -83,15 +83,6 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
         yield download_source(NAME, version, url, f"openpgp:{download.fingerprint}", signed)
 
 
-def _brought(value: Callable[[InstallerRelease], str | None]) -> BundledVersion:
-    """Return the version that the installer brings, by its facts."""
-
-    def version(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
-        return value(facts.efa.releases[versions[NAME]]) if NAME in versions else None
-
-    return BundledVersion(NAME, version)
-
-
 def _stand_in_obstacle(image: Image, facts: Facts) -> str:
     libfabric = facts.bases.bases[image.axes["base"]].libfabric
     if libfabric and not at_least(libfabric, FIRST_WITH_EFA):
@@ -112,7 +103,14 @@ EFA_INSTALLER = ComponentDefinition(
     source_names=(NAME,),
     stand_in_obstacle=_stand_in_obstacle,
 )
-LIBFABRIC = ComponentDefinition(name="libfabric", position=61, bundled=_brought(lambda release: release.libfabric))
+LIBFABRIC = ComponentDefinition(
+    name="libfabric",
+    position=61,
+    bundled=BundledVersion(NAME, lambda chosen, _, facts: facts.efa.releases[chosen[NAME]].libfabric),
+)
 RDMA_CORE = ComponentDefinition(
-    name="rdma-core", position=62, bundled=_brought(lambda release: release.rdma_core), in_tables=False
+    name="rdma-core",
+    position=62,
+    bundled=BundledVersion(NAME, lambda chosen, _, facts: facts.efa.releases[chosen[NAME]].rdma_core),
+    in_tables=False,
 )

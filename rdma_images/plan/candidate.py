@@ -90,5 +90,5 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
 def _bundled_version(row: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the known versions of components that others bring."""
     for name, bundled in BUNDLED.items():
-        if version := bundled.version(row, fabric, facts):
+        if bundled.by in row and (version := bundled.version(row, fabric, facts)):
             yield name, version
