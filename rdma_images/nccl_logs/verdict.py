@@ -53,18 +53,6 @@ class Verdict:
         return f"{self.sentence}; {self.ranks_logged} of {self.ranks} ranks {verb} lines in the log"
 
 
-def logs_channels(subsystems: str) -> bool:
-    """Return whether NCCL logs its channels with this value of NCCL_DEBUG_SUBSYS.
-
-    They are of INIT and of NET.
-    """
-    is_exclusion = subsystems.startswith("^")
-    names = set(subsystems.lstrip("^").upper().split(","))
-    if is_exclusion:
-        return "ALL" not in names and not {"INIT", "NET"} <= names
-    return bool(names & {"INIT", "NET", "ALL"})
-
-
 def judge_lines(lines: Iterable[str], wordings: Wordings) -> Verdict:
     """Return the verdict on the lines of a log."""
     reader = LogReader(wordings)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from rdma_images.nccl_logs.reader import LogReader
-from rdma_images.nccl_logs.verdict import judge_summary, logs_channels
+from rdma_images.nccl_logs.verdict import judge_summary
 from rdma_images.nccl_logs.wordings import Wordings
 from rdma_images.preflight.all_reduce import NETWORKS
 from rdma_images.preflight.system import read_file
@@ -142,8 +142,9 @@ def log_variables(folder: str, environment: Mapping[str, str]) -> dict[str, str]
     if not folder:
         return dict(environment)
     variables = dict(environment, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "%h.%p.log"))
-    if not logs_channels(variables.get("NCCL_DEBUG_SUBSYS", "INIT")):
-        del variables["NCCL_DEBUG_SUBSYS"]
+    subsystems = variables.pop("NCCL_DEBUG_SUBSYS", "")
+    if subsystems and not subsystems.startswith("^"):
+        variables["NCCL_DEBUG_SUBSYS"] = "INIT,NET," + subsystems  # which write of the channels
     return variables
 
 

@@ -174,7 +174,11 @@ exec setpriv --reuid=65534 --clear-groups /run/pf-test/rdma-preflight sh -c "exi
 
 @pytest.mark.parametrize(
     ("variables", "subsystems"),
-    [({}, None), ({"NCCL_DEBUG_SUBSYS": "GRAPH"}, None), ({"NCCL_DEBUG_SUBSYS": "INIT,NET"}, "INIT,NET")],
+    [
+        ({}, None),
+        ({"NCCL_DEBUG_SUBSYS": "GRAPH"}, "INIT,NET,GRAPH"),
+        ({"NCCL_DEBUG_SUBSYS": "^INIT"}, None),
+    ],
 )
 def test_the_variables_of_nccls_log(variables: dict[str, str], subsystems: str | None) -> None:
     set_variables = command.log_variables("/logs", {"NCCL_DEBUG": "WARN", **variables})
