@@ -209,6 +209,7 @@ class SourceBuild:
     variables: dict[str, str] = field(default_factory=dict)  # of its build
     memory: int = 4  # GiB of one compiler
     network: bool = False  # while it compiles; its source is fetched before
+    debian_packages: tuple[str, ...] = ()  # for its build alone
     patch: str = ""  # that its source gets, as text
     is_own: bool = False  # whether the target says so: then no wheel of an index may take its place
 

@@ -76,7 +76,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
             )
             for (package, file), size in zip(chosen_files, sizes, strict=True)
         ]
-    wheels += [_lock_local(package, local) for package in packages if _is_local(package)]
+    wheels += [_lock_local(package, request, local) for package in packages if _is_local(package)]
     return Lock(request=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
 
@@ -163,9 +163,10 @@ def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
     return {name: package for name, package in parsed.items() if package}
 
 
-def _lock_local(package: Package, local: Mapping[str, LocalPackage]) -> Wheel:
+def _lock_local(package: Package, request: LockRequest, local: Mapping[str, LocalPackage]) -> Wheel:
     """Return a package that no index has as it is in a lock."""
-    name, version = package.name, str(package.version or "")
+    name = package.name
+    version = "" if name in request.no_deps else str(package.version or "")
     if name not in local:
         raise RdmaImagesError(
             f"{name} comes from an address that another package names\n"
@@ -180,12 +181,13 @@ def _lock_local(package: Package, local: Mapping[str, LocalPackage]) -> Wheel:
     )
 
 
-def _on_this_machine(line: str, local: Mapping[str, LocalPackage], mirrors: Mirrors) -> str:
+def _on_this_machine(line: str, request: LockRequest, local: Mapping[str, LocalPackage], mirrors: Mirrors) -> str:
     """Return a requirement as uv takes it here: with the path of a package that no index has."""
     requirement = Requirement(line)
-    package = local.get(canonicalize_name(requirement.name))
-    if package is None:
-        return line
+    name = canonicalize_name(requirement.name)
+    package = local.get(name)
+    if package is None or (package.kind == "commit" and name in request.no_deps):
+        return line  # nothing is asked of its source
     path = git_repositories.fetch(package, mirrors) / package.subfolder if package.kind == "commit" else package.path
     requirement.url = path.resolve().as_uri()
     return str(requirement)
@@ -198,7 +200,7 @@ def _packages(
 
     A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
     """
-    without_requirements = (*_standing(request), *((name, "") for name in request.no_deps))
+    without_requirements = (*_standing(request), *((name, "0" if name in local else "") for name in request.no_deps))
     metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(without_requirements, ())
     while True:
         try:
@@ -255,7 +257,7 @@ def _compile(
         for (name, version), requires in metadata.items()
     )
     beside: dict[str, str | bytes] = {
-        "requirements.in": "\n".join(_on_this_machine(line, local, mirrors) for line in request.requirements),
+        "requirements.in": "\n".join(_on_this_machine(line, request, local, mirrors) for line in request.requirements),
         "overrides.in": "\n".join(request.overrides),
         "constraints.in": "\n".join((*request.constraints, *request.installed)),
         "uv.toml": "".join(known),

@@ -140,6 +140,7 @@ def _image(
         component.name: replace(parts[component.name], details=component.details(planned, facts))
         for component in present_components
     }
+    sources = source_builds.source_packages(planned, target, facts)
     asked = requirements_file.read_requirements(target, measured.versions, where)
     image = Image(
         id=f"{planned.target}-{label}",
@@ -152,12 +153,10 @@ def _image(
         python_packages=(*asked.packages, *_brought_packages(planned, target, facts)),
         constraints=tuple(asked.constraints),
         hashes=asked.hashes,
-        source_packages=target.source_packages,
-        source_architectures=source_builds.architectures(planned, target.source_packages, facts),
-        source_builds=source_builds.source_builds(
-            planned, target.source_packages, target.package_options, facts, where
-        ),
-        no_deps=target.no_deps,
+        source_packages=sources,
+        source_architectures=source_builds.architectures(planned, sources, facts),
+        source_builds=source_builds.source_builds(planned, sources, target.package_options, facts, where),
+        no_deps=source_builds.no_deps(sources, target, facts),
         debian_packages=(*target.debian_packages, *(COMPILER if target.compiler else ())),
         requirements=tuple(
             requirement for component in present_components for requirement in component.requirements(planned, facts)
@@ -166,7 +165,7 @@ def _image(
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
         settings=tuple(runtime.settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
-        if target.source_packages or any(component.is_compiled(planned, facts) for component in present_components)
+        if sources or any(component.is_compiled(planned, facts) for component in present_components)
         else (),
         template=target.template or planned.target,
         stages=target.stages,

@@ -14,7 +14,7 @@ from rdma_images.core.image import BrokenRule, Image, SourceBuild
 from rdma_images.facts import Facts
 from rdma_images.facts.facts_file import FactsFile, Row
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.matrix import PackageOptions
+from rdma_images.plan.matrix import PackageOptions, Target
 
 
 class SourcePackage(Row):
@@ -24,6 +24,8 @@ class SourcePackage(Row):
     cuda: bool = False  # whether it cannot be built without a compiler of CUDA
     memory: PositiveInt | None = None
     network: bool = False  # whether its build fetches what its source lacks
+    debian_packages: tuple[str, ...] = ()  # that its build needs beside a compiler
+    no_deps: bool = False  # whether it needs nothing beside torch, and its source cannot be asked
     why: str
 
 
@@ -35,11 +37,24 @@ class SourcePackages(FactsFile):
     packages: dict[str, SourcePackage]
 
 
+def source_packages(candidate: Candidate, target: Target, facts: Facts) -> tuple[str, ...]:
+    """Return the packages that may come without a wheel: the target's, and components that have none."""
+    table = facts.table(SourcePackages).packages
+    return (*target.source_packages, *(name for name in table if name in candidate))
+
+
+def no_deps(packages: Iterable[str], target: Target, facts: Facts) -> dict[str, str]:
+    """Return the packages that are installed without what they require, by name, with the reason."""
+    table = facts.table(SourcePackages).packages
+    known = {name: table[name].why for name in packages if name in table and table[name].no_deps}
+    return known | target.no_deps
+
+
 def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -> tuple[str, ...]:
     """Return the GPUs to compile for, ("sm_80", "sm_90"); empty without a CUDA compiler."""
     if not packages or not cuda.toolkit_requirements(candidate[cuda.NAME], facts):
         return ()
-    choice = candidate[nccl_tests.GPU]
+    choice = candidate.axes.get(nccl_tests.GPU, gpus.ALL)
     return gpus.resolve_architectures(choice, candidate.fabric, candidate[cuda.NAME], facts)
 
 
@@ -74,6 +89,7 @@ def source_builds(
             },
             row.memory or SourceBuild.memory,
             row.network,
+            row.debian_packages,
         )
         for name, row in table.items()
         if name in packages

@@ -407,9 +407,10 @@ setuptools==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 setuptools-scm==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 wheel==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 LOCK
-# The linker's names of the libraries that the wheels have under their versions alone.
+# The libraries of the wheels for the linker, also by the names without versions, which they have not.
 mkdir /opt/cuda-links
 for library in /opt/venv/site-packages/nvidia/*/lib/lib*.so.*; do
+    ln -sf "$library" /opt/cuda-links/
     ln -sf "$library" "/opt/cuda-links/$(basename "$library" | sed 's/\.so\..*/.so/')"
 done
 # A package that asks for an older C++ than torch's headers are written in gets theirs: flash-attn 2.8.3 asks for 17, torch 2.15 for 20.
@@ -465,6 +466,9 @@ CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
 export CPATH="${CPATH%:}"
 NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
 export NVCC_APPEND_FLAGS
+# The driver's library is the host's: what links with it gets one whose functions are empty.
+grep -ohE '\<cu[A-Z]\w*' /opt/venv/site-packages/nvidia/*/include/cuda.h /usr/local/cuda/include/cuda.h 2> /dev/null |
+    sort -u | sed 's/.*/void & (void) {}/' | gcc -shared -o /opt/cuda-links/libcuda.so -Wl,-soname,libcuda.so.1 -x c -
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
 python "$pip/pip" download --quiet --no-cache-dir --disable-pip-version-check --dest /sdist \
     --no-deps --no-build-isolation --use-pep517 --no-binary :all: --require-hashes --requirement /dev/stdin <<'LOCK'
@@ -486,6 +490,9 @@ CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
 export CPATH="${CPATH%:}"
 NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
 export NVCC_APPEND_FLAGS
+# The driver's library is the host's: what links with it gets one whose functions are empty.
+grep -ohE '\<cu[A-Z]\w*' /opt/venv/site-packages/nvidia/*/include/cuda.h /usr/local/cuda/include/cuda.h 2> /dev/null |
+    sort -u | sed 's/.*/void & (void) {}/' | gcc -shared -o /opt/cuda-links/libcuda.so -Wl,-soname,libcuda.so.1 -x c -
 # A compile that was interrupted goes on where it was, if everything is as it was then.
 state=$({ sha256sum /sdist/*; env -u MAX_JOBS -u CMAKE_BUILD_PARALLEL_LEVEL; ls /opt/venv/site-packages /opt/build-tools; cat /var/lib/dpkg/status; /usr/local/cuda/bin/nvcc --version; } | sha256sum)
 source=/build/${state%% *}
@@ -518,6 +525,9 @@ CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
 export CPATH="${CPATH%:}"
 NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
 export NVCC_APPEND_FLAGS
+# The driver's library is the host's: what links with it gets one whose functions are empty.
+grep -ohE '\<cu[A-Z]\w*' /opt/venv/site-packages/nvidia/*/include/cuda.h /usr/local/cuda/include/cuda.h 2> /dev/null |
+    sort -u | sed 's/.*/void & (void) {}/' | gcc -shared -o /opt/cuda-links/libcuda.so -Wl,-soname,libcuda.so.1 -x c -
 export FLASH_ATTENTION_FORCE_BUILD='TRUE'
 export FLASH_ATTN_CUDA_ARCHS='75;80;90;100;120'
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
@@ -541,6 +551,9 @@ CPATH=$(printf %s: /opt/venv/site-packages/nvidia/*/include)
 export CPATH="${CPATH%:}"
 NVCC_APPEND_FLAGS=$(cat /opt/build-tools/nvcc-flags)
 export NVCC_APPEND_FLAGS
+# The driver's library is the host's: what links with it gets one whose functions are empty.
+grep -ohE '\<cu[A-Z]\w*' /opt/venv/site-packages/nvidia/*/include/cuda.h /usr/local/cuda/include/cuda.h 2> /dev/null |
+    sort -u | sed 's/.*/void & (void) {}/' | gcc -shared -o /opt/cuda-links/libcuda.so -Wl,-soname,libcuda.so.1 -x c -
 export FLASH_ATTENTION_FORCE_BUILD='TRUE'
 export FLASH_ATTN_CUDA_ARCHS='75;80;90;100;120'
 # A compile that was interrupted goes on where it was, if everything is as it was then.

@@ -114,6 +114,14 @@ def test_a_package_without_what_it_requires(index: Site) -> None:
     assert '"no_deps": [' in resolved.text()
 
 
+def test_a_commit_without_what_it_requires_is_not_fetched(index: Site) -> None:
+    """DeepEP's setup.py imports torch and declares nothing."""
+    commit = f"git+https://nowhere.invalid/own.git@{'a' * 40}"
+    request = REQUEST.model_copy(update={"requirements": (f"own @ {commit}", "plain"), "no_deps": ("own",)})
+    own, _ = resolve.resolve(request, f"{index.address}/simple", mirrors(index)).wheels
+    assert (own.origin, own.version, own.title) == (commit, "", f"own from {commit}")
+
+
 class TestOntoAnImage:
     """Packages for the Python of an image that exists, beside what is there."""
 

@@ -57,6 +57,14 @@ def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda(
     assert "nvcc" not in stage(image, "with-source-packages")
 
 
+def test_a_component_without_wheels_is_compiled_without_being_named() -> None:
+    image = planned(target="efa-pytorch", options=None, **{"nccl": "2.31.2", "gdrcopy": "2.6", "deep-ep": "2.0"})
+    assert (image.source_packages, list(image.no_deps)) == (("deep-ep",), ["deep-ep"])
+    assert image.toolkit
+    assert image.source_architectures
+    assert "libibverbs-dev" in image.source_builds["deep-ep"].debian_packages
+
+
 def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
     image = planned("flash-attn", gpu="sm_90")
     assert image.source_architectures == ("sm_90",)
