@@ -107,10 +107,10 @@ def _problems(images: Iterable[Image]) -> list[str]:
 
 
 def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
-    """Return notes on the table: known faults of the versions, templates of the user's own."""
-    from rdma_images.plan import rules
+    """Return notes on the table: of versions and variables, and templates of the user's own."""
+    from rdma_images.plan import additions, rules
 
-    notes = [note for image in images for note in rules.known_faults(image, current.facts)]
+    notes = [note for image in images for note in (*rules.known_faults(image, current.facts), *additions.notes(image))]
     if overrides := paths.overrides():
         notes.append(f"own, in place of the tool's: {', '.join(overrides)}")
     return list(dict.fromkeys(notes))

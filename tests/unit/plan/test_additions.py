@@ -13,7 +13,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, Plan
 from rdma_images.inputs import mirrors
-from rdma_images.plan import planner
+from rdma_images.plan import additions, planner
 from rdma_images.plan.additions import TargetAdditions
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
@@ -242,6 +242,22 @@ def test_an_image_that_may_fall_back_may_name_its_network() -> None:
 
 def test_the_variables_of_the_image_itself_are_no_fault() -> None:
     assert planned("env: {NCCL_NET: Libfabric, NCCL_DEBUG: INFO}").images
+
+
+@pytest.mark.parametrize(
+    ("variable", "reason"),
+    [
+        ("NVSHMEM_REMOTE_TRANSPORT: ibrc", "EFA is behind its transport libfabric"),
+        ("MOONCAKE_PROTOCOL: rdma", "EFA does not have"),
+        ("MOONCAKE_PROTOCOL: tcp", "transfers go over TCP"),
+        ("SGLANG_DISAGGREGATION_NIXL_BACKEND: UCX", "emulates reads and writes"),
+        ("SGLANG_DISAGGREGATION_NIXL_BACKEND: LIBFABRIC", ""),
+    ],
+)
+def test_the_plan_says_what_takes_a_part_off_the_fabric(variable: str, reason: str) -> None:
+    (image,) = planned(f"env: {{{variable}}}").images
+    notes = [*additions.notes(image)]
+    assert reason in notes[0] if reason else not notes
 
 
 @pytest.fixture
