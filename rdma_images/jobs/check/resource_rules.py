@@ -1,9 +1,24 @@
-"""Rules on what a node gives: adapters, their devices, and memory that may be locked."""
+"""Rules on what a node gives: GPUs, adapters and their devices, huge pages, and memory that may be locked."""
 
+import re
 from collections.abc import Iterator
 
 from rdma_images.jobs.check.job_part import JobPart
-from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, Problem, is_placeholder, rule
+from rdma_images.jobs.check.rule import EFA, ERDMA, HUGEPAGES, CheckContext, Problem, is_placeholder, rule
+
+UNITS = {
+    **{"": 1 / 2**20, "Ki": 1 / 1024, "Mi": 1, "Gi": 1024, "Ti": 2**20},
+    **{"k": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20},
+}
+QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
+
+
+@rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
+def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Problem]:
+    """Report more GPUs than the node has: no node fits, and the job waits for ever."""
+    if context.node and part.gpus and (requested := part.gpus.number) and requested > context.node.gpus:
+        message = f"{requested} GPUs, and {part.node_name} has {context.node.gpus}"
+        yield Problem(part.gpus, message, f"ask for {context.node.gpus} at most")
 
 
 @rule(
@@ -63,6 +78,23 @@ def _fewest_interfaces(part: JobPart, context: CheckContext) -> int:
     types = [row for row in context.instances.types.values() if row.fabric == "efa" and row.gpu == gpu]
     fewest = min((row.interfaces for row in types if row.gpus == gpus), default=0)
     return fewest if fewest > 1 else 0
+
+
+@rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
+def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[Problem]:
+    """Report more huge pages than a node has: no node fits."""
+    requested = part.amount(HUGEPAGES)
+    if requested and context.fabric and (size := _mebibytes(requested.text)) is not None:
+        most = context.instances.nodes[context.fabric].hugepages
+        if size > most:
+            message = f"{HUGEPAGES}: {requested.text[:30]}, and a node has {most} MiB as delivered"
+            yield Problem(requested, message, "ask for 5120Mi, or preallocate more pages on the nodes")
+
+
+def _mebibytes(quantity: str) -> float | None:
+    """Return a Kubernetes quantity in MiB; None if it cannot be parsed."""
+    match = QUANTITY.fullmatch(quantity)
+    return float(match[1]) * UNITS[match[2] or ""] if match else None
 
 
 @rule("pod.rdma", "warning", "facts/running.yaml: IPC_LOCK beside the resource of the eRDMA devices, or privileged")

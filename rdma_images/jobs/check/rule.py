@@ -9,7 +9,7 @@ from rdma_images.facts.environment import Environment, Variable, Variables
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
 
-EFA, ERDMA = "vpc.amazonaws.com/efa", "aliyun/erdma"
+EFA, ERDMA, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "hugepages-2Mi"
 
 # What is filled in later: ${NAME}, $(NAME), {{name}}, <name>, and YOUR_NAME where names are in lower case.
 PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")

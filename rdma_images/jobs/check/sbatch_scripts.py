@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -10,6 +10,7 @@ from rdma_images.jobs.check.job_part import JobPart, LocatedText
 
 DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(?P<options>--?[A-Za-z].*)", re.MULTILINE)
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
+GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
 MAX_LENGTH = 1 << 17  # characters of a text that are read
 MAX_LINES = 4000
 MAX_LINE_LENGTH = 2048
@@ -51,6 +52,7 @@ def read_script(text: str, name: str) -> JobPart:
         kind="slurm",
         title="sbatch script",
         nodes=options.get("nodes"),
+        gpus=_gpus(options),
         images=tuple({image.text: image for image in settings.images}.values()),
         environment=settings.variables,
         command=tuple(line for line in lines if not line.text.lstrip().startswith("#")),
@@ -75,6 +77,14 @@ def _directives(lines: list[LocatedText]) -> dict[str, LocatedText]:
             if name.startswith("--"):
                 options[name[2:]] = LocatedText(value or following, line.line)
     return options
+
+
+def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:
+    """Return the GPUs of each node; None where no number is written."""
+    for name, prefix in (("gpus-per-node", "gpu:"), ("gres", "")):
+        if (option := options.get(name)) and (match := GRES.search(prefix + option.text)):
+            return LocatedText(match["count"], option.line)
+    return None
 
 
 def numbered_lines(text: str, key_line: int = 0) -> Iterator[LocatedText]:

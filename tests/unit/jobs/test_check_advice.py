@@ -44,6 +44,8 @@ def variable(rule: str, setting: str, advice: str, new: str | None = None) -> Fa
 
 
 FAULTS = [
+    Fault("gpus.node", pods(gpus="16"), "ask for 8 at most", "gpu: 16", "gpu: 8"),
+    Fault("gpus.node", pods(gpus="9" * 5000), "ask for 8 at most", "9" * 5000, "8"),
     Fault("efa.count", pods(efa="4"), "ask for 32", f"{EFA}: 4", f"{EFA}: 32"),
     Fault("efa.count", pods(efa="64"), "ask for 32", f"{EFA}: 64", f"{EFA}: 32"),
     Fault(
@@ -52,6 +54,13 @@ FAULTS = [
         f"ask for {EFA}: 32 in requests and limits",
         "gpu: 8}",
         f"gpu: 8, {EFA}: 32}}",
+    ),
+    Fault(
+        "hugepages.node",
+        POD.replace(f"{EFA}: 32", f"{EFA}: 32, hugepages-2Mi: 20Gi"),
+        "ask for 5120Mi",
+        "20Gi",
+        "5120Mi",
     ),
     Fault("trainjob.resources", TRAIN_JOB.replace(f", {EFA}: 32", ""), f"write {EFA}", "gpu: 8", f"gpu: 8, {EFA}: 32"),
     Fault(
