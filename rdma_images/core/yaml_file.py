@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from yaml.composer import Composer
 
 from rdma_images.core import files, plain
 from rdma_images.core.errors import RefusedError, suggestion
@@ -150,11 +149,9 @@ def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDoc
         raise RefusedError(f"{name}:{line}: not valid YAML: the character U+{ord(match[0]):04X}: remove it")
     parsed: list[ForeignDocument] = []
     try:
-        loader = _Loader(text, deepest)
-        while loader.check_node():
+        for node in yaml.compose_all(text, yaml.CBaseLoader):
             lines: dict[YamlPath, int] = {}
-            if node := loader.get_node():
-                parsed.append(ForeignDocument(name, _plain(node, (), lines, deepest), lines))
+            parsed.append(ForeignDocument(name, _plain(node, (), lines, deepest), lines))
     except UnreadableError as error:
         raise RefusedError(f"{name}:{error.line}: {error}") from None
     except yaml.MarkedYAMLError as error:
@@ -228,39 +225,17 @@ def _extended(base: Any, addition: Any) -> Any:
     return added | {key: _extended(value, addition[key]) if key in addition else value for key, value in base.items()}
 
 
-class _Loader(Composer, yaml.CBaseLoader):
-    """PyYAML's composer on libyaml's parser, limited in depth and number of values."""
-
-    def __init__(self, text: str, deepest: int) -> None:
-        yaml.CBaseLoader.__init__(self, text)
-        Composer.__init__(self)
-        self._level = self._count = 0
-        self._deepest = deepest
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node. Raises UnreadableError beyond the limits."""
-        self._level, self._count = self._level + 1, self._count + 1
-        event = self.peek_event()
-        line = event.start_mark.line + 1 if event and event.start_mark else 1
-        _require_few(self._level, self._count, line, self._deepest)
-        node = super().compose_node(parent, index)
-        self._level -= 1
-        return node
-
-
-def _require_few(level: int, count: int, line: int, deepest: int) -> None:
-    """Raise UnreadableError for a value beyond the limits."""
-    if level > deepest:
-        raise UnreadableError(line, f"nested deeper than {deepest} levels: does an alias hold itself?")
-    if count > MAX_VALUES:
-        sentence = f"more than {MAX_VALUES:,} values, each alias counted as what it stands for: write fewer"
-        raise UnreadableError(line, sentence)
-
-
 def _plain(node: yaml.Node, path: YamlPath, lines: dict[YamlPath, int], deepest: int) -> Any:
-    """Return a node as dict, list, str or None, and fill `lines` with the line of each path."""
+    """Return a node as dict, list, str or None, and fill `lines` with the line of each path.
+
+    Raises UnreadableError beyond the limits, for a key that is written twice, and for one that is no scalar.
+    """
     lines[path] = node.start_mark.line + 1
-    _require_few(len(path), len(lines), lines[path], deepest)
+    if len(path) > deepest:
+        raise UnreadableError(lines[path], f"nested deeper than {deepest} levels: does an alias hold itself?")
+    if len(lines) > MAX_VALUES:
+        sentence = f"more than {MAX_VALUES:,} values, each alias counted as what it stands for: write fewer"
+        raise UnreadableError(lines[path], sentence)
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:

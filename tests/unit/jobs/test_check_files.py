@@ -240,13 +240,12 @@ POD = "kind: Job\nspec: {containers: [{name: a, resources: {limits: {nvidia.com/
 HOSTILE = {
     "aliases.yaml": f"a: &a {'x' * 500_000}\n{POD}args: [{'*a,' * 90_000}]}}]}}\n",
     "deep.yaml": "a: " + "[" * 500_000,
-    "keys.yaml": "kind: Job\n" + "".join(f"k{n}: v\n" for n in range(90_000)),
+    "keys.yaml": "kind: Job\n" + "".join(f"k{n}: v\n" for n in range(50_000)),
     "line.yaml": f"{POD}env: [{{name: FI_PROVIDER, value: '{'efa,' * 240_000}'}}]}}]}}\n",
     "names.yaml": f"{POD}env: ["
     + "".join(f"{{name: NCCL_IB_DISABLEX{n}, value: a}}," for n in range(18_000))
     + "]}]}\n",
     "pods.yaml": "kind: List\nitems:\n" + "".join(ITEM % n for n in range(6_000)),
-    "documents.yaml": "---\n" * 250_000,
     "braces.yaml": "{{" * 500_000,
     "deep.json": '{"a":' * 150_000,
     "words.sbatch": "#SBATCH -N 2\n" + "A='x' " * 160_000,
