@@ -9,7 +9,7 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, verb, with_measured_base
+from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, task, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
     from rdma_images.inspection.report import Report
 
 
-@verb(
+@task(
     "build --target efa-pytorch --rehearse",
     "build --target efa-pytorch --onto pytorch/pytorch@sha256:…",
 )
@@ -65,7 +65,7 @@ def build(
     _exit_on_failure(outcome.reports)
 
 
-@verb(
+@task(
     "validate --target efa-pytorch",
     "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
     "validate --target efa-pytorch --instance p5.48xlarge",
@@ -137,7 +137,7 @@ def _exit_on_failure(reports: "Sequence[Report]") -> None:
         raise Exit(code=exit_codes.UNKNOWN)
 
 
-@verb("report", "report --markdown")
+@task("report", "report --markdown")
 def report(
     _: Context,
     markdown: Annotated[bool, "Print what was built and published as Markdown, for the summary of a CI job."] = False,
@@ -149,7 +149,7 @@ def report(
     show(job_summary.summary() if markdown else str(report.write_page()))
 
 
-@verb(
+@task(
     "run --target efa-pytorch --mount ./src:/src:ro --env HF_TOKEN -- torchrun /src/train.py",
     "run --target efa-pytorch --shell",
     "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",

@@ -6,13 +6,13 @@ from typing import Annotated
 from invoke.context import Context
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb
+from rdma_images.cli.task import task
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 
-@verb("engine.up", "engine.up --docker", name="engine.up")
+@task("engine.up", "engine.up --docker", name="engine.up")
 def up(
     _: Context,
     docker: Annotated[bool, "Print lines for `eval`: `docker` of this shell is then the private engine's."] = False,
@@ -31,7 +31,7 @@ def up(
     show(status.table(status.status()))
 
 
-@verb("engine.status", name="engine.status")
+@task("engine.status", name="engine.status")
 def status(_: Context) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
@@ -39,7 +39,7 @@ def status(_: Context) -> None:
     show(status.table(status.status()))
 
 
-@verb("engine.down --purge", name="engine.down")
+@task("engine.down --purge", name="engine.down")
 def down(_: Context, purge: Annotated[bool, "Also remove its data: images, caches, its own packages."] = False) -> None:
     """Stop the private engine and what it started."""
     from rdma_images.engine import private
@@ -47,7 +47,7 @@ def down(_: Context, purge: Annotated[bool, "Also remove its data: images, cache
     show("stopped" if private.down(purge, progress) else "no private engine was running")
 
 
-@verb("engine.prune --cache", name="engine.prune")
+@task("engine.prune --cache", name="engine.prune")
 def prune(
     _: Context,
     all_targets: Annotated[bool, "Also remove images of targets that this folder's matrix does not have."] = False,

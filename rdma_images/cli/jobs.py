@@ -12,7 +12,7 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import Json, Onto, verb, with_measured_base
+from rdma_images.cli.task import Json, Onto, task, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
@@ -30,7 +30,7 @@ CLUSTER_EXAMPLE = (
 )
 
 
-@verb(
+@task(
     "job --target efa-nccl-tests --launcher mpijob --instance p5.48xlarge --nodes 2",
     "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 --mount /fsx:/data -- train.py",
     "job --job training",
@@ -87,7 +87,7 @@ def job(
     show(job_tables.job_json(folder) if json else job_tables.job_table(written, folder))
 
 
-@verb(CLUSTER_EXAMPLE, f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0")
+@task(CLUSTER_EXAMPLE, f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0")
 def cluster(
     _: Context,
     launcher: Annotated[str, "What makes the cluster: eksctl."],
@@ -113,7 +113,7 @@ def cluster(
     show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))
 
 
-@verb("job.launchers", name="job.launchers")
+@task("job.launchers", name="job.launchers")
 def job_launchers(
     _: Context,
     json: Json = False,
@@ -128,7 +128,7 @@ def job_launchers(
     show(job_tables.launchers_json(loaded.facts.launchers) if json else job_tables.launcher_table(loaded))
 
 
-@verb(
+@task(
     "job.check job.yaml job.sbatch",
     "job.check -",
     name="job.check",
@@ -155,7 +155,7 @@ def job_check(
         raise Exit(code=exit_codes.USAGE)
 
 
-@verb("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")
+@task("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")
 def job_preflight(_: Context, out: Annotated[str, "The folder to write; by default build/preflight/."] = "") -> None:
     """Write the preflight as files, for an image that lacks it.
 
@@ -170,7 +170,7 @@ def job_preflight(_: Context, out: Annotated[str, "The folder to write; by defau
     show(f"kubectl create configmap rdma-preflight --from-file={paths.display_path(folder)}")
 
 
-@verb(
+@task(
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2",
     "job.run build/jobs/efa-nccl-tests-p5-48xlarge-2 --compare tcp --timeout 20m",
     "job.run build/jobs/training --attach --sign cosign.key",
@@ -232,7 +232,7 @@ def _attach(run_path: Path, sign: str) -> None:
     show(f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}")
 
 
-@verb(
+@task(
     "verdict worker-0.log",
     "verdict build/jobs/efa-nccl-tests-p5-48xlarge-2/runs/20261122T060000Z",
     "verdict worker-0.log worker-1.log --instance p5.48xlarge --nodes 2 --html result.html",
@@ -276,7 +276,7 @@ def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
         raise Exit(code=log_verdict.exit_code)
 
 
-@verb(
+@task(
     "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
     name="job.compare",
 )

@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import Targets, verb
+from rdma_images.cli.task import Targets, task
 from rdma_images.core import paths
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
@@ -17,7 +17,7 @@ from rdma_images.inputs import project, target_options
 WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
 
 
-@verb("facts.update", "facts.update --all --write", name="facts.update")
+@task("facts.update", "facts.update --all --write", name="facts.update")
 def update(
     _: Context,
     all: Annotated[bool, "Read every release again, not only those in the matrix; takes minutes."] = False,
@@ -36,7 +36,7 @@ def update(
     show(reading.update_table(changes, written))
 
 
-@verb("matrix.schema", name="matrix.schema")
+@task("matrix.schema", name="matrix.schema")
 def schema(_: Context) -> None:
     """Write the JSON schemas of the files that users write.
 
@@ -47,7 +47,7 @@ def schema(_: Context) -> None:
     show(*(paths.display_path(path) for path in schemas.write(paths.PROJECT)))
 
 
-@verb("ci.matrix --changed-since origin/main", name="ci.matrix")
+@task("ci.matrix --changed-since origin/main", name="ci.matrix")
 def ci_matrix(
     _: Context,
     target: Targets = (),
@@ -66,7 +66,7 @@ def ci_matrix(
     show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, current.matrix, runners)))
 
 
-@verb("test --unit", name="test")
+@task("test --unit", name="test")
 def run_tests(
     _: Context,
     unit: Annotated[bool, "Only the fast tests, which need no engine."] = False,

@@ -11,7 +11,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import All, Changes, Json, Onto, Rehearse, Targets, verb, with_measured_base
+from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, task, with_measured_base
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
@@ -19,7 +19,7 @@ from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 
-@verb(
+@task(
     "plan --all",
     "plan --target efa-pytorch --set nccl=2.32.3",
     "plan --instance p5.48xlarge",
@@ -116,7 +116,7 @@ def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-@verb("describe --target efa-pytorch")
+@task("describe --target efa-pytorch")
 def describe(_: Context, target: Targets = (), all: All = False, set: Changes = ()) -> None:
     """Show what is in the images and how to run them.
 
@@ -129,7 +129,7 @@ def describe(_: Context, target: Targets = (), all: All = False, set: Changes = 
     show(describe.describe_images(images, loaded_project.facts))
 
 
-@verb("sources --target efa-pytorch")
+@task("sources --target efa-pytorch")
 def sources(
     _: Context,
     target: Targets = (),
@@ -150,7 +150,7 @@ def sources(
     availability.require(supplies)  # its error shows the table
 
 
-@verb(
+@task(
     "lock --all --upgrade",
     "lock --all --check",
 )
@@ -182,7 +182,7 @@ def lock(
         raise Exit(code=exit_codes.NO)
 
 
-@verb("render --target efa-pytorch --rehearse")
+@task("render --target efa-pytorch --rehearse")
 def render(_: Context, target: Targets = (), all: All = False, set: Changes = (), rehearse: Rehearse = False) -> None:
     """Write the Dockerfiles, and print the path of each."""
     from rdma_images.build import build_spec

@@ -22,7 +22,7 @@ from rdma_images.cli import (
     starting,
 )
 from rdma_images.cli.parsing import TaskParser, unknown_task
-from rdma_images.cli.verb import Verb, ended_in_order
+from rdma_images.cli.task import Task, ended_in_order
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import suggestion
 
@@ -53,7 +53,7 @@ def namespace() -> Collection:
     tasks = Collection()
     for module in (planning, building, publishing, jobs, engines, maintaining, starting):
         for task in vars(module).values():
-            if isinstance(task, Verb) and task.name != ("test" if paths.INSTALLED else "init"):
+            if isinstance(task, Task) and task.name != ("test" if paths.INSTALLED else "init"):
                 group, _, name = str(task.name).rpartition(".")
                 if group and group not in tasks.collections:
                     tasks.add_collection(Collection(group))

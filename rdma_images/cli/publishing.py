@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import All, Changes, Json, Onto, Policy, Targets, refuse_beside, verb, with_measured_base
+from rdma_images.cli.task import All, Changes, Json, Onto, Policy, Targets, refuse_beside, task, with_measured_base
 from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rdma_images.registry.registries import Registry
 
 
-@verb(
+@task(
     "scan --target efa-pytorch --report trivy.cdx.json --policy policy.yaml",
     "scan --published team-ecr",
 )
@@ -97,7 +97,7 @@ def _chosen_images(
     return [*published_images(images, all_images, loaded_project.matrix, registries.load().pick(published))]
 
 
-@verb(
+@task(
     "publish --target efa-pytorch --to team-ecr",
     "publish --image team/training:2026-11 --to team-ecr",
     "publish --join --to team-ecr",
@@ -163,7 +163,7 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
         raise Exit(code=exit_codes.NO)
 
 
-@verb("verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub")
+@task("verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub")
 def verify(
     _: Context,
     image: Annotated[str, "host/repository:tag or host/repository@sha256:…, in any registry."],

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from invoke.context import Context
 
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb
+from rdma_images.cli.task import task
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 
@@ -21,7 +21,7 @@ WRITTEN = {
 }
 
 
-@verb("init", "init --folder images")
+@task("init", "init --folder images")
 def init(_: Context, folder: Annotated[str, "The new folder; without it the current one."] = ".") -> None:
     """Start a folder of your own: matrix.yaml, .gitignore, a workflow, schemas for editors.
 

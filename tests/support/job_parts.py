@@ -72,7 +72,7 @@ def job_request(launcher: str, fabric: str, starter: str, **changes: Any) -> Job
 
 
 def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
-    return create.compose_any(job_request(launcher, fabric, starter, **changes), load_project())
+    return create.decide_any_job(job_request(launcher, fabric, starter, **changes), load_project())
 
 
 ROLES = {
@@ -96,7 +96,7 @@ def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
     """Return the files of an EKS cluster with two nodes of the type."""
     job_parameters = {"second-zone": "us-west-2b", **parameters}
     request = cluster.ClusterRequest("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=job_parameters)
-    return render.render_templates("eksctl", {"cluster": cluster.compose(request, load_project())})
+    return render.render_templates("eksctl", {"cluster": cluster.decide_cluster(request, load_project())})
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ from rdma_images.jobs.run.follow import JobOutcome, StopRequest, follow, handle_
 from rdma_images.jobs.run.record import SubmissionRecord, remove_leftovers, remove_submission
 from rdma_images.jobs.run.runner import Runner, Submission
 from rdma_images.jobs.run.watch import LogWatch
-from rdma_images.jobs.write import compose, create, folder
+from rdma_images.jobs.write import create, decisions, folder
 from rdma_images.jobs.write.job import Job
 
 RUNNERS: dict[str, Callable[[Submission], Runner]] = {
@@ -200,7 +200,7 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
                 "and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )
-    return create.render_job_files(compose.job_over_tcp(job, project.facts), project)
+    return create.render_job_files(decisions.job_over_tcp(job, project.facts), project)
 
 
 def _without_terminal_errors(progress: Progress) -> Progress:

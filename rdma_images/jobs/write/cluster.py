@@ -55,7 +55,7 @@ class Cluster:
     values: tuple[JobValue, ...]
 
 
-def compose(request: ClusterRequest, project: Project) -> Cluster:
+def decide_cluster(request: ClusterRequest, project: Project) -> Cluster:
     """Return the cluster of a request. Raises RefusedError for what cannot work."""
     launchers, instances = project.facts.launchers, project.facts.instances
     if request.launcher not in launchers.clusters:
@@ -113,7 +113,7 @@ def _problems(request: ClusterRequest, values: Mapping[str, str], node: Instance
 
 def write_cluster(request: ClusterRequest, project: Project, out: str = "") -> tuple[Cluster, Path]:
     """Write the cluster's files, all or none; returns it with its folder."""
-    cluster = compose(request, project)
+    cluster = decide_cluster(request, project)
     path = folder.job_folder(cluster.name, out)
     texts = render.render_templates(cluster.launcher, {"cluster": cluster})
     note = folder.json_text({"schema": 1, **asdict(cluster), "files": sorted(texts)})

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from rdma_images.build import preflight_folder
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import compose, counts, folder, model_server, render, server
+from rdma_images.jobs.write import counts, folder, model_server, render, server
+from rdma_images.jobs.write.decisions import CODE_FOLDER, PREFLIGHT_FOLDER, decide_job
 from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.jobs.write.work import read_code
 
@@ -18,11 +19,11 @@ def render_job_files(job: Job, project: Project) -> dict[str, str]:
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 
 
-def compose_any(request: JobRequest, project: Project) -> Job:
+def decide_any_job(request: JobRequest, project: Project) -> Job:
     """Return the job of a request, of one part or of several. Raises RefusedError."""
     if request.model:
-        return model_server.compose(request, project)
-    return server.compose(request, project) if request.roles else compose.compose(request, project)
+        return model_server.decide_model_server(request, project)
+    return server.decide_server(request, project) if request.roles else decide_job(request, project)
 
 
 def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job, Path]:
@@ -30,9 +31,9 @@ def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job
 
     Raises RefusedError for what cannot work or is not known.
     """
-    job = compose_any(request, project)
+    job = decide_any_job(request, project)
     path = folder.job_folder(job.name, out)
-    contents = {compose.CODE_FOLDER: read_code(request.work.code), compose.PREFLIGHT_FOLDER: preflight_folder.files()}
+    contents = {CODE_FOLDER: read_code(request.work.code), PREFLIGHT_FOLDER: preflight_folder.files()}
     seen = {f"{part.name}/{name}": contents[part.name][name] for part in job.folders for name in part.files}
     folder.write(path, {**render_job_files(job, project), **seen})
     return job, path

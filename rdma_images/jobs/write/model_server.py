@@ -16,7 +16,7 @@ from rdma_images.jobs.write.jobs_file import RoleRequest
 ROUTER = "router"
 
 
-def compose(request: JobRequest, project: Project) -> Job:
+def decide_model_server(request: JobRequest, project: Project) -> Job:
     """Return the job that serves the request's model; what its roles say themselves stays.
 
     Raises RefusedError for a target that cannot serve it, or not over its fabric.
@@ -47,7 +47,7 @@ def compose(request: JobRequest, project: Project) -> Job:
             roles[name] = _router(role, image, engine, serving, transfer, values)
         else:
             roles[name] = _server(name, role, engine, serving, transfer, values, request)
-    job = server.compose(replace(request, roles=roles), project)
+    job = server.decide_server(replace(request, roles=roles), project)
     source = package.package_facts(engine, project.facts).cite(serving)
     version = image.components[transfer.package].version
     reason = f"moves {engine}'s KV caches over {FABRIC_TITLES[image.fabric]}"

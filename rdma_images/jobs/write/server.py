@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write.compose import compose as compose_job
+from rdma_images.jobs.write import decisions
 from rdma_images.jobs.write.counts import RESOURCES
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 
@@ -15,7 +15,7 @@ NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
 COUNTED = frozenset({"gpus", "hugepages-2Mi", "memory", *RESOURCES.values()})  # the values that are about counts
 
 
-def compose(request: JobRequest, project: Project) -> Job:
+def decide_server(request: JobRequest, project: Project) -> Job:
     """Return the job of a request with roles. Raises RefusedError for what cannot work."""
     if request.nodes != 1 or request.gpus or request.command or "replicas" in request.parameters:
         raise RefusedError(
@@ -75,7 +75,7 @@ def _role(server: str, name: str, port: int, request: JobRequest, project: Proje
         command=part.command,
         work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
     )
-    job = compose_job(role_request, project)
+    job = decisions.decide_job(role_request, project)
     parameters = {**job.parameters, "replicas": str(part.replicas), "port": str(port)}
     values = (*job.values, JobValue("replicas", str(part.replicas), "as asked for", "roles"))
     job = replace(job, server=server, ready=part.ready, parameters=parameters, values=values)

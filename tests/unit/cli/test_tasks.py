@@ -13,7 +13,7 @@ import pytest
 
 import tasks
 from rdma_images.cli.parsing import TaskParser
-from rdma_images.cli.verb import Verb
+from rdma_images.cli.task import Task
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.engine import discovery
@@ -147,7 +147,7 @@ def test_several_values_reach_a_task_and_several_tasks_a_line() -> None:
     assert (plan.as_kwargs["target"], plan.as_kwargs["set"], plan.as_kwargs["all"]) == (["a", "b"], ["nccl=1"], False)
 
 
-def all_tasks() -> list[tuple[str, Verb]]:
+def all_tasks() -> list[tuple[str, Task]]:
     return [(name, tasks.ns[name]) for name in tasks.ns.task_names]
 
 
@@ -258,8 +258,8 @@ def test_ctrl_c_ends_a_task_with_130(tmp_path: Path) -> None:
 def test_kill_ends_a_task_in_order(tmp_path: Path) -> None:
     script = """
 import tempfile, time
-from rdma_images.cli.verb import verb
-@verb("work")
+from rdma_images.cli.task import task
+@task("work")
 def work(_):
     with tempfile.TemporaryDirectory(dir=".") as name:
         print(name, flush=True)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rdma_images.core import paths
-from rdma_images.jobs.write import compose, create
+from rdma_images.jobs.write import create, decisions
 from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Launch, Work
 from rdma_images.preflight import preflight
@@ -131,7 +131,7 @@ def test_an_image_without_the_preflight_is_given_it(launcher: str, fabric: str, 
     text = "".join(path.read_text() for path in folder.iterdir() if path.is_file() and path.name != "README.md")
     to = "/opt/ml/input/data/preflight" if launcher == "sagemaker" else "/opt/rdma-images/preflight"
     assert f"sh {to}/rdma-preflight --require {fabric}" in text
-    over_tcp = compose.job_over_tcp(job, jobs.load_project().facts)
+    over_tcp = decisions.job_over_tcp(job, jobs.load_project().facts)
     assert not any("rdma-preflight" in text for name, text in jobs.files(over_tcp).items() if name != "README.md")
     create.write_job(replace(request, preflight=False), jobs.load_project(), str(tmp_path / "none"))
     assert not (tmp_path / "none" / "preflight").exists()

@@ -16,7 +16,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment
-from rdma_images.jobs.write import compose, counts
+from rdma_images.jobs.write import counts, decisions
 from tests.support import job_parts as jobs
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
@@ -252,7 +252,7 @@ def test_ssh_between_ranks_is_the_users_where_the_target_has_one(launcher: str) 
     changed = replace(
         project, matrix=project.matrix.model_copy(update={"targets": {**project.matrix.targets, name: with_user}})
     )
-    job = compose.compose(jobs.job_request(launcher, "efa", "mpirun"), changed)
+    job = decisions.decide_job(jobs.job_request(launcher, "efa", "mpirun"), changed)
     assert (job.user, job.home, job.ssh_port) == ("nonroot", "/home/nonroot", 2222)
     text = "\n".join(content for file, content in jobs.files(job).items() if file != "job.json")
     assert "/root" not in text

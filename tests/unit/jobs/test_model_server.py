@@ -135,7 +135,7 @@ def test_what_cannot_be_served_is_refused(target: str, changes: dict[str, Any], 
         **{"target": target, "instance": INSTANCE["efa"], "nodes": 1, "command": (), "model": "/m", **changes},
     )
     with pytest.raises(RefusedError, match=re.escape(message)):
-        create.compose_any(request, jobs.load_project())
+        create.decide_any_job(request, jobs.load_project())
 
 
 @pytest.mark.parametrize(
@@ -157,5 +157,5 @@ def test_a_part_that_the_image_lacks_is_refused(part: str, message: str, monkeyp
 def test_the_example_serves_a_model() -> None:
     entry = yaml.safe_load((PROJECT / "jobs.example.yaml").read_text())["jobs"]["serve"]
     entry = jobs_file.JobEntry.model_validate({**entry, "image": jobs.IMAGE})
-    job = create.compose_any(jobs_file.request(entry, (), "serve"), jobs.load_project())
+    job = create.decide_any_job(jobs_file.request(entry, (), "serve"), jobs.load_project())
     assert commands(job).keys() == {"prefill", "decode", "router"}

@@ -39,7 +39,7 @@ class _Parts:
     starter: Starter
 
 
-def compose(request: JobRequest, project: Project) -> Job:
+def decide_job(request: JobRequest, project: Project) -> Job:
     """Return the job of a request; write nothing. Raises RefusedError."""
     facts = project.facts
     parts = _parts(request, project)

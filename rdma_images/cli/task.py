@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from invoke.exceptions import Exit
-from invoke.tasks import Task
+from invoke.tasks import Task as InvokeTask
 
 from rdma_images.cli import output
 from rdma_images.core import exit_codes, files, paths
@@ -35,7 +35,7 @@ Policy = Annotated[str, "The rules for vulnerabilities; by default policy.yaml, 
 SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
 
 
-class Verb(Task[Any]):
+class Task(InvokeTask[Any]):
     """invoke's task, whose parameters are annotated with the type and the help of their options."""
 
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Verb(Task[Any]):
         return options
 
 
-def verb(*examples: str, name: str | None = None, default: bool = False) -> Callable[[Callable[..., None]], Verb]:
+def task(*examples: str, name: str | None = None, default: bool = False) -> Callable[[Callable[..., None]], Task]:
     """Make a task of the decorated function, with an option for each parameter; those without a default must be given.
 
     Args:
@@ -58,7 +58,7 @@ def verb(*examples: str, name: str | None = None, default: bool = False) -> Call
         default: Whether the task's group stands for it, as `job` does for `job.job`.
     """
 
-    def decorate(function: Callable[..., None]) -> Verb:
+    def decorate(function: Callable[..., None]) -> Task:
         @functools.wraps(function)
         def guarded(*arguments: Any, **options: Any) -> None:
             with ended_in_order():
@@ -67,7 +67,7 @@ def verb(*examples: str, name: str | None = None, default: bool = False) -> Call
         # invoke joins the lines of a paragraph: each example is a paragraph of its own.
         paragraphs = [inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {e}" for e in examples)]
         guarded.__doc__ = "\n\n".join(paragraphs)
-        return Verb(guarded, name=name, default=default, auto_shortflags=False)
+        return Task(guarded, name=name, default=default, auto_shortflags=False)
 
     return decorate
 
