@@ -75,13 +75,13 @@ def job(
         "nodes": nodes if nodes >= 0 else None,
         "image": image,
         "mounts": mount,
-        "env": target_options.parse_changes(env, "--env", "NAME=value", may_be_empty=True),
-        "param": target_options.parse_changes(param, "--param", "name=value"),
+        "env": target_options.parse_pairs(env, "--env", "NAME=value", may_be_empty=True),
+        "param": target_options.parse_pairs(param, "--param", "name=value"),
     }
     entry = jobs_file.load(job) if job else jobs_file.JobEntry()
     entry = jobs_file.with_options(jobs_file.with_options(entry, options), jobs_file.parse_fields(field))
     command = tuple(after_dashes(sys.argv))
-    request = jobs_file.request(entry, command, name or job, changes=target_options.parse_changes(set))
+    request = jobs_file.request(entry, command, name or job, changes=target_options.parse_pairs(set))
     loaded_project = with_measured_base(project.load(), [request.target], onto)
     written, folder = create.write_job(request, loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written, folder))
@@ -107,7 +107,7 @@ def cluster(
     from rdma_images.jobs.write import cluster as clusters
     from rdma_images.jobs.write import job_tables
 
-    params = target_options.parse_changes(param, "--param", "name=value")
+    params = target_options.parse_pairs(param, "--param", "name=value")
     request = clusters.ClusterRequest(launcher, instance, nodes, region, zone, name, params)
     cluster, folder = clusters.write_cluster(request, project.load(), out)
     show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))

@@ -16,7 +16,6 @@ class InstanceType(Row):
     gpus: int
     gpu: str | None = None  # the vendor's name of it: "H200"
     gpu_memory: int  # GiB of one GPU
-    vcpus: int
     memory: int  # GiB
     bandwidth: int  # Gb/s of all network cards together
     architecture: Literal["amd64", "arm64"] = "amd64"

@@ -23,22 +23,19 @@ class RefusedPlanError(RefusedError):
         return plan_table.table(replace(self.plan, images=()))
 
 
-def parse_changes(
+def parse_pairs(
     pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value", may_be_empty: bool = False
 ) -> dict[str, str]:
-    """Return `--set axis=value …` as axis -> value. Raises RefusedError for other forms.
-
-    Raises RefusedError for another form, and for two values of one axis.
-    """
+    """Return the pairs as a dict. Raises RefusedError for another form, and for two values of one name."""
     values: dict[str, str] = {}
     for pair in pairs or ():
-        axis, equals, value = pair.partition("=")
-        if not (axis and equals and (value or may_be_empty)):
+        name, equals, value = pair.partition("=")
+        if not (name and equals and (value or may_be_empty)):
             example = f", as in {option} pytorch=2.14.1" if option == "--set" else ""
             raise RefusedError(f"{option} {pair}: not of the form {form}\nwrite {option} {form}{example}")
-        if values.get(axis, value) != value:
-            raise RefusedError(f"{option} gives {axis} two values, {values[axis]} and {value}\nremove one of them")
-        values[axis] = value
+        if values.get(name, value) != value:
+            raise RefusedError(f"{option} gives {name} two values, {values[name]} and {value}\nremove one of them")
+        values[name] = value
     return values
 
 
@@ -52,7 +49,7 @@ def chosen_plan(
     """Return the plan of the chosen images; with `rehearse`, on bases that can be had."""
     from rdma_images.plan import planner  # here, for the same reason as in project.py
 
-    plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_changes(pairs))
+    plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_pairs(pairs))
     if not rehearse:
         return plan
     from rdma_images.inputs import availability  # here, because a plan needs none of it

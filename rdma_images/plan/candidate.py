@@ -54,7 +54,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
     """Return the default row of `target` with `changes`, all values of which are known."""
     changes = dict(changes or {})
     default_axes, row = target.complete(), target.complete(changes)
-    undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider not in row)
+    undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider and decider not in row)
     return Candidate(
         target=name,
         fabric=target.fabric,

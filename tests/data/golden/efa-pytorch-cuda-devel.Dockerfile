@@ -294,7 +294,7 @@ COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
 COPY --link --from=wheels-small /layer/ /
 COPY --link --from=wheel-torch /layer/ /
 
-# What the wheels bring for building software and a runtime image leaves out. `invoke build` hands it over as the context
+# What the wheels bring for building software and a runtime image leaves out. The build hands it over as the context
 # `devel-files`, which then stands for this stage.
 FROM scratch AS devel-files
 COPY --link --from=wheel-nvidia-nccl-cu13 /devel/ /
@@ -335,7 +335,7 @@ FROM with-devel AS with-environment
 ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `describe` says how to lift it.
 ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]

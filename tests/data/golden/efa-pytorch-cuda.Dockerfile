@@ -296,7 +296,7 @@ FROM with-wheels AS with-environment
 ENV PATH=/opt/venv/bin:/usr/local/cuda/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `describe` says how to lift it.
 ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]

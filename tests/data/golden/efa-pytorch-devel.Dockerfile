@@ -264,7 +264,7 @@ torch==2.15.0 --hash=sha256:5b448df195cb0cfa87cbf4882482f336198044e03f66b2e11044
 LOCK
 
 # pytorch 2.15.0, cuda 13.2, nccl 2.30.7: 3 layers, the largest first, so that a pull runs in parallel from its start.
-# `invoke build` makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
+# The build makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
 # which then stands for this stage; without that context the stages above make the same files.
 FROM scratch AS wheels
 COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
@@ -274,7 +274,7 @@ COPY --link --from=wheel-torch /layer/ /
 # Everything that is not a wheel: built while the wheels' layers are made.
 FROM with-efa-installer AS system
 
-# The same as a layer. No other stage needs it: `invoke build` has the image's upper layer copied and compressed meanwhile.
+# The same as a layer. No other stage needs it: the build has the image's upper layer copied and compressed meanwhile.
 FROM scratch AS system-layer
 COPY --link --from=system / /
 
@@ -283,7 +283,7 @@ COPY --link --from=system / /
 FROM wheels AS with-wheels
 COPY --link --from=system / /
 
-# What the wheels bring for building software and a runtime image leaves out. `invoke build` hands it over as the context
+# What the wheels bring for building software and a runtime image leaves out. The build hands it over as the context
 # `devel-files`, which then stands for this stage.
 FROM scratch AS devel-files
 COPY --link --from=wheel-nvidia-nccl-cu13 /devel/ /

@@ -345,7 +345,7 @@ torch==2.15.0 --hash=sha256:5b448df195cb0cfa87cbf4882482f336198044e03f66b2e11044
 LOCK
 
 # pytorch 2.15.0, cuda 13.2, nccl 2.30.7: 3 layers, the largest first, so that a pull runs in parallel from its start.
-# `invoke build` makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
+# The build makes these layers itself, once for all images and engines, and hands them over as the context `wheels`,
 # which then stands for this stage; without that context the stages above make the same files.
 FROM scratch AS wheels
 COPY --link --from=wheel-nvidia-nccl-cu13 /layer/ /
@@ -355,7 +355,7 @@ COPY --link --from=wheel-torch /layer/ /
 # Everything that is not a wheel: built while the wheels' layers are made.
 FROM with-aws-ofi-nccl AS system
 
-# The same as a layer. No other stage needs it: `invoke build` has the image's upper layer copied and compressed meanwhile.
+# The same as a layer. No other stage needs it: the build has the image's upper layer copied and compressed meanwhile.
 FROM scratch AS system-layer
 COPY --link --from=system / /
 
@@ -370,7 +370,7 @@ FROM with-wheels AS with-environment
 ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `invoke describe` says how to lift it.
+# Where the fabric is not there, NCCL ends with an error, instead of going on over TCP. `describe` says how to lift it.
 ENV NCCL_NET="Libfabric" FI_PROVIDER="efa"
 WORKDIR /workspace
 CMD ["/bin/bash"]

@@ -176,7 +176,7 @@ def test_a_short_option_is_a_letter_and_h_asks_for_help(invoke: Invoke) -> None:
 
 def test_one_axis_has_one_value() -> None:
     with pytest.raises(RefusedError, match=r"nccl two values, 1 and 2\nremove"):
-        target_options.parse_changes(["nccl=1", "nccl=2"])
+        target_options.parse_pairs(["nccl=1", "nccl=2"])
 
 
 @pytest.mark.parametrize("words", ["plan", "plan --json", "describe"])

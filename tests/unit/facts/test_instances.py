@@ -45,7 +45,6 @@ def answered() -> Iterator[tuple[str, dict[str, int | str]]]:
                 "gpus": gpu["Count"],
                 "gpu": gpu["Name"],
                 "gpu_memory": gpu["MemoryInfo"]["SizeInMiB"] // 1024,
-                "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
                 "memory": answer["MemoryInfo"]["SizeInMiB"] // 1024,
                 "bandwidth": int(times or 1) * int(gigabits),
                 "architecture": DEBIAN_NAMES[answer["ProcessorInfo"]["SupportedArchitectures"][0]],
@@ -84,7 +83,7 @@ def test_what_is_not_known_well_enough_is_refused(table: Instances, name: str, s
 
 
 def test_a_row_of_ones_own_settles_a_type(tmp_path: Path) -> None:
-    row = "{fabric: efa, interfaces: 4, gpus: 4, gpu: GB300, gpu-memory: 288, vcpus: 144, memory: 960, bandwidth: 1600"
+    row = "{fabric: efa, interfaces: 4, gpus: 4, gpu: GB300, gpu-memory: 288, memory: 960, bandwidth: 1600"
     own = tmp_path / "instances.yaml"
     own.write_text(f"types:\n  p6e-gb300.36xlarge: {row}, source: ec2}}\n")
     table = yaml_file.load(paths.FACTS / "instances.yaml", Instances, own)
