@@ -82,8 +82,8 @@ def validate(
     host: Annotated[
         str, "A pod or machine to measure, as testinfra writes it: kubectl://pod, ssh://name, local://."
     ] = "",
-    fabric: Annotated[str, "Say which network NCCL uses on efa, erdma, ib or none, not on what the image is for."] = "",
-    instance: Annotated[str, "Say it for this instance type, such as p5.48xlarge or ecs.ebmgn8v.48xlarge."] = "",
+    fabric: Annotated[str, "Judge for this network (efa, erdma, ib, none) instead of the image's own."] = "",
+    instance: Annotated[str, "Judge for this instance type, such as p5.48xlarge."] = "",
     list: Annotated[
         bool, "Only list the checks of each image, by folder of validators/, and why it gets them."
     ] = False,

@@ -110,7 +110,7 @@ def publish(
     onto: Onto = "",
     image: Annotated[Sequence[str], "An image built elsewhere that passed `validate --image`; repeatable."] = (),
     to: Annotated[Sequence[str], "A registry of registries.yaml; may be given more than once."] = (),
-    allow_red: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
+    allow_failed: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
     policy: Policy = "",
     sign: Annotated[str, "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless."] = "",
     stargz: Annotated[
@@ -138,12 +138,14 @@ def publish(
     rules = chosen_policy(policy)
     if image:
         refuse_beside("--image", choice)
-        approved = built_elsewhere.approved_images(image, suite.digest(), allow_red)
+        approved = built_elsewhere.approved_images(image, suite.digest(), allow_failed)
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded_project, target, all, set)
         all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
-        approved = publish_images.approved_images(images, all_images, loaded_project.matrix, suite.digest(), allow_red)
+        approved = publish_images.approved_images(
+            images, all_images, loaded_project.matrix, suite.digest(), allow_failed
+        )
     approved = publish_images.with_decisions(approved, rules)
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))

@@ -30,7 +30,7 @@ class ApprovedImage:
     build: Build
     report: Report
     tags: Tags
-    allowed_red: tuple[str, ...]  # failed checks that the user allowed by name
+    allowed_failed: tuple[str, ...]  # failed checks that the user allowed by name
     measured: dict[str, str]  # component -> version, inside the image
     scan: Scan | None = None  # by which a policy let it pass
     decisions: tuple[Decision, ...] = ()  # of the policy, on what the scan found
@@ -61,7 +61,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
     """
     name, digest = approved.image.target, approved.build.digest
     report = statement.statement(
-        name, digest, statement.REPORT, statement.report_predicate(approved.report, approved.allowed_red)
+        name, digest, statement.REPORT, statement.report_predicate(approved.report, approved.allowed_failed)
     )
     build_finished, validated_at = approved.build.finished, approved.report.started
     if approved.is_built_here:
@@ -105,7 +105,7 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
 def _report_edition(approved: ApprovedImage) -> str:
     """Return a digest of the report without its times: suite, outcomes, allowed failures."""
     checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
-    return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
+    return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_failed)]))
 
 
 def _provenance(approved: ApprovedImage, labels: dict[str, str]) -> bytes:

@@ -17,20 +17,20 @@ from rdma_images.report.report_files import REPORT, report_folder
 NOT_IN_TAGS = re.compile(r"[^a-z0-9._-]+")
 
 
-def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str]) -> tuple[ApprovedImage, ...]:
+def approved_images(refs: Sequence[str], suite: str, allow_failed: Sequence[str]) -> tuple[ApprovedImage, ...]:
     """Return the images `refs` of the engine that pass the gate; asks no registry.
 
     Args:
         refs: As `validate --image` had them.
         suite: The digest of today's validators.
-        allow_red: Ids of checks that may fail.
+        allow_failed: Ids of checks that may fail.
 
     Raises:
         RefusedError: For the first image that may not pass.
     """
     reports = {ref: _report(ref) for ref in refs}
-    gate.check_exceptions(list(reports.values()), allow_red)
-    return tuple(_approve(ref, report, suite, allow_red) for ref, report in reports.items())
+    gate.check_exceptions(list(reports.values()), allow_failed)
+    return tuple(_approve(ref, report, suite, allow_failed) for ref, report in reports.items())
 
 
 def _report(ref: str) -> Report:
@@ -40,7 +40,7 @@ def _report(ref: str) -> Report:
     return report
 
 
-def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> ApprovedImage:
+def _approve(ref: str, report: Report, suite: str, allow_failed: Sequence[str]) -> ApprovedImage:
     assert report.inspection
     measured = report_versions.versions(report)
     name, tag = _name_and_tag(ref, report.digest)
@@ -61,7 +61,7 @@ def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> 
         build=build,
         report=report,
         tags=Tags(tag + ending),
-        allowed_red=gate.approve(build, report, suite, allow_red, is_built_here=False),
+        allowed_failed=gate.approve(build, report, suite, allow_failed, is_built_here=False),
         measured=measured,
         is_built_here=False,
     )

@@ -15,13 +15,13 @@ COMMITTED = "source.committed"
 
 
 def approve(
-    build: Build, report: Report, suite: str, allow_red: Sequence[str] = (), is_built_here: bool = True
+    build: Build, report: Report, suite: str, allow_failed: Sequence[str] = (), is_built_here: bool = True
 ) -> tuple[str, ...]:
     """Let `build` pass; return the failed checks that the user allowed by name.
 
     Args:
         suite: The digest of the validators as they are now.
-        allow_red: Ids of checks that may fail; each must be a failed check of some report (`check_exceptions`).
+        allow_failed: Ids of checks that may fail; each must be a failed check of some report (`check_exceptions`).
         is_built_here: Whether its sources must be in a commit: those of one built elsewhere are not known.
 
     Raises:
@@ -45,7 +45,7 @@ def approve(
             f"run `{COMMAND} validate --again` for it, then publish again"
         )
     failed = _failed(report, is_built_here)
-    unexcused = [failure for failure in failed if failure.id not in allow_red]
+    unexcused = [failure for failure in failed if failure.id not in allow_failed]
     if unexcused:
         listed = "; ".join(
             f"{failure.id}: {failure.title}{f' (found {failure.actual})' if failure.actual else ''}"
@@ -53,18 +53,19 @@ def approve(
         )
         fix = unexcused[0].fix or "fix what the check reports"
         raise RefusedError(
-            f"{build.image_id} has failed checks: {listed}\n{fix}; or allow each by name: --allow-red {unexcused[0].id}"
+            f"{build.image_id} has failed checks: {listed}\n"
+            f"{fix}; or allow each by name: --allow-failed {unexcused[0].id}"
         )
     return tuple(sorted({failure.id for failure in failed}))
 
 
-def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> None:
+def check_exceptions(reports: Sequence[Report], allow_failed: Sequence[str]) -> None:
     """Raise RefusedError for an allowed id of a check that did not fail."""
     failed = {check.id for report in reports for check in _failed(report)}
-    for check_id in allow_red:
+    for check_id in allow_failed:
         if check_id not in failed:
             advice = suggestion(check_id, sorted(failed)) if failed else "no check failed"
-            raise RefusedError(f"--allow-red {check_id}: no such failed check\n{advice}")
+            raise RefusedError(f"--allow-failed {check_id}: no such failed check\n{advice}")
 
 
 def check_rehearsal_host(build: Build, host: str) -> None:

@@ -50,7 +50,7 @@ class Publication:
     measured: dict[str, str]  # those of them that were measured inside the image
     requires: dict[str, str]  # of the host: {"nvidia-driver": "580.65.06"}
     suite: str
-    allowed_red: tuple[str, ...]
+    allowed_failed: tuple[str, ...]
     rehearsal: tuple[str, ...]
     copies: dict[str, PublishedCopy] = field(default_factory=dict)  # by registry name
     schema: int = 1

@@ -35,7 +35,7 @@ def approved_images(
     all_images: Sequence[Image],
     matrix: Matrix,
     suite: str,
-    allow_red: Sequence[str] = (),
+    allow_failed: Sequence[str] = (),
 ) -> tuple[ApprovedImage, ...]:
     """Return the images to publish, each through the gate; asks no registry.
 
@@ -48,14 +48,14 @@ def approved_images(
     """
     builds = [read_build(image) for image in images]
     reports = [read_report(image) for image in images]
-    gate.check_exceptions(reports, allow_red)
+    gate.check_exceptions(reports, allow_failed)
     return tuple(
         ApprovedImage(
             image=image,
             build=build,
             report=report,
             tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
-            allowed_red=gate.approve(build, report, suite, allow_red),
+            allowed_failed=gate.approve(build, report, suite, allow_failed),
             measured=measured_versions(image, report),
             other_targets=tuple(sorted({other.target for other in all_images} - {image.target})),
         )
@@ -143,7 +143,7 @@ def _publication(approved: ApprovedImage, copy: PublishedCopy) -> Publication:
         measured=approved.measured,
         requires={requirement.name: requirement.at_least for requirement in image.requirements},
         suite=approved.report.suite,
-        allowed_red=approved.allowed_red,
+        allowed_failed=approved.allowed_failed,
         rehearsal=approved.build.rehearsal,
         copies={copy.registry: copy},
     )

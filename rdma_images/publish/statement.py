@@ -96,9 +96,9 @@ def test_result(report: Report) -> dict[str, Any]:
     }
 
 
-def report_predicate(report: Report, allowed_red: tuple[str, ...]) -> dict[str, Any]:
+def report_predicate(report: Report, allowed_failed: tuple[str, ...]) -> dict[str, Any]:
     """Return the validation report as a predicate, with the allowed failures."""
-    return {"passed": report.passed, "allowedRed": list(allowed_red), "report": encode_report(report)}
+    return {"passed": report.passed, "allowedFailed": list(allowed_failed), "report": encode_report(report)}
 
 
 def parse_predicate(content: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def text(listed: Mapping[str, Sequence[ListedCheck]]) -> Text:
             for check in members:
                 tier = "" if check.tier in ("static", "any") else f" ({check.tier})"
                 output.append(f"  {check.id:30} ").append(f"{check.title}{tier}\n", "dim")
-    output.rstrip()
+    output.append("More may apply once the image is measured: validators/transports/", "dim")
     return output
 
 

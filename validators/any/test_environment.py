@@ -29,7 +29,7 @@ VERBATIM_READERS = ("nccl", "libfabric")  # who takes a line of its file as it s
 
 @validator("environment.misspelt", source=NAME_SOURCE, severity="warning")
 def test_misspelt(inspection: Inspection, require: Requirement) -> None:
-    """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
+    """Variable names are spelt as libraries read them, and values have no quotes."""
     variable_table, started_with = variable_facts(), started_environment(inspection)
     values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
@@ -52,7 +52,7 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
 
 @validator("environment.files", source=FILE_SOURCE)
 def test_files(inspection: Inspection, settings: Settings, require: Requirement) -> None:
-    """The files that variables name are in the image, and what the preloaded ones need."""
+    """Files named by variables exist, and preloaded libraries find what they need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED_FOLDERS)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH_FOLDERS)]
     assignments = [

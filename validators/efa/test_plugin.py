@@ -63,7 +63,7 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
 
 @validator("plugin.broken", source=FAULT_SOURCE, severity="warning")
 def test_broken(inspection: Inspection, plugin: FoundPlugin, nccl: InstalledNccl, require: Requirement) -> None:
-    """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
+    """Plugin and libfabric are not versions known to fail with this NCCL or its users."""
     in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin.library.version, "nccl": nccl.version}
     version_faults = known_faults(
         inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep"

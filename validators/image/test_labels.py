@@ -4,7 +4,7 @@ import re
 
 from rdma_images.core.image import LABEL_PREFIX
 from rdma_images.core.paths import COMMAND
-from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.inspection import Inspection, InstalledNccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages, System
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.validator import Requirement, skip, validator
@@ -89,6 +89,12 @@ def test_base(inspection: Inspection, system: System, require: Requirement) -> N
     label = labelled_version(inspection, "base", brought_by="base")
     distribution = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
     require_label(require, re.split(r"[-@:]", label)[0], distribution, "base")
+
+
+@validator("nccl.label", source=DECLARED_SOURCE, when=names_component("nccl"))
+def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
+    """The label names the NCCL in use."""
+    require_label(require, labelled_version(inspection, "nccl"), nccl.version, "nccl")
 
 
 @validator("label.libfabric", source=DECLARED_SOURCE, when=names_component("libfabric"))

@@ -39,12 +39,6 @@ NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel"
 DECLARED_SOURCE = "an image says of itself what is in it, and nothing else"
 
 
-def release_of(version: str) -> str:
-    """Return the numbers that a version begins with: 2.28.9 of "v2.28.9-1+cuda13.0"."""
-    match = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return match.group(1) if match else version
-
-
 def has_torch(inspection: Inspection) -> bool:
     """Return whether an image has torch; an import that failed is one that has it."""
     return inspection.measured.missing.get("torch") != NO_TORCH
@@ -307,16 +301,4 @@ def test_closure(inspection: Inspection, libraries: Libraries, nccl: InstalledNc
         if missing
         else f"{len(libraries.closures[nccl.path].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",
-    )
-
-
-@validator("nccl.label", source=DECLARED_SOURCE, when=lambda inspection: inspection.subject.label("component.nccl"))
-def test_label(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
-    """The image's label names the NCCL in use."""
-    stated = inspection.subject.label("component.nccl") or ""
-    require(
-        release_of(stated) == nccl.version,
-        expected=nccl.version,
-        actual=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl.version} is in use",
-        fix="set the label from what is in the image, not from what was asked for",
     )

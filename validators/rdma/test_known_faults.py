@@ -36,7 +36,7 @@ def test_torch(inspection: Inspection, require: Requirement) -> None:
 def test_packages(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
-    """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
+    """No installed Python package is a version known to fail or to bypass the fabric."""
     facts = facts_file.read(Packages)
     installed, environment = packages.installed, started_environment(inspection)
     versions_by_name, cuda = dict(installed), cuda_in_use(inspection, libraries).partition(".")[0]

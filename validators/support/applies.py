@@ -45,9 +45,7 @@ def in_tree(holds: Callable[[Files, Libraries], object]) -> Condition:
 
 def names_component(component: str) -> Condition:
     """Return the condition that the image's label or its plan names a version of the component."""
-    return lambda inspection: bool(
-        inspection.subject.label(f"component.{component}") or inspection.expected.components.get(component)
-    )
+    return lambda inspection: bool(with_component(inspection, component))
 
 
 def is_image(inspection: Inspection) -> bool:

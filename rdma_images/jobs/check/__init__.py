@@ -150,9 +150,9 @@ def _fabric_of_variables(part: JobPart) -> Fabric | None:
 
 
 def _join_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
-    """Return equal findings of several places as one with all the places, errors first, acknowledged ones last."""
+    """Return equal findings of several places as one with all the places, errors first, allowed ones last."""
     places: dict[JobFinding, dict[str, None]] = {}
     for finding in findings:
         places.setdefault(replace(finding, where=()), {}).update(dict.fromkeys(finding.where))
     joined = (replace(finding, where=tuple(positions)) for finding, positions in places.items())
-    return tuple(sorted(joined, key=lambda finding: (finding.acknowledged, finding.severity != "error")))
+    return tuple(sorted(joined, key=lambda finding: (finding.is_allowed, finding.severity != "error")))

@@ -31,20 +31,20 @@ def _in_a_line(row: UncheckedFile) -> str:
 
 
 def _append_finding(output: Text, finding: JobFinding) -> None:
-    label = "allowed" if finding.acknowledged else f"{finding.severity:<7}"
-    style = "" if finding.acknowledged else "bold red" if finding.severity == "error" else "yellow"
+    label = "allowed" if finding.is_allowed else f"{finding.severity:<7}"
+    style = "" if finding.is_allowed else "bold red" if finding.severity == "error" else "yellow"
     output.append(label, style).append(f"  {finding.where[0]}: {finding.message}\n")
     for other in finding.where[1:MAX_SHOWN]:
         output.append(f"         {other}\n")
     if len(finding.where) > MAX_SHOWN:
         output.append(f"         and {len(finding.where) - MAX_SHOWN} more places\n")
-    fix = "" if finding.acknowledged else f"  fix: {finding.fix}\n"
+    fix = "" if finding.is_allowed else f"  fix: {finding.fix}\n"
     output.append(f"  {finding.rule}\n{fix}  source: {finding.source}\n")
 
 
 def _summary(checked: CheckedJobs) -> str:
     """Return how much is wrong, or what was looked at without a finding."""
-    counted = [finding for finding in checked.findings if not finding.acknowledged]
+    counted = [finding for finding in checked.findings if not finding.is_allowed]
     errors = sum(finding.severity == "error" for finding in counted)
     allowed = len(checked.findings) - len(counted)
     allowed_text = f", {allowed} allowed by a comment" if allowed else ""

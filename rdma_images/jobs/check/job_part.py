@@ -93,7 +93,7 @@ class JobFinding:
     message: str
     fix: str
     source: str
-    acknowledged: bool = False
+    is_allowed: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,4 @@ class CheckedJobs:
     @property
     def has_errors(self) -> bool:
         """Return whether there is an error that no comment allows."""
-        return any(finding.severity == "error" and not finding.acknowledged for finding in self.findings)
+        return any(finding.severity == "error" and not finding.is_allowed for finding in self.findings)

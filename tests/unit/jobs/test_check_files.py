@@ -171,7 +171,7 @@ def test_the_task_ends_with_one_where_it_finds_an_error_that_no_comment_allows(t
     wrong = task(str(path), "--json")
     assert wrong.returncode == 1, wrong.stderr
     (finding,) = json.loads(wrong.stdout)["findings"]
-    assert (finding["rule"], finding["acknowledged"]) == ("environment.harmful", False)
+    assert (finding["rule"], finding["is_allowed"]) == ("environment.harmful", False)
     setting = next(line for line in text.splitlines() if "FI_PROVIDER" in line)
     path.write_text(text.replace(setting, f"        # rdma-images: allow environment.harmful\n{setting}"))
     assert task(str(path)).returncode == 0
@@ -183,7 +183,7 @@ TCP = sbatch(
 
 
 @pytest.mark.parametrize(
-    ("above", "beside", "acknowledged"),
+    ("above", "beside", "is_allowed"),
     [
         ("", "", False),
         ("", "  # rdma-images: allow tcp.chosen", True),
@@ -193,16 +193,16 @@ TCP = sbatch(
         ("# rdma-images: allow tcp.chosen\nexport NCCL_DEBUG=INFO", "", False),
     ],
 )
-def test_a_deliberate_setting_of_a_batch_script(tmp_path: Path, above: str, beside: str, acknowledged: bool) -> None:
+def test_a_deliberate_setting_of_a_batch_script(tmp_path: Path, above: str, beside: str, is_allowed: bool) -> None:
     (finding,) = checked(tmp_path, job_sbatch=TCP.format(above=above, beside=beside)).findings
-    assert (finding.rule, finding.acknowledged) == ("tcp.chosen", acknowledged)
+    assert (finding.rule, finding.is_allowed) == ("tcp.chosen", is_allowed)
 
 
 def test_a_directive_is_the_line_that_a_comment_above_it_is_about(tmp_path: Path) -> None:
     text = sbatch("srun train", options="--nodes=2 --container-image=trainer:1")
     allowed = text.replace("#SBATCH --container", "# rdma-images: allow image.tag\n#SBATCH --container")
     (finding,) = checked(tmp_path, job_sbatch=allowed).findings
-    assert finding.acknowledged
+    assert finding.is_allowed
 
 
 def test_one_place_of_two_is_allowed(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_one_place_of_two_is_allowed(tmp_path: Path) -> None:
     line = next(line for line in text.splitlines() if "FI_PROVIDER" in line)
     allowed = text.replace(line, f"{line}  # rdma-images: allow environment.harmful")
     first, second = checked(tmp_path, a_yaml=text, b_yaml=allowed).findings
-    assert [(finding.acknowledged, len(finding.where)) for finding in (first, second)] == [(False, 1), (True, 1)]
+    assert [(finding.is_allowed, len(finding.where)) for finding in (first, second)] == [(False, 1), (True, 1)]
 
 
 @pytest.mark.parametrize("folder", GENERATED, ids=lambda folder: folder.name)

@@ -191,7 +191,7 @@ def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
             measured={},
             requires={},
             suite="",
-            allowed_red=(),
+            allowed_failed=(),
             rehearsal=rehearsal,
             copies=copies,
         )

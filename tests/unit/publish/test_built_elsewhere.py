@@ -77,7 +77,7 @@ def test_verify_says_that_it_was_built_elsewhere() -> None:
 
 def test_no_commit_is_asked_of_it_but_of_ours() -> None:
     write()
-    assert approved().allowed_red == ()
+    assert approved().allowed_failed == ()
 
 
 def test_a_failed_check_is_refused_unless_it_is_allowed() -> None:

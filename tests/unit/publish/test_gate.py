@@ -61,7 +61,7 @@ def test_a_report_in_which_nothing_passed_is_refused() -> None:
 def test_red_names_the_check_and_the_way() -> None:
     refusal_text = refusal(report(GREEN, RED))
     assert "plugin.found: the plugin is found (found nothing)" in refusal_text
-    assert "--allow-red plugin.found" in refusal_text
+    assert "--allow-failed plugin.found" in refusal_text
 
 
 def test_an_exception_is_for_one_check() -> None:
@@ -75,7 +75,9 @@ def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection
     new_report = report(facts=facts)
     refusal_text = refusal(new_report)
     assert "made from committed sources alone" in refusal_text
-    assert "\ncommit the sources and build again; or allow each by name: --allow-red source.committed" in refusal_text
+    assert (
+        "\ncommit the sources and build again; or allow each by name: --allow-failed source.committed" in refusal_text
+    )
     gate.check_exceptions([new_report], [gate.COMMITTED])
     assert gate.approve(BUILD, new_report, SUITE, [gate.COMMITTED]) == (gate.COMMITTED,)
 

@@ -7,7 +7,7 @@ import pytest
 
 import validators
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image import Image
+from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
@@ -91,3 +91,9 @@ def test_the_list_of_a_planned_image() -> None:
     lines = str(check_list.text({"i": listed})).splitlines()
     assert lines[:2] == [f"i: {len(listed)} checks", "validators/any/  every image"]
     assert "validators/erdma/  for eRDMA: as planned" in lines
+    assert lines[-1].startswith("More may apply once the image is measured")
+
+
+def test_the_list_has_the_checks_of_planned_labels() -> None:
+    image = Image("i", "t", "t", "efa", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")})
+    assert "nccl.label" in {check.id for check in suite.list_checks(image, ("static",))}

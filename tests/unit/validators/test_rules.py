@@ -16,7 +16,6 @@ from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support import validators_called
 from validators.efa import test_environment as efa_environment
 from validators.image import test_labels as image_labels
-from validators.nccl import test_nccl as nccl_nccl
 from validators.sagemaker import test_train as sagemaker_train
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
@@ -44,7 +43,7 @@ def test_a_mistake_in_a_validator_is_its_finding(monkeypatch: pytest.MonkeyPatch
     def mistaken(*_: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(nccl_nccl, "release_of", mistaken)
+    monkeypatch.setattr(image_labels, "require_label", mistaken)
     (check,) = suite.run(case(), only={"nccl.label"})
     assert (check.outcome, check.actual) == ("failed", "the validator itself failed: KeyError: 'x'")
     assert check.fix == "report this as a defect, with report.json"
@@ -54,7 +53,7 @@ def test_a_machine_is_checked_for_all_that_is_not_about_images() -> None:
     ids = {check.id for check in suite.run(case(ref="ssh://node", digest=""))}
     every = {check.id for check in suite.run(case())}
     parts = ("layers.", "label.", "user.", "sagemaker.", "size.")
-    others = {"environment.gpus", "environment.secret", "environment.refusal", "cuda.driver"}
+    others = {"environment.gpus", "environment.secret", "environment.refusal", "cuda.driver", "nccl.label"}
     assert every - ids == others | {check for check in every if check.startswith(parts)}
     assert {"cuda.stub", "measured.complete"} <= ids
 
