@@ -17,13 +17,12 @@ from rdma_images.inputs import project, target_options
 WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
 
 
-@task("facts.update", "facts.update --all --write", name="facts.update")
+@task("facts.update", "facts.update --write", name="facts.update")
 def update(
     _: Context,
-    all: Annotated[bool, "Read every release again, not only those in the matrix; takes minutes."] = False,
     write: Annotated[bool, "Add a row to facts/ for each new release."] = False,
 ) -> None:
-    """Look for new releases and for facts that have changed.
+    """Look for releases that the facts lack.
 
     Reads the package index and the vendors' pages.
     """
@@ -31,9 +30,10 @@ def update(
     from rdma_images.maintain.facts_update import reading
 
     current = project.load()
-    changes = facts_update.update(current.facts, current.matrix, current.mirrors, all, progress=progress)
-    written = facts_update.write(changes) if write else ()
-    show(reading.update_table(changes, written))
+    changes = facts_update.update(current.facts, current.mirrors, progress)
+    if write:
+        facts_update.write(changes)
+    show(reading.update_table(changes, written=write))
 
 
 @task("matrix.schema", name="matrix.schema")

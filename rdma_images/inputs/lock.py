@@ -302,5 +302,5 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
         found = ", ".join(f"{name} {version}" for name, version in sorted(bundled.items())) or "no NCCL"
         raise RdmaImagesError(
             f"{file}: the wheels bring {found}, but {image.id} is planned with {nccl_package(image)} "
-            f"{image.version('nccl')}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
+            f"{image.version('nccl')}\ncorrect nccl of this torch in facts/torch.yaml"
         )

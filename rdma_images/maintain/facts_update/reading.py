@@ -1,9 +1,9 @@
-"""Published versions beside their rows of facts, as YAML and lines."""
+"""Published versions that the facts lack, as rows of YAML and lines."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -26,21 +26,11 @@ _TABLE = "releases:"
 
 @dataclass(frozen=True)
 class Reading:
-    """The values of one version. They are as written in YAML: words, and tuples of words."""
+    """The values of a version that the facts lack. They are as written in YAML: words, and tuples of words."""
 
     file: str  # "torch.yaml"
     version: str
-    current: Mapping[str, Value]
-    recorded: Mapping[str, Value] | None  # None for a version that the facts do not have
-
-    @property
-    def changes(self) -> dict[str, tuple[Value, Value]]:
-        """Return the differing values, name -> (recorded, current); none of a new version."""
-        if self.recorded is None:
-            return {}
-        names = [*self.current, *(name for name in self.recorded if name not in self.current)]
-        pairs = {name: (self.recorded.get(name, ""), self.current.get(name, "")) for name in names}
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    values: Mapping[str, Value]
 
 
 def add_rows(folder: Path, readings: Iterable[Reading], today: date) -> None:
@@ -74,30 +64,22 @@ def _with_row(text: str, reading: Reading) -> str:
         if match and versions.at_least(reading.version, match[1]):
             break
         position = number + 1
-    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.current)), *lines[position:]])
+    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.values)), *lines[position:]])
 
 
-def update_table(update: Update, written: Sequence[Reading]) -> RenderableType:
-    """Return what is new or different, a line each; then what the makers' pages say."""
+def update_table(update: Update, written: bool) -> RenderableType:
+    """Return the new releases, a line each, and whether their rows are `written`; then what the makers' pages say."""
     from rich.console import Group
     from rich.text import Text
 
     lines: list[Text] = []
-    for reading in update.new:
-        text = "added to" if reading in written else "not in"
-        values = ", ".join(f"{name} {_cell_text(value)}" for name, value in reading.current.items())
+    text = "added to" if written else "not in"
+    for reading in update.readings:
+        values = ", ".join(f"{name} {_cell_text(value)}" for name, value in reading.values.items())
         lines.append(Text.assemble(("new      ", "green"), f"{reading.version} {text} facts/{reading.file}: {values}"))
-    for reading in update.changed:
-        for name, (recorded, current) in reading.changes.items():
-            text = (
-                f"{reading.version}: {name} is {_cell_text(current)}, facts/{reading.file} has {_cell_text(recorded)}"
-            )
-            lines.append(Text.assemble(("differs  ", "bold red"), text))
     for news in update.news:
         text = news.error or (f"names {', '.join(news.newer)}" if news.newer else "names nothing newer")
         lines.append(Text.assemble(("page     ", "cyan"), f"{news.component}: {news.address} {text}"))
-    unchanged_count = len(update.readings) - len(update.new) - len(update.changed)
-    lines.append(Text(f"{unchanged_count} of {len(update.readings)} releases read are as the facts say"))
     return Group(*lines)
 
 

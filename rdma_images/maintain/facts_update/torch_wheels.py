@@ -9,7 +9,6 @@ from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import MACHINES, Platform
 from rdma_images.facts import Facts, gpu_software
-from rdma_images.facts.gpu_software import TorchRelease
 from rdma_images.inputs.wheels import wheel_file_name
 from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons
 from rdma_images.maintain.facts_update.reading import Reading, Value
@@ -20,14 +19,12 @@ _CUDA = re.compile(r"cuda-toolkit|nvidia-cuda-runtime-cu\d+")  # the first since
 _CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 
 
-def readings(index: IndexClient, facts: Facts, reread: Iterable[str]) -> Iterator[Reading]:
-    """Yield every release that the facts do not have, then the releases to read `reread`."""
+def readings(index: IndexClient, facts: Facts) -> Iterator[Reading]:
+    """Yield every release that the facts do not have."""
     releases = facts.torch.releases
     floor = min(releases, key=versions.sort_key)
     for version in index.unknown("torch", floor, releases, base_pythons(facts)):
-        yield Reading(FILE, version, _read_values(index, version), None)
-    for version in reread:
-        yield Reading(FILE, version, _read_values(index, version), row_values(releases[version]))
+        yield Reading(FILE, version, _read_values(index, version))
 
 
 def _read_values(index: IndexClient, version: str) -> dict[str, Value]:
@@ -47,17 +44,6 @@ def _read_values(index: IndexClient, version: str) -> dict[str, Value]:
         "nccl": _pinned(amd64, gpu_software.WHEEL_NAME) or "",
         "python": tuple(pythons),
         "nccl-on": tuple(platforms),
-    }
-
-
-def row_values(release: TorchRelease) -> Mapping[str, Value]:
-    """Return what the facts say of a release, in the same shape."""
-    return {
-        "cuda": release.cuda,
-        "cudnn": release.cudnn,
-        "nccl": release.nccl,
-        "python": release.python,
-        "nccl-on": release.nccl_on,
     }
 
 
