@@ -1,4 +1,4 @@
-"""Durations as people type them."""
+"""Durations as people type and read them."""
 
 import re
 
@@ -15,3 +15,8 @@ def parse_duration(text: str, option: str) -> int:
         problem = "has no unit" if text.isdecimal() else "not a time"
         raise RefusedError(f"{option} {text}: {problem}\nwrite it as 90s, 30m, 4h or 2d")
     return int(match[1]) * _SECONDS[match[2]]
+
+
+def format_minutes(seconds: float) -> str:
+    """Return a duration in minutes and seconds: "5:00"."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,7 +1,7 @@
 """The container engine: one that is there, or a private one of Debian's packages.
 
 `discovery` finds the user's Docker. `private` starts ours: `layout` says where its files are,
-`daemons` and `process` start and end its processes. Whoever has an engine uses `docker_command`.
+`daemons` starts and ends its processes. Whoever has an engine uses `docker_command`.
 `debian` makes its root file system, and the bases that are bootstrapped on this machine.
 """
 
@@ -53,12 +53,12 @@ def exists() -> bool:
     return engine is not None or private.exists()
 
 
-def client(engine: Engine) -> "DockerClient":
-    """Return a docker-py client of `engine`, which the caller closes."""
+def client(engine: Engine, timeout: int = 60) -> "DockerClient":
+    """Return a docker-py client of `engine`, which the caller closes; it waits `timeout` seconds for an answer."""
     from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
 
-    docker_client = DockerClient.from_env(
-        version=_api_versions.get(engine.host), environment={**engine.environ(), "DOCKER_HOST": engine.host}
-    )
+    variables = {**engine.environ(), "DOCKER_HOST": engine.host}
+    version = _api_versions.get(engine.host)
+    docker_client = DockerClient.from_env(version=version, timeout=timeout, environment=variables)
     _api_versions[engine.host] = docker_client.api.api_version
     return docker_client

@@ -24,7 +24,7 @@ class HugePages(MeasuredValue):
 
 
 class Devices(MeasuredValue):
-    """The devices and limits of a container; `memlock` in bytes, None for no limit."""
+    """The devices and limits of a container; `memlock` is in bytes, None for no limit."""
 
     instance: str
     vendor: str

@@ -13,6 +13,7 @@ import requests
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine, docker_command
+from rdma_images.engine import client as engine_client
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers import layer_store
 from rdma_images.layers.blob import CHUNK, Blob
@@ -150,7 +151,7 @@ def _batches(recipes: Sequence[Recipe], layer_pool: LayerPool) -> Iterator[list[
 
 def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
     """Load an image with `docker load`; `blobs` has the files the engine lacks, by digest."""
-    client = docker.DockerClient(base_url=engine.host, timeout=ENGINE_ANSWER_SECONDS)
+    client = engine_client(engine, ENGINE_ANSWER_SECONDS)
     try:
         # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
         client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs)))

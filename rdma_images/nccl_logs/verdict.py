@@ -12,7 +12,8 @@ from rdma_images.nccl_logs.wordings import Wordings
 # "efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"
 NetworkSentence = Tuple[str, str]  # the network, and the sentence
 
-GOOD_NETWORKS = ("efa", "eRDMA", "InfiniBand", "one node")
+FABRIC_NETWORKS = {"efa": "efa", "erdma": "eRDMA", "ib": "InfiniBand"}  # the network over each fabric
+GOOD_NETWORKS = (*FABRIC_NETWORKS.values(), "one node")
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
 MAX_FAULTS = 3  # in a sentence
 WHILE_RUNNING = "the transport failed while the job ran"
@@ -43,6 +44,10 @@ class Verdict:
         if self.network == "unknown":
             return 3
         return 0 if self.good else 1
+
+    def is_over(self, fabric: str) -> bool:
+        """Return whether the network is that of a fabric; of one of them for "any"."""
+        return self.network in (FABRIC_NETWORKS.values() if fabric == "any" else (FABRIC_NETWORKS[fabric],))
 
     @property
     def sentence_on_job(self) -> str:

@@ -25,7 +25,6 @@ GRACE_SECONDS = 5.0  # for the others, after one has failed
 MESSAGE_BYTES = 256 << 20
 KILLED = {-9: "signal 9 ended it: the limit of the container's memory may be reached"}  # by poll()
 QUOTED_LINES = 40  # of NCCL's log, after its first warning
-NETWORKS = {"efa": ("efa",), "erdma": ("eRDMA",), "any": ("efa", "eRDMA", "InfiniBand")}  # by what is required
 
 
 class Ranks:
@@ -107,11 +106,11 @@ class Ranks:
 
 
 def check_answers(
-    ranks: Ranks, answers: dict[int, Any], node: JobNode, carriers: list[Device], required: str, wordings: Wordings
+    ranks: Ranks, answers: dict[int, Any], node: JobNode, usable: list[Device], required: str, wordings: Wordings
 ) -> Iterator[Finding]:
     """Yield the findings of the all-reduce from what `ranks.run` returned, after NCCL's lines where it failed.
 
-    `carriers` are the RDMA devices of the fabric, which `required` names, "" where TCP is no error.
+    `usable` are the devices of the fabric that can be used; `required` names it, "" where TCP is no error.
     """
     from rdma_images.nccl_logs.verdict import judge_lines  # here, since `validate` takes the processes alone along
 
@@ -132,17 +131,17 @@ def check_answers(
     slowest = max(answers.values(), key=lambda answer: answer["seconds"])
     bandwidth = MESSAGE_BYTES / slowest["seconds"] * 2 * (ranks.total - 1) / ranks.total / 1e9
     if node.nodes > 1:
-        yield from check_network(verdict, required, carriers)
+        yield from check_network(verdict, required, usable)
     if node.number == 0:
         sentence = "%d GPUs of %d node(s): %d MiB at %.1f GB/s bus bandwidth, NCCL was ready after %.1f s; %s"
         speed = (MESSAGE_BYTES >> 20, bandwidth, slowest["start_seconds"])
         yield "note", "all-reduce", sentence % (ranks.total, node.nodes, *speed, verdict.sentence)
 
 
-def check_network(verdict: Verdict, required: str, carriers: list[Device]) -> Iterator[Finding]:
+def check_network(verdict: Verdict, required: str, usable: list[Device]) -> Iterator[Finding]:
     """Yield a finding if NCCL takes another network between nodes than the required one, or than the node has."""
-    if required and verdict.network not in NETWORKS[required]:
+    if required and not verdict.is_over(required):
         severity = "warning" if verdict.network == "unknown" else "error"
         yield severity, "network", "%s is required: %s" % (required, verdict.sentence)
-    elif verdict.network == "fallback" and carriers:
+    elif verdict.network == "fallback" and usable:
         yield "warning", "network", "this node has RDMA adapters: %s" % verdict.sentence

@@ -18,7 +18,6 @@ from types import FrameType
 from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import judge_summary
 from rdma_images.nccl_logs.wordings import Wordings
-from rdma_images.preflight.all_reduce import NETWORKS
 from rdma_images.preflight.system import read_file
 
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
@@ -134,7 +133,8 @@ class NcclLogs:
     def misses(self, required: str) -> bool:
         """Return whether the channels between nodes use something else than what is required ("": nothing is)."""
         has_network = any(name.startswith("NET/") for name in self.verdict.channels)
-        return bool(required) and has_network and self.verdict.network not in (*NETWORKS[required], "unknown")
+        is_judged = has_network and self.verdict.network != "unknown"
+        return bool(required) and is_judged and not self.verdict.is_over(required)
 
 
 def log_variables(folder: str, environment: Mapping[str, str]) -> dict[str, str]:

@@ -107,22 +107,22 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
 
     One node may do without any.
     """
-    carriers = fabric_devices(devices, fabric)
-    usable = [device for device in carriers if device.is_usable]
+    present = fabric_devices(devices, fabric)
+    usable = [device for device in present if device.is_usable]
     if nodes < 2 and not (fabric or count or usable):
         return
     severity = "error" if fabric or count else "warning"
-    refused = [device for device in carriers if device.open_errno not in (0, errno.ENOENT)]
+    refused = [device for device in present if device.open_errno not in (0, errno.ENOENT)]
     reason = ""
     if refused:
         words = REFUSALS.get(refused[0].open_errno, "no more is known")
         reason = "%s cannot be opened: %s; %s" % (refused[0].name, os.strerror(refused[0].open_errno), words)
-    if not carriers:
+    if not present:
         kind = "RDMA" if fabric in ("", "any") else fabric
         sentence = "the kernel has no %s device: its driver is not loaded, or the instance has none" % kind
         yield severity if fabric or count else "note", "devices", sentence
     elif not usable:
-        names = ", ".join(device.name for device in carriers[:4])
+        names = ", ".join(device.name for device in present[:4])
         absent = "the kernel has %s, and /dev/infiniband of this container none of them: ask for the devices" % names
         yield severity, "devices", reason or absent
     elif len(usable) < count:

@@ -15,10 +15,10 @@ MIN_LOCKED_BYTES = 1 << 30  # NCCL registers its own buffers, of megabytes for e
 MIN_SHM_BYTES = 1 << 30  # Docker gives 64 MiB
 
 
-def locked_memory() -> int | None:
-    """Return the bytes that a process may lock; None for no limit."""
+def locked_memory(root: str = "") -> int | None:
+    """Return the bytes that this process may lock; None for no limit, which IPC_LOCK lifts."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
+    return None if limit == resource.RLIM_INFINITY or has_lock_capability(root) else limit
 
 
 def huge_pages(root: str = "") -> dict[str, int]:
@@ -32,23 +32,22 @@ def huge_pages(root: str = "") -> dict[str, int]:
     return pages
 
 
-def has_lock_capability(root: str, capabilities: str) -> bool:
-    """Return whether "CapEff" or "CapBnd" has IPC_LOCK; that of a user other than root is in the second, in vain."""
-    match = re.search(r"^%s:\s*(\w+)" % capabilities, read_file(root + "/proc/self/status"), re.MULTILINE)
+def has_lock_capability(root: str) -> bool:
+    """Return whether IPC_LOCK is in effect. A user other than root may have it in CapBnd alone, where it has none."""
+    match = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
     return match is not None and bool(int(match.group(1), 16) >> CAP_IPC_LOCK & 1)
 
 
-def check_limits(root: str, carriers: list[Device]) -> Iterator[Finding]:
+def check_limits(root: str, devices: list[Device]) -> Iterator[Finding]:
     """Yield small limits of memory that the fabric's devices lock, of huge pages for EFA, and of /dev/shm."""
-    limit = locked_memory()
-    if carriers and limit is not None and not has_lock_capability(root, "CapEff"):
-        last = "and not IPC_LOCK, which root alone has" if has_lock_capability(root, "CapBnd") else "or IPC_LOCK"
+    limit = locked_memory(root)
+    if devices and limit is not None:
         sentence = (
-            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1 of docker, LimitMEMLOCK=infinity of systemd "
-            "(in Kubernetes containerd's), %s"
+            "only %d KiB of memory can be locked; RDMA needs no limit. Docker: --ulimit memlock=-1:-1. "
+            "Slurm: LimitMEMLOCK=infinity for slurmd. Kubernetes: the same for containerd; as root, IPC_LOCK also does."
         )
-        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024, last)
-    has_efa = any(device.driver == "efa" for device in carriers)
+        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", sentence % (limit // 1024)
+    has_efa = any(device.driver == "efa" for device in devices)
     if has_efa and "HugePages_Free" in read_file(root + "/proc/meminfo") and not huge_pages(root)["free"]:
         yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
     stat = os.statvfs(root + "/dev/shm") if os.path.isdir(root + "/dev/shm") else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Dict
 
 from rdma_images.preflight.devices import Device
-from rdma_images.preflight.gpus import gpu_files, nvidia_driver
+from rdma_images.preflight.gpus import gpu_files, nvidia_driver, visible_gpus
 from rdma_images.preflight.job_nodes import JobNode
 from rdma_images.preflight.system import EFA_DRIVER, Finding, first_line, has_library, node_name, print_line
 
@@ -186,7 +186,7 @@ def shared_facts(root: str, devices: list[Device], nccl: str) -> dict[str, str]:
         **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
         **{"%s of RDMA devices" % name: value for name, value in values.items()},
         "number of usable RDMA devices": str(len(devices)),
-        "number of GPUs": str(len(gpu_files(root))),
+        "number of GPUs": str(visible_gpus(len(gpu_files(root)))),
         "NVIDIA driver": nvidia_driver(root),
         "NCCL": nccl,
         "NCCL's network plugin": "found" if has_plugin else "not found",

@@ -1,6 +1,6 @@
 """Check this node and the job's other nodes, in seconds, and then run the job's command with its NCCL watched.
 
-Has NCCL's network what it needs? Each finding is a line, see finding; the last line says which network the job used.
+Has NCCL's network what it needs? Each finding is a line, see system.print_line; the last line has the job's network.
 The checks are in this folder's modules, on the kernel's files below a root, so that tests can write them.
 """
 
@@ -59,8 +59,8 @@ class Preflight:
         self.options, self.node, self.root = options, node, options.root
         self.nccl = system.find_nccl()
         self.devices = devices.read_devices(self.root)
-        self.carriers = devices.fabric_devices(self.devices, options.require)
-        self.usable = [device for device in self.carriers if device.is_usable]
+        self.fabric_devices = devices.fabric_devices(self.devices, options.require)
+        self.usable = [device for device in self.fabric_devices if device.is_usable]
         self.gpus = options.gpus or gpus.visible_gpus(len(gpus.gpu_files(self.root)))
         self.interfaces, self.ifname = interfaces.read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
         self.used_interfaces = interfaces.socket_interfaces(self.interfaces, self.ifname, self.nccl)
@@ -75,17 +75,17 @@ class Preflight:
             yield "warning", "hardware", "neither a GPU nor an RDMA device is here: only the interfaces were checked"
             return
         yield from devices.check_devices(self.devices, options.require, options.adapters, nodes)
-        yield from devices.check_gids(self.carriers, os.environ.get("NCCL_IB_GID_INDEX", ""))
-        yield from devices.check_mtu(self.carriers, options.mtu)
-        yield from limits.check_limits(root, self.carriers)
+        yield from devices.check_gids(self.fabric_devices, os.environ.get("NCCL_IB_GID_INDEX", ""))
+        yield from devices.check_mtu(self.fabric_devices, options.mtu)
+        yield from limits.check_limits(root, self.fabric_devices)
         yield from gpus.check_gpus(root, options.gpus)
         yield from gpus.check_gpudirect(root, self.usable)
 
-    def has_error(self) -> bool:
-        """Check this node, the job's nodes together, and the all-reduce. Return whether the job cannot start."""
+    def check_node_and_job(self) -> bool:
+        """Check this node, the job's nodes together, and the all-reduce; return whether it failed."""
         failed = print_findings(self.local_findings())
         if self.node.nodes < 2:
-            return failed or self.has_all_reduce_error(None)
+            return failed or self.run_all_reduce(None)
         if not self.node.first:
             sentence = "no variable says which of %d nodes is the first, so they do not meet: set MASTER_ADDR"
             print_line("warning", "nodes", sentence % self.node.nodes)
@@ -94,7 +94,7 @@ class Preflight:
         try:
             with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as nodes_meeting:
                 failed |= print_findings(self.meeting_findings(nodes_meeting))
-                return self.has_any_failed(nodes_meeting, failed) or self.has_all_reduce_error(nodes_meeting)
+                return self.share_failures(nodes_meeting, failed) or self.run_all_reduce(nodes_meeting)
         except OSError as error:
             print_line("error", "nodes", str(error))
             return True
@@ -102,21 +102,23 @@ class Preflight:
     def meeting_findings(self, nodes_meeting: Meeting) -> Iterator[Finding]:
         """Yield in what the nodes differ, and a neighbour that is not reached."""
         facts = meeting.shared_facts(self.root, self.usable, str(self.nccl or ""))
-        message = {"name": node_name(), "address": nodes_meeting.own_address, "facts": facts}
+        message = {"name": node_name(), "address": nodes_meeting.own_address, "facts": facts, "gpus": self.gpus}
 
         def answer(nodes: list[Message]) -> list[Message]:
             neighbours = [{**node, "facts": {}} for node in nodes[1:] + nodes[:1]]
             differences = [meeting.describe_differences(nodes)] + [[]] * (len(nodes) - 1)
-            return [{"neighbour": row[0], "differences": row[1]} for row in zip(neighbours, differences)]
+            gpus = min(node["gpus"] for node in nodes)
+            return [{"neighbour": row[0], "differences": row[1], "gpus": gpus} for row in zip(neighbours, differences)]
 
         reply = nodes_meeting.exchange(message, answer)
+        self.gpus = reply["gpus"]  # the all-reduce takes as many of each node
         for sentence in reply["differences"]:
             yield "warning", "differences", sentence
         neighbour = reply["neighbour"]
         yield from meeting.check_neighbour(neighbour["name"], neighbour["address"])
 
-    def has_any_failed(self, nodes_meeting: Meeting, failed: bool) -> bool:
-        """Return whether this node or another one has an error; of another one, print which."""
+    def share_failures(self, nodes_meeting: Meeting, failed: bool) -> bool:
+        """Tell the nodes whether this one failed, print which others did; return whether one failed."""
 
         def answer(nodes: list[Message]) -> list[Message]:
             return [{"failed": [node["name"] for node in nodes if node["failed"]]}] * len(nodes)
@@ -126,8 +128,8 @@ class Preflight:
             print_line("error", "nodes", "the command is not started: see the errors of %s" % ", ".join(names[:8]))
         return bool(names)
 
-    def has_all_reduce_error(self, nodes_meeting: Meeting | None) -> bool:
-        """Run the all-reduce where there is something to run it on, and print its findings."""
+    def run_all_reduce(self, nodes_meeting: Meeting | None) -> bool:
+        """Run the all-reduce where there is something to run it on, print its findings; return whether it failed."""
         if self.options.no_all_reduce or self.gpus * self.node.nodes < 2:
             return False
         if self.nccl is None:
@@ -148,14 +150,14 @@ class Preflight:
                 all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.wordings)
             )
             # The ranks stay until all have an answer: an earlier end breaks the others' connections.
-            return self.has_any_failed(nodes_meeting, failed) if nodes_meeting else failed
+            return self.share_failures(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
         """Check, run the command, and print the last line. Return the exit code.
 
         `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
         """
-        if self.has_error():
+        if self.check_node_and_job():
             answer_ranks("")
             return self.print_result("none; a check failed", "", CHECK_FAILED)
         if not self.options.command:
@@ -180,8 +182,8 @@ class Preflight:
 
     def print_result(self, network: str, nccl: str, code: int) -> int:
         """Print the last line: the network, the adapters that can be used, and the versions. Return the exit code."""
-        kinds = "/".join(sorted({device.driver for device in self.carriers})) or "RDMA"
-        adapters = "%d of %d %s" % (len(self.usable), max(self.options.adapters, len(self.carriers)), kinds)
+        kinds = "/".join(sorted({device.driver for device in self.fabric_devices})) or "RDMA"
+        adapters = "%d of %d %s" % (len(self.usable), max(self.options.adapters, len(self.fabric_devices)), kinds)
         libfabric = re.search(r"^libfabric: (\S+)", system.run_program("fi_info", "--version"), re.MULTILINE)
         versions = {
             "NCCL": nccl or str(self.nccl or ""),

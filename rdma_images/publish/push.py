@@ -13,6 +13,7 @@ import urllib3.exceptions
 
 from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine
+from rdma_images.engine import client as engine_client
 from rdma_images.publish.push_progress import PushProgress
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository
@@ -64,7 +65,7 @@ def push(
             "and so sends other bytes than were validated\nturn on its containerd image store, or use the private one"
         )
     started = time.monotonic()
-    client = docker.DockerClient(base_url=engine.host, timeout=policy.stall)
+    client = engine_client(engine, policy.stall)
     attempts = _PushAttempts(client.api, repository, tag, policy.stall)
     try:
         _tag(client, digest, repository.ref, tag)

@@ -23,7 +23,7 @@ from rdma_images.validate.probes.measure import GPU_PROBE_SECONDS, MARK, PROBE_S
 from rdma_images.validate.transport import ENDLESS, NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
-PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
+PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3", "/usr/bin/python3")
 PACKAGES = ("rdma_images", "rdma_images.preflight", "rdma_images.validate", "rdma_images.validate.probes")
 BOOTSTRAP = """
 import sys

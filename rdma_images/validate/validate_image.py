@@ -99,8 +99,8 @@ def validate(
         engine: What has the image; None with a `host`.
         image: As planned; without it the image is validated against its own labels.
         build: As built; its digest says which image it is, whatever the name is by now.
-        tiers: "static" comes with those of an image in the engine, and with a question about a `host`; without one the
-            checks of "device" and "gpu" find no hardware.
+        tiers: "static" is always added for an image in the engine, and for a `host` when `question` is set. Without
+            `host`, the checks of "device" and "gpu" are skipped.
         host: Where to measure instead: "kubectl://pod", "ssh://name" or "local://".
         question: Which fabric and instance type the chain is asked about.
         again: Measure anew, also where the report of an unchanged image, suite and question is kept.

@@ -16,14 +16,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import docker
-
 from rdma_images.build import build_images, build_record, build_spec, preflight_folder, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
 from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine
+from rdma_images.engine import client as engine_client
 from rdma_images.engine.layout import layout
 from rdma_images.inputs import lock, project, target_options
 from rdma_images.inputs.project import Project
@@ -97,7 +96,7 @@ class SmallBuild:
 
     def files(self, ref: str) -> dict[str, tuple[int, str]]:
         """Return the files of /opt/venv: mode and digest by path."""
-        client = docker.DockerClient(base_url=self.engine.host)
+        client = engine_client(self.engine)
         container = client.containers.create(ref)
         files = {}
         with tarfile.open(

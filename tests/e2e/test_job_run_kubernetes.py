@@ -99,7 +99,7 @@ def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     monkeypatch.setattr(kubernetes, "DELETE_SECONDS", 0.0)
     store.finalizers_wait = True
     store.steps = [pods("Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": FULL}])]
-    with pytest.raises(RdmaImagesError, match=r"did not start in 0:01 minutes: .*\n.*MPIJob j"):
+    with pytest.raises(RdmaImagesError, match=r"did not start in 0:01: .*\n.*MPIJob j"):
         start(job(tmp_path), [], limit=1)
     (path,) = (tmp_path / "j" / "runs").iterdir()
     assert [(entry.how, entry.cleanup) for entry in record.load(path)] == [("late", "not removed")]
@@ -128,7 +128,7 @@ def test_a_job_that_never_starts_is_reported_with_the_reason(
 ) -> None:
     store.warns("j-0", "FailedMount", "no hugepages")
     store.steps = [pods("Pending", **status)]
-    with pytest.raises(RdmaImagesError, match=f"did not start in 0:01 minutes: .*{expected}"):
+    with pytest.raises(RdmaImagesError, match=f"did not start in 0:01: .*{expected}"):
         start(job(tmp_path), [], limit=1)
     assert not [key for key in store.objects if key[0] != "events"]
 

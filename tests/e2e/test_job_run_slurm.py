@@ -88,12 +88,12 @@ def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
 def test_a_bad_node_is_named_before_the_command_starts(tmp_path: Path) -> None:
     """What the preflight prints for a node ends the run, and the node can be excluded."""
     folder = job(tmp_path, "echo trained")
-    finding = f"rdma-preflight {socket.gethostname()} error memlock: locked memory is limited to 8192 KiB"
+    finding = f"rdma-preflight {socket.gethostname()} error memlock: only 8192 KiB of memory can be locked"
     program = tmp_path / "bundle" / "rootfs" / "opt" / "rdma-preflight"
     program.write_text(f"#!/bin/sh\necho {finding}\nsleep 20\nexit 96\n")
     lines: list[str] = []
     run_folder = start(folder, lines)
-    assert "memlock: locked memory is limited to 8192 KiB" in ended(folder).why
+    assert "memlock: only 8192 KiB of memory can be locked" in ended(folder).why
     assert any("error: " in line and "memlock: locked memory" in line for line in lines)
     assert "trained" not in "".join(log.read_text() for log in (run_folder / "logs").glob("*.log"))
     assert f"the same job on other nodes: invoke job … --param exclude={socket.gethostname()}" in lines
@@ -110,7 +110,7 @@ def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path) -> None:
 
 def test_a_job_that_runs_too_long_is_removed_with_its_logs_kept(tmp_path: Path) -> None:
     folder = job(tmp_path, "echo begun; sleep 60")
-    with pytest.raises(RdmaImagesError, match=r"did not end in 0:20 minutes: RUNNING on n\[1-2\]"):
+    with pytest.raises(RdmaImagesError, match=r"did not end in 0:20: RUNNING on n\[1-2\]"):
         start(folder, [], limit=20)
     assert queue() == []
     assert "begun" in next(folder.glob("runs/*/logs/measured-*.log")).read_text()
@@ -167,7 +167,7 @@ def test_the_command_gives_the_result_of_what_it_collected(tmp_path: Path) -> No
 def test_a_job_that_cannot_start_says_which_node_is_drained_and_why(tmp_path: Path) -> None:
     subprocess.run(["scontrol", "update", "nodename=n2", "state=drain", "reason=bad cable"], check=True)
     try:
-        with pytest.raises(RdmaImagesError, match=r"did not start in 0:02 minutes: PENDING.*n2 is drained: bad cable"):
+        with pytest.raises(RdmaImagesError, match=r"did not start in 0:02: PENDING.*n2 is drained: bad cable"):
             start(job(tmp_path, "true"), [], limit=2)
     finally:
         subprocess.run(["scontrol", "update", "nodename=n2", "state=resume"], check=True)

@@ -4,7 +4,7 @@ from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support import plugin_log
-from validators.support.machine import LOG_SOURCE, VERDICTS, is_right, judge_run, outcome, too_few_gpus
+from validators.support.machine import LOG_SOURCE, is_right, judge_run, outcome, too_few_gpus
 
 
 @validator("gpu.plugin", source=LOG_SOURCE, tier="gpu")
@@ -15,7 +15,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     if reason := too_few_gpus(gpus):
         skip(reason)
     run = gpus.runs["two-nodes"]
-    if gpus.network.device and judge_run(run).network != VERDICTS["efa"]:
+    if gpus.network.device and not judge_run(run).is_over("efa"):
         skip("the channels do not use EFA: see gpu.network")
     work = plugin_log.plugin_steps(run.log, load_wordings())
     without_efa = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"

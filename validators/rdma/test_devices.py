@@ -5,6 +5,7 @@ import re
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices
+from rdma_images.preflight.limits import MIN_LOCKED_BYTES
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import NO_DEVICE, fabric_devices
 
@@ -39,6 +40,7 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
         expected="unlimited",
         actual="unlimited" if devices.memlock is None else f"{devices.memlock} bytes",
         fix="docker run --ulimit memlock=-1; for pods LimitMEMLOCK=infinity in containerd's unit, then restart it",
+        severity="warning" if (devices.memlock or 0) >= MIN_LOCKED_BYTES else "error",
     )
 
 

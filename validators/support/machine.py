@@ -6,7 +6,6 @@ from rdma_images.inspection.machine import AllReduceRun, Devices, MeasuredGpus, 
 from rdma_images.nccl_logs import verdict
 
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
-VERDICTS = {"efa": "efa", "erdma": "eRDMA"}
 NO_DEVICE = {fabric: f"this machine has no {fabric} device" for fabric in FABRIC_TITLES}
 
 

@@ -14,8 +14,6 @@ from rdma_images.jobs.results.result import Result, RunResult
 from rdma_images.jobs.write import folder
 from rdma_images.jobs.write.job import Job
 
-NAMES = {"efa": "EFA", "one node": "one node, no network"}
-
 
 def job_result(
     logs: Sequence[Path],
@@ -69,7 +67,7 @@ def _sentence(runs: Sequence[RunResult], line_rate: float | None) -> str:
 
 def _good_parts(runs: Sequence[RunResult], line_rate: float | None) -> Iterator[str]:
     run, row = runs[0], runs[0].largest
-    name = NAMES.get(run.network, run.network)
+    name = "one node, no network" if run.network == "one node" else tables.TITLES.get(run.network, run.network)
     counts = {int(node.adapters.value) for node in run.nodes if node.adapters}
     if run.network == "one node" or not run.nodes:
         yield name

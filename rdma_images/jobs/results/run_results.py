@@ -16,7 +16,6 @@ from rdma_images.jobs.results.result import Measurement, NodeResult, Problem, Ru
 from rdma_images.nccl_logs.reader import LogReader, LogSummary
 from rdma_images.nccl_logs.verdict import Verdict, judge_summary
 
-GOOD_NETWORKS = {"efa": ("efa",), "erdma": ("eRDMA",), None: ("efa", "eRDMA", "InfiniBand")}
 FIXES = {
     "efa": "see that each pod or container has its EFA devices, and NCCL_NET=Libfabric with FI_PROVIDER=efa",
     "erdma": "see that each pod or container has its eRDMA devices, and NCCL_NET=IB",
@@ -98,7 +97,7 @@ def _check_network(name: RunName, expectations: Expectations, run_logs: RunLogs)
             yield Problem(f"the run over TCP is not over TCP alone: {verdict.sentence}", fix, where)
     elif verdict.network == "one node" and expectations.nodes in (None, 1):
         return
-    elif verdict.network not in GOOD_NETWORKS[expectations.fabric] or not verdict.good:
+    elif not verdict.is_over(expectations.fabric or "any") or not verdict.good:
         named_first = sorted(summary.places.items(), key=lambda entry: entry[0] not in verdict.sentence)
         evidence = tuple(chain(*(places for _, places in named_first)))
         yield Problem(verdict.sentence, FIXES[expectations.fabric], where or evidence[:4])

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results.result import Measurement, NodeResult, Result, RunResult
+from rdma_images.nccl_logs.verdict import FABRIC_NETWORKS
 
-TITLES = {"efa": "EFA", "eRDMA": "eRDMA", "InfiniBand": "InfiniBand", "fallback": "TCP"}
+TITLES = {network: FABRIC_TITLES[fabric] for fabric, network in FABRIC_NETWORKS.items()}
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ def _measured(row: Measurement) -> tuple[str, int, str, str, str]:
 
 def run_title(run: RunResult) -> str:
     """Return the head of a run's column: the network of its channels."""
-    return "over TCP" if (run.name, run.network) == ("fabric", "fallback") else TITLES.get(run.network, "bus bandwidth")
+    if run.network == "fallback":
+        return "over TCP" if run.name == "fabric" else "TCP"
+    return TITLES.get(run.network, "bus bandwidth")
 
 
 def bandwidth_note(result: Result) -> str:

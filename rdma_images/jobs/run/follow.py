@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Literal
 
+from rdma_images.core.durations import format_minutes
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress
 from rdma_images.jobs.run.command import CommandError
@@ -25,7 +26,7 @@ UNREACHABLE_SECONDS = 300.0  # without an answer after which nothing more is exp
 class JobOutcome:
     """The outcome of a job, and its reason, in the scheduler's words where it gives one."""
 
-    how: Literal["succeeded", "failed", "late", "interrupted", "unreachable"]
+    ending: Literal["succeeded", "failed", "late", "interrupted", "unreachable"]
     why: str = ""
 
 
@@ -76,17 +77,17 @@ def follow(
             line = f"no answer, asking again: {first_line(error)}"
         now = time.monotonic()
         if line != last_message:
-            progress(f"{_minutes(now - start_time)} {line}")
+            progress(f"{format_minutes(now - start_time)} {line}")
             last_message = line
         if state.phase in ("succeeded", "failed"):
             return JobOutcome(state.phase, state.why)
         if logs.look() and not is_restarted:
             return JobOutcome("failed", logs.sentence)
         if now - last_answer > UNREACHABLE_SECONDS:
-            return JobOutcome("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")
+            return JobOutcome("unreachable", f"no answer for {format_minutes(now - last_answer)}: {line}")
         if now - start_time > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
-            return JobOutcome("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
+            return JobOutcome("late", f"it {late} in {format_minutes(limit)}: {state.why or 'nothing says why'}")
         poll_seconds = QUICK_POLL_SECONDS if now - start_time < QUICK_PERIOD_SECONDS else SLOW_POLL_SECONDS
         if stop.wait(min(poll_seconds, max(0.1, start_time + limit - now))):
             return JobOutcome("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
@@ -100,7 +101,3 @@ def read_state(runner: Runner) -> JobState:
         raise CommandError(
             f"the scheduler answered in another form: {type(error).__name__} {error}\nask it by hand what it says"
         ) from None
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

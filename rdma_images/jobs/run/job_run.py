@@ -102,7 +102,7 @@ class _JobRun:
             remove_submission(runner, self.progress)
             self._record(replace(entry, cleanup="removed"))
             raise
-        entry = replace(entry, ended=_now(), how=outcome.how, why=outcome.why)
+        entry = replace(entry, ended=_now(), how=outcome.ending, why=outcome.why)
         entry = self._record(replace(entry, cleanup="kept") if self.options.keep else entry)
         problem = ""
         if not self.options.keep:
@@ -112,14 +112,14 @@ class _JobRun:
             except CommandError as error:
                 problem = f"\n{job.name} was not removed: {error}"
         self.finished.append(entry)
-        self.progress(f"{job.name} {outcome.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
-        if outcome.how in ("late", "interrupted", "unreachable"):
+        self.progress(f"{job.name} {outcome.ending}, {entry.cleanup}; logs: {display_path(submission.logs)}")
+        if outcome.ending in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
             fix = "" if self.stop.number else _where_to_look(submission)
             raise JobEndedError(f"{job.name}: {outcome.why}{logs}{problem}{fix}", self.stop.number)
         if problem:
             raise JobEndedError(
-                f"{job.name} {outcome.how}{problem}\n"
+                f"{job.name} {outcome.ending}{problem}\n"
                 f"`{COMMAND} verdict {display_path(self.folder)}` judges its logs; the next run removes what is left"
             )
 
@@ -150,7 +150,7 @@ class _JobRun:
         except CommandError as error:
             self.progress(f"not all logs could be collected: {error}")
         logs.look()
-        if outcome.how != "failed" or not logs.check_failure:
+        if outcome.ending != "failed" or not logs.check_failure:
             return outcome
         if submission.method.how in WITH_EXCLUDE and (nodes := logs.nodes_to_exclude(job.nodes)):
             self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={nodes}")

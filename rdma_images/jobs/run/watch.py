@@ -5,6 +5,7 @@ import re
 import time
 from pathlib import Path
 
+from rdma_images.core.durations import format_minutes
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
 from rdma_images.facts.nccl_logs import load_wordings
@@ -94,5 +95,4 @@ class LogWatch:
             self.bad_nodes.setdefault(node, []).append(sentence)
 
     def _report(self, sentence: str) -> None:
-        seconds = int(time.monotonic() - self._start_time)
-        self._progress(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
+        self._progress(f"{format_minutes(time.monotonic() - self._start_time)} {plain(sentence)}")

@@ -60,7 +60,7 @@ def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp
     (tmp_path / "a.log").write_text(
         "0: rdma-preflight n0 error neighbour: n1 is not reached\n"
         "1: rdma-preflight n1 error neighbour: n2 is not reached\n"
-        "1: rdma-preflight n1 error memlock: locked memory is limited\n"
+        "1: rdma-preflight n1 error memlock: only 64 KiB of memory can be locked\n"
     )
     logs.look()
     assert logs.check_failure == "node n0: neighbour: n1 is not reached; node n1: neighbour: n2 is not reached"

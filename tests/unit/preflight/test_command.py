@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,9 +15,12 @@ import pytest
 from rdma_images.facts.nccl_logs import load_wordings
 from rdma_images.preflight import command
 from tests.support import fake_nccl
+from tests.support.loopback import free_port
 from tests.support.preflight_parts import adapters, preflight
 
 NEEDS_CC = pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")
+
+NO_HARDWARE = "warning hardware: neither a GPU nor an RDMA device is here: only the interfaces were checked"
 
 
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -46,9 +50,10 @@ def test_the_exit_code_is_the_commands(words: tuple[str, ...], code: int) -> Non
 
 def test_variables_that_break_python_break_no_check(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit(3)\n")
-    done = run("sh", "-c", "echo $PYTHONPATH", PYTHONPATH=str(tmp_path), PYTHONHOME="/none")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, done.stdout.splitlines()[0])
-    assert str(tmp_path) in done.stdout
+    done = run("--root=/none", "sh", "-c", "echo $PYTHONPATH", PYTHONPATH=str(tmp_path), PYTHONHOME="/none")
+    first, *others = done.stdout.splitlines()
+    assert (done.returncode, first) == (0, f"rdma-preflight {socket.gethostname()} {NO_HARDWARE}")
+    assert str(tmp_path) in others
 
 
 def test_an_image_without_python_runs_the_command_all_the_same(tmp_path: Path) -> None:
@@ -148,6 +153,31 @@ def test_channels_that_do_not_use_the_required_fabric_end_the_command(
     assert "the command runs" in done.stdout
     assert ("the command is done" in done.stdout) == (code == 0)
     assert len(list(tmp_path.glob("*.log"))) == 1
+
+
+@NEEDS_CC
+def test_a_node_without_gpus_takes_the_all_reduce_from_all(tmp_path: Path) -> None:
+    port = str(free_port())
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LD_LIBRARY_PATH": str(fake_nccl.folder()),
+        "RDMA_PREFLIGHT_PORT": port,
+    }
+    (tmp_path / "dev").mkdir()
+    options = ("--nodes=2", "--first=127.0.0.1")
+    nodes = [
+        subprocess.Popen(
+            [str(preflight()), *options, f"--node={number}", f"--root={root}", "echo", "started"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number, root in enumerate((adapters(), tmp_path))
+    ]
+    outputs = [node.communicate(timeout=60)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], outputs
+    assert all("\nstarted\n" in output for output in outputs)
+    assert "number of GPUs differs: 1 on" in outputs[0]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")

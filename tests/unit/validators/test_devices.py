@@ -62,6 +62,7 @@ BAD = [
     (rdma_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
     (efa_devices.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
     (rdma_devices.test_memlock, (machine(memlock=65536),), "unlimited"),
+    (rdma_devices.test_memlock, (machine(memlock=2 << 30),), "unlimited"),
     (efa_devices.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
     (erdma_devices.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
     (erdma_devices.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
