@@ -16,6 +16,8 @@ MAX_NAMES = 100  # of a part that are compared with those that libraries read
 def harmful_variables(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     """Report a variable that takes the network away or breaks it."""
     values = {name: word.text for name, word in part.environment.items() if not is_placeholder(word.text)}
+    if values.get("NCCL_NET", "").lower() == "socket":  # tcp.chosen reports it; NCCL then asks no provider
+        values.pop("FI_PROVIDER", None)
     command = command_text(part) if values else ""
     for row in (row for name in values for row in context.settings.get(name, ())):
         if not row.applies_to(values, context.fabric, context.versions, command):

@@ -152,5 +152,6 @@ def test_the_nodes_of_a_batch_script(tmp_path: Path) -> None:
 
 def test_tcp_on_nodes_that_only_the_jobs_record_names(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text('{"instance": "p5.48xlarge", "files": ["job.sbatch"]}')
-    (tmp_path / "job.sbatch").write_text(sbatch("export NCCL_NET=Socket", "srun train", options="--gpus-per-node=8"))
+    lines = ("export NCCL_NET=Socket", "export FI_PROVIDER=tcp", "srun train")  # as `invoke job --field tcp=true` has
+    (tmp_path / "job.sbatch").write_text(sbatch(*lines, options="--gpus-per-node=8"))
     assert {finding.rule for finding in check_files([tmp_path]).findings} == {"tcp.chosen"}
