@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "client", "ensure", "exists", "running"]
 
 
-_api_versions: dict[str, str] = {}  # by host: a client without it asks each time
-
-
 def ensure(progress: Progress = silent) -> Engine:
     """Return a usable engine: the user's Docker, else the private one, started.
 
@@ -57,8 +54,4 @@ def client(engine: Engine, timeout: int = 60) -> "DockerClient":
     """Return a docker-py client of `engine`, which the caller closes; it waits `timeout` seconds for an answer."""
     from docker import DockerClient  # 0.2 s, which who does not need it should not wait for
 
-    variables = {**engine.environ(), "DOCKER_HOST": engine.host}
-    version = _api_versions.get(engine.host)
-    docker_client = DockerClient.from_env(version=version, timeout=timeout, environment=variables)
-    _api_versions[engine.host] = docker_client.api.api_version
-    return docker_client
+    return DockerClient.from_env(timeout=timeout, environment={**engine.environ(), "DOCKER_HOST": engine.host})

@@ -3,9 +3,10 @@
 import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 import docker
 import requests
@@ -24,9 +25,6 @@ from rdma_images.layers.private_engine_pull import EngineRefusedError, blob_file
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_INDEX
 from rdma_images.render.bake import Compression
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsRead
 
 ENGINE_ANSWER_SECONDS = 600  # without an answer: an engine says nothing while it unpacks
 
@@ -151,14 +149,13 @@ def _batches(recipes: Sequence[Recipe], layer_pool: LayerPool) -> Iterator[list[
 
 def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
     """Load an image with `docker load`; `blobs` has the files the engine lacks, by digest."""
-    client = engine_client(engine, ENGINE_ANSWER_SECONDS)
     try:
-        # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
-        client.images.load(cast("SupportsRead[bytes]", _archive(image, ref, blobs)))
+        with closing(engine_client(engine, ENGINE_ANSWER_SECONDS)) as client:
+            # An iterator is sent in its own pieces; a file would be read in pieces of 16 kB.
+            archive: Any = _archive(image, ref, blobs)
+            client.images.load(archive)
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         raise refused(engine, str(error)) from None
-    finally:
-        client.close()
 
 
 def _archive(image: LayerImage, ref: str, blobs: Mapping[str, Path]) -> Iterator[bytes]:

@@ -16,9 +16,14 @@ MIN_SHM_BYTES = 1 << 30  # Docker gives 64 MiB
 
 
 def locked_memory(root: str = "") -> int | None:
-    """Return the bytes that this process may lock; None for no limit, which IPC_LOCK lifts."""
+    """Return the bytes that this process may lock; None for no limit, as with IPC_LOCK.
+
+    A user other than root may have IPC_LOCK in CapBnd alone, where it has no effect.
+    """
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    return None if limit == resource.RLIM_INFINITY or has_lock_capability(root) else limit
+    match = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
+    has_capability = match is not None and int(match.group(1), 16) >> CAP_IPC_LOCK & 1
+    return None if limit == resource.RLIM_INFINITY or has_capability else limit
 
 
 def huge_pages(root: str = "") -> dict[str, int]:
@@ -30,12 +35,6 @@ def huge_pages(root: str = "") -> dict[str, int]:
             key, factor = names[name]
             pages[key] = int(value) * factor
     return pages
-
-
-def has_lock_capability(root: str) -> bool:
-    """Return whether IPC_LOCK is in effect. A user other than root may have it in CapBnd alone, where it has none."""
-    match = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
-    return match is not None and bool(int(match.group(1), 16) >> CAP_IPC_LOCK & 1)
 
 
 def check_limits(root: str, devices: list[Device]) -> Iterator[Finding]:

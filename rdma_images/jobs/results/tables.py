@@ -8,7 +8,7 @@ from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results.result import Measurement, NodeResult, Result, RunResult
 from rdma_images.nccl_logs.verdict import FABRIC_NETWORKS
 
-TITLES = {network: FABRIC_TITLES[fabric] for fabric, network in FABRIC_NETWORKS.items()}
+TITLES = {"fallback": "TCP"} | {network: FABRIC_TITLES[fabric] for fabric, network in FABRIC_NETWORKS.items()}
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ def _measured(row: Measurement) -> tuple[str, int, str, str, str]:
 
 def run_title(run: RunResult) -> str:
     """Return the head of a run's column: the network of its channels."""
-    if run.network == "fallback":
-        return "over TCP" if run.name == "fabric" else "TCP"
-    return TITLES.get(run.network, "bus bandwidth")
+    return "over TCP" if (run.name, run.network) == ("fabric", "fallback") else TITLES.get(run.network, "bus bandwidth")
 
 
 def bandwidth_note(result: Result) -> str:
