@@ -110,11 +110,9 @@ def _refuse_login(url: str) -> None:
 def _commit(match: re.Match[str]) -> tuple[str, str]:
     """Return the name and the address of a package at a commit of a repository."""
     url = match["url"]
-    if urlsplit(url).scheme not in ("git+https", "git+http", "git+ssh"):
-        raise _ProblemError(f"{url!r} is no address of a repository\nwrite name @ git+https://HOST/REPOSITORY@COMMIT")
     if not COMMIT.fullmatch(url):
         raise _ProblemError(
-            f"{url!r} has no whole commit, and branches and tags move\n"
+            f"{url!r} names no repository at a whole commit, and branches and tags move\n"
             "write name @ git+https://HOST/REPOSITORY@COMMIT, with the 40 digits that git ls-remote shows"
         )
     if not match["name"]:

@@ -1,6 +1,5 @@
 """The model of matrix.yaml: targets, default rows, and the values of the whole matrix."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -28,7 +27,6 @@ from rdma_images.plan.additions import TargetAdditions, Variables
 # github.com/distribution/reference, a path component. Of 100 characters: with the longest tag (128) it still names a
 # folder (255), and with a digest of 12 a cache's tag (128).
 NAME = re.compile(r"(?=.{1,100}$)[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
-MAX_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
 # The axes that an existing image decides, and those that are chosen for what is added to it; NCCL may be replaced.
@@ -250,9 +248,6 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         elif axis in defaults and defaults[axis] not in values:
             hint = suggestion(defaults[axis], values)
             yield ("values", axis), f"the default {axis} {defaults[axis]!r} is not among the values: add it, or {hint}"
-    rows = math.prod(len(values) for values in target.values.values())
-    if rows > MAX_ROWS:
-        yield ("values",), f"{rows:,} combinations, and a target has at most {MAX_ROWS:,}: write fewer values"
 
 
 def _part_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:

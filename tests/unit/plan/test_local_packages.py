@@ -90,13 +90,13 @@ def test_packages_of_an_index_stay_as_they_are(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("ops @ git+https://git.example/ops@main", "has no whole commit, and branches and tags move"),
-        ("ops @ git+https://git.example/ops", "has no whole commit"),
-        (f"ops @ git+https://git.example/ops@{COMMIT[:12]}", "has no whole commit"),
+        ("ops @ git+https://git.example/ops@main", "names no repository at a whole commit, and branches and tags move"),
+        ("ops @ git+https://git.example/ops", "at a whole commit"),
+        (f"ops @ git+https://git.example/ops@{COMMIT[:12]}", "at a whole commit"),
         (f"git+https://git.example/ops@{COMMIT}", "does not say which package it is\nwrite ops @ ".partition("\n")[0]),
         (f"ops @ git+https://me:secret@git.example/ops@{COMMIT}", "a login in the address\nremove it"),
         (f"ops @ git+https://token@git.example/ops@{COMMIT}", "a login in the address\nremove it"),
-        (f"ops @ git+file:///srv/ops@{COMMIT}", "is no address of a repository"),
+        (f"ops @ git+file:///srv/ops@{COMMIT}", "names no repository"),
         ("https://me:secret@host.example/x-1-py3-none-any.whl", "a login in the address"),
         ("https://host.example/x-1-py3-none-any.whl", "is outside of the folder of matrix.yaml\ncopy it into"),
         ("../x", "is outside of the folder of matrix.yaml\ncopy it there"),

@@ -7,7 +7,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.plan import axes, matrix
+from rdma_images.plan import matrix
 
 FACTS = facts.load()
 TARGET = """\
@@ -102,13 +102,6 @@ def test_one_package_under_two_conditions() -> None:
 def test_a_name_that_no_folder_can_have() -> None:
     assert "take up to 100 small letters" in refused(text=TARGET.replace("mine", "m" * 101))
     assert read(text=TARGET.replace("mine", "m" * 100)).targets
-
-
-def test_a_matrix_that_nobody_can_plan() -> None:
-    """Five whole axes: refused at once, and without the rows."""
-    full = {name: list(axes.values(axes.BY_NAME[name], FACTS)) for name in ("base", "pytorch", "efa-installer", "nccl")}
-    text = TARGET.replace("      pytorch", "      nccl: pytorch\n      pytorch")
-    assert "combinations, and a target has at most 2,000" in refused(f"    values: {full}", text)
 
 
 @pytest.mark.parametrize("name", ["../evil", "EFA", "a b", "a/b", "-a", "a..b"])
