@@ -24,6 +24,7 @@ from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, JobRule
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
+PREFLIGHT = re.compile(r"rdma-preflight .{0,500}?--require[ =](?P<fabric>efa|erdma)\b")
 RULES: tuple[JobRule, ...] = tuple(
     value
     for module in (resource_rules, image_rules, variable_rules)
@@ -50,14 +51,18 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
             templates.append(UncheckedFile(str(path), str(error)))
         except RdmaImagesError as error:
             unreadable.append(UncheckedFile(str(path), str(error)))
-    parts = tuple(part for file in job_files_read for part in file.parts)
+    contexts = [(file, part, context) for file in job_files_read for part, context in _contexts(file.parts)]
+    parts = tuple(
+        replace(part, lacks_fabric=context.accelerated and not context.fabric) for _, part, context in contexts
+    )
     if not parts and not unreadable:
         names = ", ".join(map(str, paths))
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
             f"{names}: no job in it{templates_text}\ngive a Kubernetes manifest, an sbatch script or a SkyPilot task"
         )
-    findings = [finding for file in job_files_read if file.parts for finding in _findings(file)]
+    findings = [finding for file, part, context in contexts for finding in _findings(file, part, context)]
+    findings += [finding for file in job_files_read for finding in _unknown_rules(file)]
     return CheckedJobs(opened, parts, _join_equal(findings), tuple(templates), tuple(unreadable))
 
 
@@ -83,15 +88,23 @@ def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[P
             )
 
 
-def _findings(file: JobFile) -> Iterator[JobFinding]:
-    """Yield what is wrong with the parts of a file, in their order and that of the rules."""
-    for part, context in _contexts(file.parts):
-        for rule in RULES:
-            for problem in rule.check(part, context):
-                line = problem.word.line
-                is_allowed = rule.id in file.allowed.get(line, ())
-                severity, where = problem.severity or rule.severity, (f"{file.name}:{line}",)
-                yield JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, is_allowed)
+def _findings(file: JobFile, part: JobPart, context: CheckContext) -> Iterator[JobFinding]:
+    """Yield what is wrong with a part of a file, in the order of the rules."""
+    for rule in RULES:
+        for problem in rule.check(part, context):
+            line = problem.word.line
+            is_allowed = rule.id in file.allowed.get(line, ())
+            severity, where = problem.severity or rule.severity, (f"{file.name}:{line}",)
+            yield JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, is_allowed)
+
+
+def _unknown_rules(file: JobFile) -> Iterator[JobFinding]:
+    """Yield the rules that comments of a file allow, and that do not exist."""
+    ids = [rule.id for rule in RULES]
+    for line, allowed in file.allowed.items():
+        for name in sorted(allowed - set(ids)):
+            where, fix = (f"{file.name}:{line}",), f"choose from: {', '.join(ids)}"
+            yield JobFinding("allow.unknown", "warning", where, f"no such rule: {name}", fix, "the rules of this check")
 
 
 def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]]:
@@ -133,12 +146,22 @@ def _instance_type(name: str, instances: Instances) -> InstanceType | None:
 
 def _fabric(part: JobPart, types: Mapping[str, InstanceType | None]) -> Fabric | None:
     node = types[part.instance.text] if part.instance else None
-    return node.fabric if node else _asked_for(part) or _fabric_of_variables(part)
+    if node:
+        return node.fabric
+    return _asked_for(part) or _fabric_of_preflight(part) or _fabric_of_variables(part)
 
 
 def _asked_for(part: JobPart) -> Fabric | None:
     """Return the fabric whose adapters a part asks for."""
     return "efa" if part.amount(EFA) else "erdma" if part.amount(ERDMA) else None
+
+
+def _fabric_of_preflight(part: JobPart) -> Fabric | None:
+    """Return the fabric that rdma-preflight requires in front of the command."""
+    match = PREFLIGHT.search(variable_rules.command_text(part))
+    if not match:
+        return None
+    return "efa" if match["fabric"] == "efa" else "erdma"
 
 
 def _fabric_of_variables(part: JobPart) -> Fabric | None:

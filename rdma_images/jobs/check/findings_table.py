@@ -22,7 +22,10 @@ def findings_text(checked: CheckedJobs) -> Text:
         output.append(f"not read  {_in_a_line(row)}\n", "bold red")
     for finding in checked.findings:
         _append_finding(output, finding)
-    return output.append(_summary(checked))
+    if checked.parts:
+        output.append(_summary(checked))
+    output.rstrip()
+    return output
 
 
 def _in_a_line(row: UncheckedFile) -> str:
@@ -54,7 +57,7 @@ def _summary(checked: CheckedJobs) -> str:
         warnings = format_count(len(counted) - errors, "warning")
         return f"{format_count(errors, 'error')}, {warnings}{allowed_text} {extent}"
     types = ", ".join(dict.fromkeys(part.instance.text for part in checked.parts if part.instance and part.gpus))
-    counts = f"at the counts of {types}" if types else "not at counts: no part names GPUs and an instance type"
+    counts = f"at the counts of {types}" if types else "not at counts: no part names its GPUs and its instance type"
     return f"nothing is wrong {extent}\nlooked at variables and images, and {counts}"
 
 

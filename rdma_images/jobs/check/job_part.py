@@ -18,8 +18,8 @@ class LocatedText:
 
     @property
     def number(self) -> int | None:
-        """Return the value as a whole number of at most ten digits; None for others, as a template's ${VARIABLE}."""
-        return int(self.text[:10]) if self.text.isdecimal() else None
+        """Return the value as a whole number of at most ten characters; None for others, as ${VARIABLE}."""
+        return int(self.text[:10]) if self.text.removeprefix("-").isdecimal() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +57,13 @@ class JobPart:
     cloud: LocatedText | None = None  # of SkyPilot, and the two below
     network_tier: LocatedText | None = None
     gpu: str = ""  # as in "H100"
+    lacks_fabric: bool = False  # whether nothing says over which fabric its GPUs speak
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
         words = [nodes, self.instance.text if self.instance else ""]
-        return f"{self.file}:{self.line}: {self.title}{''.join(f', {word}' for word in words if word)}"
+        unknown = "; the fabric is not known: variables were not judged for one" if self.lacks_fabric else ""
+        return f"{self.file}:{self.line}: {self.title}{''.join(f', {word}' for word in words if word)}{unknown}"
 
     @property
     def image(self) -> LocatedText | None:

@@ -15,8 +15,9 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
 def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Problem]:
-    """Report more GPUs than the node has: no node fits, and the job waits for ever."""
-    if context.node and part.gpus and (requested := part.gpus.number) and requested > context.node.gpus:
+    """Report more GPUs than the node has, or fewer than none: no node fits, and the job waits for ever."""
+    requested = part.gpus.number if part.gpus else None
+    if context.node and part.gpus and requested is not None and not 0 <= requested <= context.node.gpus:
         message = f"{requested} GPUs, and {part.node_name} has {context.node.gpus}"
         yield Problem(part.gpus, message, f"ask for {context.node.gpus} at most")
 
@@ -31,7 +32,7 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     if part.kind == "slurm" or not (context.node and context.node.fabric == "efa" and part.gpus):
         return
     gpus, requested = part.gpus.number, part.amount(EFA)
-    if not gpus or gpus > context.node.gpus:
+    if gpus is None or not 0 < gpus <= context.node.gpus:
         return
     share = max(1, context.node.interfaces * gpus // context.node.gpus)
     if requested is None:
@@ -45,6 +46,7 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Problem]:
     elif (number := requested.number) is not None and (number < share or number > context.node.interfaces):
         capacity = f"{part.node_name} has {context.node.interfaces} for {context.node.gpus} GPUs"
         idle = "no node has that many" if number > context.node.interfaces else f"{share - number} of {share} lie idle"
+        idle = "no pod is made" if number < 0 else idle
         yield Problem(requested, f"{EFA}: {number} for {gpus} GPUs: {capacity}, so {idle}", f"ask for {share}")
 
 

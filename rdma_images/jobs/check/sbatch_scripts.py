@@ -11,6 +11,8 @@ from rdma_images.jobs.check.job_part import JobPart, LocatedText
 DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(?P<options>--?[A-Za-z].*)", re.MULTILINE)
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
+INSTANCE = re.compile(r"[\w.-]+\.(?:\w*large|metal)")  # in a constraint's expression, and in a list of partitions
+SHORT_OPTIONS = {"-N": "--nodes", "-C": "--constraint", "-p": "--partition"}
 MAX_LENGTH = 1 << 17  # characters of a text that are read
 MAX_LINES = 4000
 MAX_LINE_LENGTH = 2048
@@ -51,6 +53,7 @@ def read_script(text: str, name: str) -> JobPart:
         line=min((word.line for word in options.values()), default=1),
         kind="slurm",
         title="sbatch script",
+        instance=_instance(options),
         nodes=options.get("nodes"),
         gpus=_gpus(options),
         images=tuple({image.text: image for image in settings.images}.values()),
@@ -72,11 +75,19 @@ def _directives(lines: list[LocatedText]) -> dict[str, LocatedText]:
             words = []
         for word, following in pairwise([*words, ""]):
             name, _, value = word.partition("=")
-            if name.startswith("-N"):
-                name, value = "--nodes", value or name[2:]
+            if name[:2] in SHORT_OPTIONS:
+                name, value = SHORT_OPTIONS[name[:2]], word[2:]
             if name.startswith("--"):
                 options[name[2:]] = LocatedText(value or following, line.line)
     return options
+
+
+def _instance(options: Mapping[str, LocatedText]) -> LocatedText | None:
+    """Return the only instance type that the constraint, or else the partition, names."""
+    for name in ("constraint", "partition"):
+        if (option := options.get(name)) and len(types := INSTANCE.findall(option.text)) == 1:
+            return LocatedText(types[0], option.line)
+    return None
 
 
 def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:

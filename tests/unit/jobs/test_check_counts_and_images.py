@@ -30,6 +30,21 @@ def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
     assert "28 of 32 lie idle" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("gpus", "efa", "rule", "message"),
+    [
+        ("9", "32", "gpus.node", "9 GPUs, and p5.48xlarge has 8"),
+        ("-1", "32", "gpus.node", "-1 GPUs, and p5.48xlarge has 8"),
+        ("8", "-1", "efa.count", f"{EFA}: -1 for 8 GPUs: p5.48xlarge has 32 for 8 GPUs, so no pod is made"),
+    ],
+)
+def test_a_count_that_no_node_has_is_an_error(tmp_path: Path, gpus: str, efa: str, rule: str, message: str) -> None:
+    result = checked(tmp_path, job_yaml=pods(gpus=gpus, efa=efa))
+    assert [(finding.rule, finding.severity, finding.message) for finding in result.findings] == [
+        (rule, "error", message)
+    ]
+
+
 def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
     template = "{spec: {containers: [{name: pytorch, resources: {limits: {nvidia.com/gpu: 8}}}]}}"
     roles = f"{{Master: {{template: {template}}}, Worker: {{replicas: 3, template: {template}}}}}"

@@ -71,6 +71,51 @@ def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
     assert "looked at variables and images, and at the counts of p5.48xlarge" in shown
 
 
+@pytest.mark.parametrize(
+    ("options", "command", "instance", "errors"),
+    [
+        ("--constraint=p5.48xlarge", "train", "p5.48xlarge", 1),
+        ("--constraint=[dynamic&p5.48xlarge]", "train", "p5.48xlarge", 1),
+        ("--partition=p5.48xlarge", "train", "p5.48xlarge", 1),
+        ("-pp5.48xlarge", "train", "p5.48xlarge", 1),
+        ("--constraint=efa", "rdma-preflight --require efa -- train", "", 1),
+        ("--constraint=p5.48xlarge|p4d.24xlarge", "train", "", 0),  # which of them is not known
+    ],
+)
+def test_a_script_says_its_fabric_by_its_nodes_or_by_the_preflight(
+    tmp_path: Path, options: str, command: str, instance: str, errors: int
+) -> None:
+    text = sbatch("export FI_PROVIDER=tcp", f"srun {command}", options=f"--gpus-per-node=8 {options}")
+    result = checked(tmp_path, job_sbatch=text)
+    (part,) = result.parts
+    assert (part.instance.text if part.instance else "") == instance
+    assert [finding.rule for finding in result.findings] == ["environment.harmful"] * errors
+    shown = findings_table.findings_text(result).plain
+    assert ("the fabric is not known: variables were not judged for one" in shown) == (not errors)
+
+
+def test_a_script_with_its_nodes_is_looked_at_for_its_counts(tmp_path: Path) -> None:
+    text = sbatch("srun train", options="--nodes=2 --gpus-per-node=8 --constraint=p5.48xlarge")
+    shown = findings_table.findings_text(checked(tmp_path, job_sbatch=text)).plain
+    assert "looked at variables and images, and at the counts of p5.48xlarge" in shown
+    text = sbatch("srun train", options="--nodes=2 --gpus-per-node=8")
+    shown = findings_table.findings_text(checked(tmp_path, job_sbatch=text)).plain
+    assert "not at counts: no part names its GPUs and its instance type" in shown
+
+
+def test_of_a_file_that_is_not_read_nothing_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("a: [")
+    shown = findings_table.findings_text(check_files([tmp_path / "broken.yaml"])).plain
+    assert shown.startswith(f"not read  {tmp_path}/broken.yaml:1: not valid YAML")
+    assert len(shown.splitlines()) == 1
+
+
+def test_an_allowed_rule_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    text = sbatch("# rdma-images: allow tcp.nonsense", "export NCCL_NET=Socket")
+    result = checked(tmp_path, job_sbatch=text)
+    assert "no such rule: tcp.nonsense" in [finding.message for finding in result.findings]
+
+
 def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     command = [*by, sys.executable, "-m", "invoke", "job.check", *words]
     return subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
