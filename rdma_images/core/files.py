@@ -3,12 +3,12 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 
 from rdma_images.core import exit_codes, paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 
 MAX_TEXT_BYTES = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
 
@@ -70,7 +70,8 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
     except OSError as error:
         if path is None and error.filename is None:
             if error.errno in FULL:
-                raise _full_disk(error) from None
+                fix = f"free disk space; `{paths.COMMAND} engine.status` says what can be freed"
+                raise FullDiskError(f"{error.strerror}\n{fix}") from None
             raise
         raise describe_file_error(error, path) from None
     except ValueError as error:
@@ -131,20 +132,6 @@ def expand_user(text: str) -> Path:
     except RuntimeError:
         user = text.partition("/")[0]
         raise FileError(f"{text}: {user} has no home folder on this machine\nwrite the whole path") from None
-
-
-def _full_disk(error: OSError) -> FullDiskError:
-    """Return the error for a full disk where the system names no file: on the fullest disk."""
-    from tempfile import gettempdir  # here, because few commands meet it
-
-    from rdma_images.core import disk_space
-
-    folders = [paths.PROJECT, Path(gettempdir())]
-    with suppress(RdmaImagesError):  # of a user without a home folder
-        folders.append(paths.state_folder())
-    folder = min(folders, key=disk_space.free)
-    fix = f"free disk space there; `{paths.COMMAND} engine.status` says what can be freed"
-    return FullDiskError(f"{folder}: {error.strerror}\n{fix}")
 
 
 def _missing_program(error: OSError) -> str | None:
