@@ -113,9 +113,7 @@ def publish(
     allow_failed: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
     policy: Policy = "",
     sign: Annotated[str, "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless."] = "",
-    stargz: Annotated[
-        bool, "Publish each image once more, for nodes whose stargz-snapshotter reads it in part."
-    ] = False,
+    stargz: Annotated[bool, "Also publish each image for nodes whose stargz-snapshotter reads it in part."] = False,
     join: Annotated[bool, "Join the platforms of images that are published already into one index each."] = False,
     json: Json = False,
 ) -> None:

@@ -16,9 +16,8 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import package_index
 from rdma_images.inputs.mirrors import Mirrors
 
-LATEST_PYTHON = (
-    "3.30"  # later than any: uv leaves out the wheels that only an older one takes, and reads no upper bound
-)
+# Later than any: uv leaves out the wheels that only an older one takes, and reads no upper bound.
+LATEST_PYTHON = "3.30"
 # How uv reports an index that does not answer, or not to this user; without these words it has no such wheels.
 UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
 
