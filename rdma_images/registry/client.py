@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -298,13 +297,7 @@ class Repository:
             ok=(201, 202),
             params={"mount": digest, "from": source.name},
         )
-        if response.status_code == 201:
-            return True
-        with suppress(registry_errors.RegistryError):  # it waits for the bytes now, until it forgets it by itself
-            self.connection.request(
-                "DELETE", self._location(response), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
-            )
-        return False
+        return response.status_code == 201
 
     def _location(self, response: requests.Response) -> str:
         location = response.headers.get("Location", "")

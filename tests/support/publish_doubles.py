@@ -95,7 +95,7 @@ class Store:
                     return self.answer(401, {"errors": [{"code": "UNAUTHORIZED"}]}, {"WWW-Authenticate": challenge})
                 return store.serve(self, url, body)
 
-            do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = handle_one
+            do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_one
 
         return Registry
 
@@ -117,8 +117,6 @@ class Store:
             return request.answer(200, {})
         kind, reference = parts[-2], parts[-1]
         if "/blobs/uploads/" in url.path:
-            if request.command == "DELETE":
-                return request.answer(204)
             mounted = parse_qs(url.query).get("mount", [""])[0]
             if self.mounts and mounted in self.blobs:
                 assert parse_qs(url.query)["from"] == [self.only_in.pop(mounted)]
