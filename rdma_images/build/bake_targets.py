@@ -14,7 +14,6 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs.fetch import fetch
 from rdma_images.inputs.project import Project
 from rdma_images.render import bake, labels
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
@@ -88,12 +87,6 @@ class Contexts:
         self.helpers[helper.name] = helper
         self.users.setdefault(helper.name, image.id)
         return f"target:{helper.name}"
-
-
-def download(supplies: Mapping[str, Sequence[Supply]], project: Project, progress: Progress) -> Contexts:
-    """Download and verify the sources of all images, and return the contexts that have them."""
-    downloads = fetch([supply for supplied in supplies.values() for supply in supplied], project.mirrors, progress)
-    return Contexts(project.facts, downloads, progress)
 
 
 def image_targets(

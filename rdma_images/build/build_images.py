@@ -123,9 +123,11 @@ def _build_missing(
 ) -> dict[str, Build]:
     """Build `specs` of `supplies`, which are by image id as the builds."""
     from rdma_images.build import bake_targets, build_secrets, source_wheels, wheel_contexts
+    from rdma_images.inputs.fetch import fetch
 
     start, revision = time.monotonic(), labels.project_revision()
-    contexts = bake_targets.download(supplies, project, progress)
+    downloads = fetch([supply for supplied in supplies.values() for supply in supplied], project.mirrors, progress)
+    contexts = bake_targets.Contexts(project.facts, downloads, progress)
     targets = bake_targets.image_targets(specs, supplies, contexts, project, revision, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with build_secrets.secret_files(specs, supplies, contexts.users, project.mirrors) as secrets:
