@@ -3,7 +3,6 @@
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import get_args
@@ -154,16 +153,9 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
 
 
 def _content(file: Path) -> Lock:
-    """Return the content of a lock file, cached until the file changes. Raises NotLockedError for none."""
+    """Return the content of a lock file. Raises NotLockedError for none."""
     if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
-    with files.as_file_error(file):
-        status = file.stat()
-    return _read_content(file, (status.st_ino, status.st_mtime_ns, status.st_size))
-
-
-@lru_cache(maxsize=64)
-def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
     with suppress(ValueError, files.FileError):
         text = files.read_text(file)
         if PLAIN_TEXT.fullmatch(text):
