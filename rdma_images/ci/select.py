@@ -106,14 +106,14 @@ def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tu
     return tuple(names)
 
 
-def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> None:
+def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors, scope: str) -> None:
     """Raise RefusedError, naming all that is missing, unless everything is locked.
 
-    Also raises it for a mirror that names no source.
+    Also raises it for a mirror that names no source. `scope` are the options of `lock` that choose the images.
     """
     availability.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
     if names := missing_locks(images, facts, mirrors):
-        fix = f"run `{COMMAND} lock --all` where they can be reached, and commit locks/"
+        fix = f"run `{COMMAND} lock {scope}` where they can be reached, and commit locks/"
         raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")
 
 

@@ -92,6 +92,8 @@ def unknown_task(word: str, tasks: Sequence[str], context: ParserContext | None 
     """Return the sentences on a word that names no task; `context` is the task before it."""
     if context and "--target" in context.flags:
         return f"{word}: no such task\na target is named with --target: {COMMAND} {_name(context)} --target {word}"
+    if word == "init":
+        return "init: no such task of a clone\ninstall the wheel: its command is `rdma-images init`"
     return f"{word}: no such task\n{nearest(word, tasks) or f'{COMMAND} --list shows all tasks'}"
 
 

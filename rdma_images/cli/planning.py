@@ -173,7 +173,9 @@ def lock(
     if check:
         from rdma_images.ci import select
 
-        select.require_locks(images, loaded_project.facts, loaded_project.mirrors)
+        scope = [f"--target {name}" for name in target] + ["--all"] * (all or not target)
+        scope += [f"--set {pair}" for pair in set]
+        select.require_locks(images, loaded_project.facts, loaded_project.mirrors, " ".join(scope))
         return
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     show(relock.relock_table(outcomes))

@@ -157,7 +157,8 @@ def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDoc
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else name
-        raise RefusedError(f"{where}: not valid YAML: {error.problem or error.context}") from None
+        tab = "a tab: YAML is indented with spaces" if mark and text.startswith("\t", mark.index) else ""
+        raise RefusedError(f"{where}: not valid YAML: {tab or error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise RefusedError(f"{name}: not valid YAML: {error}") from None
     return parsed

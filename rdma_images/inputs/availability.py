@@ -40,13 +40,14 @@ class UnreachableSourcesError(RefusedError):
         missing = [supply for supply in _unique(supplies) if not supply.reachable]
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
+        unlocked = sum(supply.detail.startswith(UNPINNED) for supply in missing)
         remedies = ["name an address that answers in mirrors.yaml, as `sources: {ID: ADDRESS}`"]
-        if any(supply.detail.startswith(UNPINNED) for supply in missing):
+        if unlocked:
             remedies.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):
             remedies.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
         super().__init__(
-            f"{len(missing)} of {len(_unique(supplies))} sources are unreachable:\n"
+            f"{len(missing) - unlocked} of {len(_unique(supplies))} sources are unreachable, {unlocked} not locked:\n"
             + "\n".join(lines)
             + "\nOptions: "
             + "; or ".join(remedies)

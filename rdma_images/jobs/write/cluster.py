@@ -101,6 +101,12 @@ def _problems(request: ClusterRequest, values: Mapping[str, str], node: Instance
             f"--zone {request.zone} is not in --region {request.region}\n"
             "a zone is its region and one letter, such as us-west-2a in us-west-2"
         )
+    second = values.get("second-zone", "")
+    if second and (second == request.zone or second[:-1] != request.region):
+        yield (
+            f"--param second-zone={second} is not another zone of --region {request.region}\n"
+            f"name one beside {request.zone}: EKS wants two"
+        )
     if request.name and not NAME.fullmatch(request.name):
         yield f"--name {request.name}: not a cluster's name\nwrite lower-case letters, digits and hyphens"
     if "capacity-block" in values and template:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.paths import COMMAND, display_path
 from rdma_images.facts.launchers import Launchers, Parameter
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
@@ -26,7 +26,8 @@ def job_table(job: Job, folder: Path) -> RenderableType:
     # A table would cut its digest off.
     image = Text(f"image  {job.image}\n", no_wrap=True, overflow="ignore")
     # job.run does not follow a server.
-    following = f"{folder / 'README.md'}" if "port" in job.parameters else f"{COMMAND} job.run {folder}"
+    path = display_path(folder)
+    following = f"{path}/README.md" if "port" in job.parameters else f"{COMMAND} job.run {path}"
     return Group(image, cluster_table(shown, folder), Text(f"next: {following}"))
 
 
@@ -42,7 +43,7 @@ def cluster_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
     for value in values:
         table.add_row(value.name, value.value, value.why)
     files = ", ".join(sorted(path.name for path in folder.iterdir()))
-    return Group(table, Text.assemble("\n", (str(folder), "bold"), f"  {files}"))
+    return Group(table, Text.assemble("\n", (display_path(folder), "bold"), f"  {files}"))
 
 
 def job_json(folder: Path) -> str:

@@ -100,7 +100,7 @@ def test_what_is_locked_is_not_missing() -> None:
     base = facts.load().bases.bases["debian13"].image
     pins.save("bases.yaml", {reference.with_registry(base): DIGEST})
     pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST})
-    select.require_locks([image], facts.load(), Mirrors(paths.MATRIX))
+    select.require_locks([image], facts.load(), Mirrors(paths.MATRIX), "--all")
 
 
 def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
@@ -115,6 +115,6 @@ def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Pat
 
 def test_the_message_ends_with_the_fix() -> None:
     with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
-        select.require_locks(planned("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
+        select.require_locks(planned("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX), "--all")
     assert TESTS in str(caught.value)
     assert str(caught.value).splitlines()[-1].startswith("run `invoke lock --all`")

@@ -45,6 +45,11 @@ def test_a_refusal_ends_with_two_and_says_why(invoke: Invoke) -> None:
     assert "nccl-pin" in completed.stderr
 
 
+def test_what_lacks_a_lock_is_locked_by_the_same_choice(invoke: Invoke) -> None:
+    completed = invoke("lock", "--target", "erdma-nccl-tests", "--set", "nccl-tests=2.20.0", "--check")
+    assert "run `invoke lock --target erdma-nccl-tests --set nccl-tests=2.20.0` where" in completed.stderr
+
+
 def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
     completed = invoke("verdict", "-", stdin="nothing of NCCL\n")
     assert completed.returncode == 3
@@ -70,6 +75,7 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["plan", "--target", "efa-pytorch", "--target"], "--target: needs a value, and has none\n"),
         (["biuld"], "biuld: no such task\ndid you mean build?\n"),
         (["xyzzy"], "xyzzy: no such task\ninvoke --list shows all tasks\n"),
+        (["init"], "init: no such task of a clone\ninstall the wheel: its command is `rdma-images init`\n"),
         (["cluster", "--instance", "p5.48xlarge"], "cluster: --launcher and --region and --zone must be given\n"),
         (["plan", "--targte", "efa-pytorch"], "--targte: no such option of plan\ndid you mean --target or "),
         (["plan", "--json=x"], "--json=x: no such option of plan\ndid you mean --json or "),

@@ -44,6 +44,7 @@ def test_scalars_stay_as_written() -> None:
         ("leaves:\n  a: {value-of: x,\n      count: many}", "tree.yaml:3: leaves.a.count"),
         ("leaves:\n  a: {value-of: wrong}", "tree.yaml:2: this is wrong"),
         ("leaves: [", "tree.yaml:1: not valid YAML"),
+        ("leaves:\n\tname: x", "tree.yaml:2: not valid YAML: a tab: YAML is indented with spaces"),
         ("leaves: [1]", "tree.yaml:1: leaves must be a mapping"),
         ("leaves:\n  a: {value-of: [x]}", "tree.yaml:2: leaves.a.value-of must be a word"),
         ("leaves:\n  a: &a\n    value-of: *a", "nested deeper"),

@@ -109,11 +109,18 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     assert error.value.exit_code == 2
     assert error.value.supplies == supplies
     text = str(error.value)
-    assert "1 of 2 sources are unreachable" in text
+    assert text.startswith("1 of 2 sources are unreachable, 0 not locked:\n")
     assert f"efa-installer-1.0: {CLOSED}/efa: connection refused" in text
     assert "mirrors.yaml" in text
     assert "--rehearse" in text
     availability.require(supplies[:1])
+
+
+def test_what_is_not_locked_is_counted_apart_from_what_is_unreachable(site: Site) -> None:
+    sources = [download(f"{site.address}/tool", "tool", pin=UNPINNED), download(f"{CLOSED}/efa")]
+    with pytest.raises(availability.UnreachableSourcesError) as error:
+        availability.require(availability.find_supplies(sources, mirrors()))
+    assert str(error.value).startswith("1 of 2 sources are unreachable, 1 not locked:\n")
 
 
 def test_the_table_shows_every_source() -> None:

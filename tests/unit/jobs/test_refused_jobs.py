@@ -122,6 +122,19 @@ def test_what_only_the_user_knows_is_asked_for_by_name_all_at_once() -> None:
         create.write_job(request, jobs.load_project())
 
 
+@pytest.mark.parametrize("cidr", ["999.0.0.0/8", "10.0.0.0/99", "10.0.0/8", "10.0.0.0.0/8"])
+def test_a_range_of_addresses_is_a_network(cidr: str) -> None:
+    request = replace(jobs.job_request("mpijob", "erdma", "mpirun"), parameters={"cidr": cidr})
+    with pytest.raises(RefusedError, match=f"--param cidr={cidr}: not of the form"):
+        create.write_job(request, jobs.load_project())
+
+
+@pytest.mark.parametrize("zone", ["us-west-2a", "eu-west-1b", "us-west-22b"])
+def test_the_second_zone_is_another_one_of_the_region(zone: str) -> None:
+    with pytest.raises(RefusedError, match=f"--param second-zone={zone}"):
+        jobs.cluster_files("p5.48xlarge", **{"second-zone": zone})
+
+
 def test_an_arm_node_wants_an_arm_image() -> None:
     types = jobs.load_project().facts.instances.types
     types["test.arm"] = types["p5.48xlarge"].model_copy(update={"architecture": "arm64"})

@@ -242,3 +242,14 @@ def test_what_follows_a_server_is_its_readme(tmp_path: Path) -> None:
         with console.capture() as capture:
             console.print(job_tables.job_table(job, tmp_path))
         assert expected in capture.get().rpartition("next: ")[2]
+
+
+def test_the_table_shows_a_folder_of_the_project_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    folder_path = tmp_path / "build" / "jobs" / "x"
+    folder_path.mkdir(parents=True)
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(job_tables.job_table(jobs.job("slurm", "efa", "torchrun"), folder_path))
+    assert "\nbuild/jobs/x " in capture.get()
+    assert capture.get().rstrip().endswith("next: invoke job.run build/jobs/x")
