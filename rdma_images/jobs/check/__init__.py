@@ -118,7 +118,7 @@ def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]
     types = {name: _instance_type(name, instances) for name in names}
     versions = {part.image.text: image_reports.versions(part.image.text) for part in parts if part.image}
     fabrics = [_fabric(part, types) for part in parts]
-    uses_fabric = any(_asked_for(part) or _fabric_of_variables(part) for part in parts)
+    uses_fabric = any(_asked_for(part) or _fabric_of_settings(part) for part in parts)
     accelerated = any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in parts)
     mounts = tuple({mount: None for part in parts for mount in part.pod.mounts})
     for part, fabric in zip(parts, fabrics, strict=True):
@@ -146,9 +146,7 @@ def _instance_type(name: str, instances: Instances) -> InstanceType | None:
 
 def _fabric(part: JobPart, types: Mapping[str, InstanceType | None]) -> Fabric | None:
     node = types[part.instance.text] if part.instance else None
-    if node:
-        return node.fabric
-    return _asked_for(part) or _fabric_of_preflight(part) or _fabric_of_variables(part)
+    return node.fabric if node else _asked_for(part) or _fabric_of_settings(part)
 
 
 def _asked_for(part: JobPart) -> Fabric | None:
@@ -156,20 +154,14 @@ def _asked_for(part: JobPart) -> Fabric | None:
     return "efa" if part.amount(EFA) else "erdma" if part.amount(ERDMA) else None
 
 
-def _fabric_of_preflight(part: JobPart) -> Fabric | None:
-    """Return the fabric that rdma-preflight requires in front of the command."""
-    match = PREFLIGHT.search(variable_rules.command_text(part))
-    if not match:
-        return None
-    return "efa" if match["fabric"] == "efa" else "erdma"
-
-
-def _fabric_of_variables(part: JobPart) -> Fabric | None:
-    """Return the fabric that only its own variables are for."""
+def _fabric_of_settings(part: JobPart) -> Fabric | None:
+    """Return the fabric that only its own variables are for, or that rdma-preflight requires."""
     values = {name: word.text for name, word in part.environment.items()}
-    if values.get("FI_PROVIDER") == "efa" or any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in values):
+    match = PREFLIGHT.search(variable_rules.command_text(part))
+    required = match["fabric"] if match else values.get("FI_PROVIDER")
+    if required == "efa" or any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in values):
         return "efa"
-    return "erdma" if "erdma" in values.get("NCCL_IB_HCA", "") else None
+    return "erdma" if required == "erdma" or "erdma" in values.get("NCCL_IB_HCA", "") else None
 
 
 def _join_equal(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:

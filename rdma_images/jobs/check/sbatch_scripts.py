@@ -76,7 +76,7 @@ def _directives(lines: list[LocatedText]) -> dict[str, LocatedText]:
         for word, following in pairwise([*words, ""]):
             name, _, value = word.partition("=")
             if name[:2] in SHORT_OPTIONS:
-                name, value = SHORT_OPTIONS[name[:2]], word[2:]
+                name, value = SHORT_OPTIONS[name[:2]], value or name[2:]
             if name.startswith("--"):
                 options[name[2:]] = LocatedText(value or following, line.line)
     return options

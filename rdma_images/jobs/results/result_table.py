@@ -47,6 +47,8 @@ def _result_parts(result: Result) -> Iterator[RenderableType]:
     if result.runs[0].measurements:
         yield Text()
         yield render_table(tables.size_table(result))
+    for run in result.runs[1:]:
+        yield Text(f"over TCP: {run.sentence}", "dim")
 
 
 def _explanation(run: RunResult, problem: Problem) -> Text:

@@ -179,8 +179,8 @@ def _run_method(job: Job, project: Project) -> RunMethod:
     launcher = project.facts.launchers.launchers.get(job.launcher)
     if launcher is None or launcher.run is None:
         raise RefusedError(
-            f"job.run cannot follow jobs of {job.launcher}: facts/launchers.yaml has no `run` for it\n"
-            f"submit it as its README.md says; {COMMAND} verdict reads its logs"
+            f"job.run cannot follow jobs of {job.launcher}\n"
+            f"submit it with the commands of its README.md; {COMMAND} verdict reads its logs"
         )
     if "port" in job.parameters:
         raise RefusedError(

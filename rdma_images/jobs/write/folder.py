@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from rdma_images.core import files, paths
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs.write.job import Job
 
@@ -73,9 +73,13 @@ def container_files(job: Job, path: Path) -> dict[str, bytes]:
 
 
 def load(path: Path) -> Job:
-    """Return the job of a job.json, or of its folder. Raises RefusedError for none."""
+    """Return the job of a job.json, or of its folder. Raises RefusedError for none, and for a broken one."""
     job_file = path if path.is_file() else path / JOB_FILE
-    job = JOB.load(job_file)
+    try:
+        job = JOB.load(job_file)
+    except RdmaImagesError as error:
+        fix = f"name the {JOB_FILE} that `{paths.COMMAND} job` wrote; if that is broken, run the command again"
+        raise RefusedError(f"{first_line(error)}\n{fix}") from None
     if job is None:
         raise RefusedError(
             f"{job_file.parent} is not the folder of a job: it has no {job_file.name}\n"

@@ -204,7 +204,7 @@ def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
     job_folder = write_job(tmp_path, "docker")
     note = job_folder / folder.JOB_FILE
     note.write_text(note.read_text().replace('"launcher": "docker"', '"launcher": "mine"'))
-    with pytest.raises(RdmaImagesError, match=r"job\.run cannot follow jobs of mine"):
+    with pytest.raises(RdmaImagesError, match=r"job\.run cannot follow jobs of mine\nsubmit it with the commands"):
         start(job_folder)
 
 

@@ -4,10 +4,13 @@ import html
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import from_logs, result_table, run_folder, tables
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.result import Measurement, RunResult, Timing
@@ -37,6 +40,22 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
     assert first.adapters
     assert first.adapters.where == "logs/0.log:4"
     assert (tmp_path / "logs/0.log").read_text().split("\n")[3].endswith("(found 32 nics)")
+
+
+def test_the_logs_over_tcp_are_mentioned_where_they_measured_nothing(tmp_path: Path) -> None:
+    result = judged(tmp_path, tcp=TCP)
+    console = Console(file=StringIO(), width=200)
+    console.print(
+        result_table.result_table(replace(result, runs=tuple(replace(run, measurements=()) for run in result.runs)))
+    )
+    assert isinstance(console.file, StringIO)
+    assert f"over TCP: {result.runs[1].sentence}" in console.file.getvalue()
+
+
+def test_a_job_json_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# job\n")
+    with pytest.raises(RefusedError, match=r"README\.md: this file cannot be read: .*\nname the job\.json that"):
+        from_logs.read_logs([tmp_path / "0.log"], job=tmp_path / "README.md")
 
 
 def test_one_of_four_adapters_is_reported(tmp_path: Path) -> None:

@@ -76,6 +76,14 @@ def test_the_router_knows_every_server_and_has_neither_gpu_nor_fabric() -> None:
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
+def test_the_readme_says_what_the_routers_file_is_and_not_that_job_run_follows_servers() -> None:
+    readme = jobs.files(jobs.server())["README.md"]
+    assert "- `router.yaml`: a Deployment and a Service of the part without GPUs\n" in readme
+    assert "- `prefill.yaml`: LeaderWorkerSet v1, a server" in readme
+    assert "- `job.json`: each decision with its reason and source\n" in readme
+    assert "`invoke job.run` reads it\n" in jobs.files(jobs.job("slurm", "efa", "torchrun"))["README.md"]
+
+
 def test_many_servers_make_no_long_line() -> None:
     roles = {**jobs.ROLES, "prefill": jobs.ROLES["prefill"].model_copy(update={"replicas": 12})}
     texts = jobs.files(jobs.server(roles=roles))
