@@ -126,7 +126,7 @@ def test_an_answer_of_invoke_that_cannot_be_written_is_a_sentence(words: list[st
         command = [sys.executable, "-m", "invoke", *words]
         completed = subprocess.run(command, cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
     assert completed.returncode == 1
-    assert ": No space left on device\nfree disk space" in completed.stderr
+    assert "No space left on device\nfree disk space" in completed.stderr
 
 
 def test_the_list_of_one_group_has_its_tasks_alone(invoke: Invoke) -> None:
