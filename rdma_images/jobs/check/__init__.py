@@ -52,9 +52,7 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
         except RdmaImagesError as error:
             unreadable.append(UncheckedFile(str(path), str(error)))
     contexts = [(file, part, context) for file in job_files_read for part, context in _contexts(file.parts)]
-    parts = tuple(
-        replace(part, lacks_fabric=context.accelerated and not context.fabric) for _, part, context in contexts
-    )
+    parts = tuple(part for _, part, _ in contexts)
     if not parts and not unreadable:
         names = ", ".join(map(str, paths))
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
@@ -62,7 +60,6 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
             f"{names}: no job in it{templates_text}\ngive a Kubernetes manifest, an sbatch script or a SkyPilot task"
         )
     findings = [finding for file, part, context in contexts for finding in _findings(file, part, context)]
-    findings += [finding for file in job_files_read for finding in _unknown_rules(file)]
     return CheckedJobs(opened, parts, _join_equal(findings), tuple(templates), tuple(unreadable))
 
 
@@ -98,15 +95,6 @@ def _findings(file: JobFile, part: JobPart, context: CheckContext) -> Iterator[J
             yield JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, is_allowed)
 
 
-def _unknown_rules(file: JobFile) -> Iterator[JobFinding]:
-    """Yield the rules that comments of a file allow, and that do not exist."""
-    ids = [rule.id for rule in RULES]
-    for line, allowed in file.allowed.items():
-        for name in sorted(allowed - set(ids)):
-            where, fix = (f"{file.name}:{line}",), f"choose from: {', '.join(ids)}"
-            yield JobFinding("allow.unknown", "warning", where, f"no such rule: {name}", fix, "the rules of this check")
-
-
 def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]]:
     """Yield the parts of a file, each with the facts about it."""
     instances, environment = facts_file.read(Instances), facts_file.read(Environment)
@@ -134,7 +122,7 @@ def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]
             accelerated=accelerated,
             mounts=mounts,
         )
-        yield part, context
+        yield replace(part, lacks_fabric=accelerated and not context.fabric), context
 
 
 def _instance_type(name: str, instances: Instances) -> InstanceType | None:
