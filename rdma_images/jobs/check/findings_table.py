@@ -57,7 +57,8 @@ def _summary(checked: CheckedJobs) -> str:
         warnings = format_count(len(counted) - errors, "warning")
         return f"{format_count(errors, 'error')}, {warnings}{allowed_text} {extent}"
     types = ", ".join(dict.fromkeys(part.instance.text for part in checked.parts if part.instance and part.gpus))
-    counts = f"at the counts of {types}" if types else "not at counts: no part names its GPUs and its instance type"
+    missing = "the instance type of its GPUs" if any(part.gpus for part in checked.parts) else "GPUs"
+    counts = f"at the counts of {types}" if types else f"not at counts: no part names {missing}"
     return f"nothing is wrong {extent}\nlooked at variables and images, and {counts}"
 
 

@@ -100,7 +100,7 @@ def test_a_script_with_its_nodes_is_looked_at_for_its_counts(tmp_path: Path) -> 
     assert "looked at variables and images, and at the counts of p5.48xlarge" in shown
     text = sbatch("srun train", options="--nodes=2 --gpus-per-node=8")
     shown = findings_table.findings_text(checked(tmp_path, job_sbatch=text)).plain
-    assert "not at counts: no part names its GPUs and its instance type" in shown
+    assert "not at counts: no part names the instance type of its GPUs" in shown
 
 
 def test_of_a_file_that_is_not_read_nothing_else_is_said(tmp_path: Path) -> None:
