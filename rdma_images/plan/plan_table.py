@@ -16,6 +16,7 @@ from rdma_images.plan.planner import plan_document
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType
 
+ADDED = "with"  # the column of the parts that a target may add
 # Properties with their usual values; a table shows those of which one of its images has another value.
 PROPERTIES = {"gpu": "fabric", "variant": "runtime", "fallback": "refuse"}
 
@@ -47,20 +48,25 @@ def table(plan: Plan) -> RenderableType:
 
 
 def _images(plan: Plan) -> RenderableType:
-    """Return one row an image, one column a component that any of them has."""
+    """Return one row an image, one column a component that any of them has; what a target may add has one column."""
     from rich.table import Table
 
-    columns = [
-        component.name
+    present = [
+        component
         for component in components.IN_TABLES
         if any(component.name in image.components for image in plan.images)
     ]
+    added = [component.name for component in present if component.is_optional and component.role == "part"]
+    columns = [component.name for component in present if component.name not in added]
+    if added:
+        columns.append(ADDED)
     for name, default in PROPERTIES.items():
         if any(image.axes.get(name, default) != default for image in plan.images):
             columns.append(name)
     grid = Table("target", *columns, "platform", "driver", box=None, header_style="bold", pad_edge=False)
     for image in plan.images:
-        cells = (_cell(image, name) for name in columns)
+        parts = ", ".join(f"{name} {image.version(name)}" for name in added if name in image.components)
+        cells = (parts if name == ADDED else _cell(image, name) for name in columns)
         drivers = (f">= {needed.at_least}" for needed in image.requirements if needed.name == "nvidia-driver")
         grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), next(drivers, ""))
     return grid
