@@ -58,11 +58,31 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
         for limit in image.limits:
             limits.add_row(limit.feature, limit.why, limit.fix)
         yield limits
+    yield from _own_parts(image)
     docker, run, *options = map(shlex.quote, command(image))
     # One option a line, so that no line is folded and all of it can be pasted.
     words = [f"{docker} {run} --rm -it", *options]
     yield Text.assemble("\n", ("run", "bold"), "  ", " \\\n       ".join(words))
     yield from _fallback(image, facts)
+
+
+def _own_parts(image: Image) -> Iterator[RenderableType]:
+    """Yield what the target adds to the components: packages, files, variables, and how a container starts."""
+    table = Table("\nits own", "", box=None, pad_edge=False, header_style="bold")
+    for kind, packages in (("python", image.python_packages), ("debian", image.debian_packages)):
+        if packages:
+            table.add_row(f"{kind} packages", ", ".join(packages))
+    if added := image.additions:
+        for file in added.files:
+            table.add_row("file", f"{file.path} -> {file.destination}")
+        for name, value in added.environment.items():
+            table.add_row("variable", f"{name}={value}")
+        table.add_row("user", f"{added.user.name} ({added.user.uid})" if added.user else "")
+        table.add_row("working directory", added.workdir)
+        for part, words in (("entry point", added.entrypoint), ("command", added.command)):
+            table.add_row(part, shlex.join(words or ()))
+    if table.row_count:
+        yield table
 
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:

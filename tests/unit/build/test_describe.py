@@ -74,6 +74,7 @@ def test_what_is_described() -> None:
     for words in ("vpc.amazonaws.com/efa", "memlock=-1", "IPC_LOCK", "NCCL_NET=Libfabric and FI_PROVIDER=efa", ON_TCP):
         assert words in text
     assert "docker run --rm -it \\\n       --gpus=all \\\n       --device=/dev/infiniband \\\n" in text
+    assert "python packages  numpy" in text
 
 
 def test_what_an_erdma_pod_needs() -> None:
