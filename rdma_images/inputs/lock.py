@@ -108,6 +108,11 @@ def _readable_lock(file: Path) -> Path:
     return paths.find_data(str(file.relative_to(paths.PROJECT))) if is_own else file
 
 
+def exists(request: LockRequest) -> bool:
+    """Return whether a request has a lock file, whatever its content."""
+    return files.exists(_readable_lock(lock_path(request)))
+
+
 def problem(image: Image) -> str | None:
     """Return why an image cannot be built from its lock; None where it has none, or one that fits."""
     try:

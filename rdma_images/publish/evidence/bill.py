@@ -67,10 +67,9 @@ def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, 
 
 def _locked(image: Image | None) -> Sequence[Wheel]:
     """Return the wheels of the image's lock; an empty list for an image without a lock."""
-    try:
-        return lock.load(image).wheels if image else ()
-    except lock.NotLockedError:
+    if image is None or not lock.exists(lock.lock_request(image)):
         return ()
+    return lock.load(image).wheels
 
 
 def _origins(labels: Mapping[str, str]) -> dict[str, str]:
