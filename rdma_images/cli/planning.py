@@ -178,6 +178,7 @@ def lock(
         select.require_locks(images, loaded_project.facts, loaded_project.mirrors, " ".join(scope))
         return
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
+    relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
     if any(locked.outcome == "failed" for locked in outcomes):
         raise Exit(code=exit_codes.NO)

@@ -178,6 +178,27 @@ def lock_toolkit(request: LockRequest, mirrors: Mirrors, folder: Path | None = N
     return _written(_resolve(request, mirrors), lock_path(request, folder))
 
 
+def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
+    """Remove the locks that earlier requirements of a target left, and return their files.
+
+    Args:
+        image: An image that was locked just now.
+        images: All of the matrix. A lock whose packages one of them asks for stays, whatever its torch.
+    """
+    if image.onto:  # other targets are added to the same image with other options
+        return []
+    current = lock_request(image)
+    asked_for = {lock_request(other).packages for other in (image, *images)}
+    removed = []
+    for file in files.list_folder(paths.LOCKS / "python"):
+        with suppress(RdmaImagesError):
+            earlier = _content(file).request
+            if earlier.packages not in asked_for and earlier.without_packages == current.without_packages:
+                file.unlink()
+                removed.append(file)
+    return removed
+
+
 def toolkit_request(image: Image) -> LockRequest:
     """Return the requirements for the compiler that builds parts of an image."""
     # NVIDIA's wheels are for every python 3: one lock then serves all bases.

@@ -89,6 +89,18 @@ class LockRequest(yaml_file.Strict):
     glibc: str = GLIBC
 
     @property
+    def packages(self) -> tuple[tuple[str, ...], ...]:
+        """Return what a target asks for beside torch and NCCL: packages, constraints, names of sources, of no_deps."""
+        named = tuple(line for line in self.requirements if not _VERSIONED.fullmatch(line))
+        return named, self.constraints, self.sources, self.no_deps
+
+    @property
+    def without_packages(self) -> "LockRequest":
+        """Return the request for torch and NCCL alone."""
+        versioned = tuple(line for line in self.requirements if _VERSIONED.fullmatch(line))
+        return self.model_copy(update={"requirements": versioned, "constraints": (), "sources": (), "no_deps": ()})
+
+    @property
     def key(self) -> str:
         """Return the lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64"."""
         matches = [_VERSIONED.fullmatch(line) for line in (*self.requirements, *self.overrides)]
@@ -96,7 +108,7 @@ class LockRequest(yaml_file.Strict):
         compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
         if compiler and not versions:
             return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
-        lines = [line for line in self.requirements if not _VERSIONED.fullmatch(line)]
+        lines = list(self.packages[0])
         lines += [f"{line} at most" for line in self.constraints]
         lines += [f"{name} from source" for name in self.sources]
         lines += [f"{name} alone" for name in self.no_deps]

@@ -202,6 +202,21 @@ def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> No
         lock.load(unused, tmp_path)
 
 
+def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "LOCKS", tmp_path)
+    before, now, other = (planned_image(python_packages=packages) for packages in (("a",), ("a", "b"), ("c",)))
+    file_before, file_now, file_other = (locked(tmp_path, image) for image in (before, now, other))
+    assert lock.remove_superseded(now, [now, other]) == [file_before]
+    assert sorted((tmp_path / "python").iterdir()) == sorted([file_now, file_other])
+    locked(tmp_path, before)
+    with_another_torch = planned_image(
+        components={"pytorch": Component("pytorch", "2.14.1", "--set")}, python_packages=("a",)
+    )
+    assert lock.remove_superseded(now, [now, with_another_torch]) == [file_other]
+
+
 class TestPackageOptions:
     """Packages that are built or installed in a way of their own."""
 
