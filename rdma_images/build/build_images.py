@@ -93,9 +93,10 @@ def require_sources(
 
     Raises:
         UnreachableSourcesError: A source does not answer.
-        RefusedError: The builder cannot build the platform.
+        RefusedError: The builder cannot build the platform, or an archive lacks a Debian package.
     """
     from rdma_images.engine import platforms
+    from rdma_images.inputs import debian_index
 
     for spec in specs:
         if spec.image.onto and options.builder:
@@ -110,6 +111,7 @@ def require_sources(
         spec.image.id: availability.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
     }
     availability.require([supply for image_supplies in supplies.values() for supply in image_supplies])
+    debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
     return supplies
 
 

@@ -19,7 +19,7 @@ from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.plain import decode_json
 from rdma_images.facts.nccl_logs import load_wordings
-from rdma_images.inputs import resolve
+from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.jobs.check import job_files
@@ -275,6 +275,10 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_folder.load)),
     "METADATA of a wheel": (edited_bytes(b"Metadata-Version: 2.4\nName: a_b\nVersion: 1.0\n\nText\n"), read_wheel),
     "a source's archive": (edited_bytes(a_source()), read_source),
+    "an index of packages": (
+        edited("Package: bash\nVersion: 5.2-1\n\nPackage: libc6\nVersion: 2.41-12\n"),
+        lambda text: list(debian_index.parse_index(text)),
+    ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
 }
 
