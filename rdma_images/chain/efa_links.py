@@ -49,7 +49,7 @@ def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
     yield _libfabric_link(inspection, run, libraries)
     yield from _provider_links(inspection, libraries)
     yield links.verbs_provider_link(inspection, "efa")
-    yield plugin_requirements(inspection, libraries, links.plugin_in_use(inspection), instance)
+    yield plugin_requirements(libraries)
     yield from node_links("efa")
 
 

@@ -61,8 +61,7 @@ class PluginFile(MeasuredValue):
 
     `version` is "" if this is no release of aws-ofi-nccl. `aws_platform` is whether an aws-ofi-nccl was built with the
     AWS platform, None for another plugin. `project` is whose plugin it is by its own strings, "" where they do not say.
-    `opens` are libraries that it opens by their names, and `topologies` the files that it gives to NCCL, each on an
-    instance type.
+    `opens` are libraries that it opens by their names.
     """
 
     error: str = ""
@@ -72,7 +71,6 @@ class PluginFile(MeasuredValue):
     exports: dict[str, list[int]] = Field(default_factory=dict)
     needed: list[str] = Field(default_factory=list)
     opens: list[str] = Field(default_factory=list)
-    topologies: list[str] = Field(default_factory=list)
 
 
 class ResolvedLibrary(MeasuredValue):
@@ -98,8 +96,7 @@ class Libraries(MeasuredValue):
     `method` says who resolved the names: the image's loader, or its cache, read without it. `gpu_code` are the
     architectures that each program of nccl-tests holds code for,
     `libfabric` the version that each libfabric says of itself, "" where it does not, and `opens` what a libfabric opens
-    by its name and does not find. `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no
-    arch" of a processor.
+    by its name and does not find.
     """
 
     nccl: dict[str, NcclFile]
@@ -110,7 +107,6 @@ class Libraries(MeasuredValue):
     verbs_looks_for: dict[str, list[str]]
     libfabric: dict[str, str] = Field(default_factory=dict)
     opens: dict[str, list[str]] = Field(default_factory=dict)
-    topologies: dict[str, str] = Field(default_factory=dict)
     method: str
 
 

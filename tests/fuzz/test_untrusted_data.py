@@ -35,7 +35,7 @@ from rdma_images.publish.evidence import licenses, policy
 from rdma_images.publish.evidence.scanner import read_report as read_scan
 from rdma_images.registry.client import OCI_INDEX, Manifest
 from rdma_images.validate import image_layers, ldcache, run_probes
-from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
+from rdma_images.validate.probes import contents, elf, fatbin, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
 from tests.support.case_parts import recorded, report_on
@@ -141,7 +141,6 @@ def read_files(content: bytes) -> None:
     system.system(root, environment, "x86_64")
     packages.installed_packages(root, folders)
     contents.package_contents(root, folders)
-    libraries.topology_faults(["/topo.xml"], lambda path: root.text(path, 1 << 20))
 
 
 def read_attachments(content: bytes) -> None:

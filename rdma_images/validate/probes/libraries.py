@@ -35,12 +35,6 @@ PROJECTS = {
 }
 # What src/platform-aws.c(pp), and no other file, logs first: in every plugin that was built with --enable-platform-aws.
 OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
-# Where a plugin for AWS looks for the topology of an instance type, and the files that it gives NCCL: XML_DIR and
-# `.topology` in src/platform-aws.c(pp), 1.7.0 to 1.21.1.
-XML_FOLDER = re.compile(rb"/[\w.+/-]{1,200}/xml(?=\0)")
-XML_FILE = re.compile(rb"[\w.-]{1,60}-topo\.xml(?=\0)")
-MAX_XML_BYTES = 1 << 20  # bytes: the longest has some 6,000
-PROCESSOR = re.compile(r"<cpu\b[^>]*>")
 # What a plugin opens by its name, after the message of each that does, or an aws-ofi-nccl after the name itself:
 # src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those of configure's --enable-cudart-dynamic do, and all before it had the
 # switch; the others have neither.
@@ -102,7 +96,6 @@ def fabric_libraries(
     loadable += [path for path in real_files(files, PROGRAM) if root.apply(linkage, path)]
     closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
     closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
-    topologies = [path for facts in plugins.values() for path in facts.get("topologies", ())]
     return {
         "nccl": nccls,
         "plugins": plugins,
@@ -112,7 +105,6 @@ def fabric_libraries(
         "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
         "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
-        "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
 
@@ -303,8 +295,6 @@ def plugin_facts(path: str) -> dict[str, Any]:
         on_aws = elf.find_strings(path, OFI_ON_AWS)
         patterns = [*OPENS.items(), *(OFI_OPENS.items() if banners else ())]
         opens = list(dict.fromkeys(name for name, pattern in patterns if elf.find_strings(path, pattern)))
-        files = elf.find_strings(path, XML_FILE)
-        topologies = [f"{folder}/{name}" for folder in elf.find_strings(path, XML_FOLDER) for name in files]
         projects = (name for name, pattern in PROJECTS.items() if elf.find_strings(path, pattern))
         project = "aws-ofi-nccl" if banners else next(projects, "")
     except (OSError, elf.NotElf) as error:
@@ -317,27 +307,7 @@ def plugin_facts(path: str) -> dict[str, Any]:
         "exports": {kind: elf.numbers(names, kind) for kind in ABIS if elf.numbers(names, kind)},
         "needed": headers["needed"],
         "opens": opens,
-        "topologies": topologies if banners else [],
     }
-
-
-def topology_fault(text: str | None) -> str:
-    """Return a topology file's fault: "absent", or "no arch" of a processor.
-
-    "" where it can.
-    """
-    if text is None:
-        return "absent"
-    return "" if all(" arch=" in processor for processor in PROCESSOR.findall(text)) else "no arch"
-
-
-def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict[str, str]:
-    """Return those of `paths` that are no topology files for NCCL, and why.
-
-    `text` reads a file, None where there is none.
-    """
-    faults = {path: topology_fault(text(path)) for path in paths}
-    return {path: fault for path, fault in faults.items() if fault}
 
 
 def verbs_words(path: str) -> list[str]:

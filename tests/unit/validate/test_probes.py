@@ -182,28 +182,6 @@ def test_a_plugin_shows_its_platform(tmp_path: Path, text: str, platform: bool |
     assert libraries.plugin_facts(str(plugin))["aws_platform"] is platform
 
 
-@pytest.mark.parametrize(("banner", "files"), [("aws-ofi-nccl 1.7.3-aws", 2), ("another plugin", 0)])
-def test_a_plugin_shows_its_topology_files(tmp_path: Path, banner: str, files: int) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    words = [banner, "/opt/ofi/share/aws-ofi-nccl/xml", "p4d-24xl-topo.xml", "p5.48xl-topo.xml", "%s/%s"]
-    source.write_text("".join(f'const char word{number}[] = "{word}";\n' for number, word in enumerate(words)))
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    topologies = libraries.plugin_facts(str(plugin))["topologies"]
-    assert topologies == [f"/opt/ofi/share/aws-ofi-nccl/xml/{name}" for name in words[2:4]][:files]
-
-
-def test_what_is_wrong_with_a_topology_file(tmp_path: Path) -> None:
-    complete, bare, folder = tmp_path / "whole", tmp_path / "bare", tmp_path / "folder"
-    complete.write_text('<system version="1">\n<cpu numaid="0"\n arch="x86_64" vendor="AuthenticAMD">\n</cpu></system>')
-    bare.write_text('<system><cpu numaid="0" arch="x86_64"></cpu><cpu numaid="1"></cpu></system>')
-    folder.mkdir()
-    paths = [str(path) for path in (complete, bare, folder, tmp_path / "none")]
-    assert libraries.topology_faults(paths, lambda path: Root().text(path, libraries.MAX_XML_BYTES)) == dict(
-        zip(paths[1:], ("no arch", "absent", "absent"), strict=True)
-    )
-
-
 def test_where_libibverbs_looks(tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, library = tmp_path / "a.c", tmp_path / "libibverbs.so.1.14.56.1"
