@@ -137,16 +137,12 @@ def _exit_on_failure(reports: "Sequence[Report]") -> None:
         raise Exit(code=exit_codes.UNKNOWN)
 
 
-@task("report", "report --markdown")
-def report(
-    _: Context,
-    markdown: Annotated[bool, "Print what was built and published as Markdown, for the summary of a CI job."] = False,
-) -> None:
+@task("report")
+def report(_: Context) -> None:
     """Write one page with every report: build/report.html."""
     from rdma_images import report
-    from rdma_images.ci import job_summary
 
-    show(job_summary.summary() if markdown else str(report.write_page()))
+    show(str(report.write_page()))
 
 
 @task(

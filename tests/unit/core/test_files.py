@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.ci import job_summary
 from rdma_images.core import atomic, exit_codes, files, paths
 from rdma_images.report import report_files as reports
 
@@ -58,15 +57,14 @@ def dangling(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-@pytest.mark.parametrize("step", [reports.write_page, job_summary.summary])
 @pytest.mark.parametrize("where", ["..", ".", "efa-pytorch"])
 @pytest.mark.parametrize(("obstacle", "expected"), [(file, "is not a folder"), (dangling, "is a link to nothing")])
 def test_what_is_in_the_way_of_the_build_folder_is_reported(
-    images: Path, step: Callable[..., object], where: str, obstacle: Callable[..., object], expected: str
+    images: Path, where: str, obstacle: Callable[..., object], expected: str
 ) -> None:
     obstacle(Path(os.path.normpath(images / where)))
     with pytest.raises(files.FileError, match=rf"{expected}\n(move|remove)"), files.as_file_error():
-        step()
+        reports.write_page()
 
 
 def test_a_full_disk_and_a_long_path_are_reported() -> None:
@@ -89,7 +87,7 @@ def test_a_full_disk_is_reported_where_the_system_names_no_file(number: int) -> 
         raise OSError(number, os.strerror(number))
 
 
-@pytest.mark.parametrize("name", ["report", "report --markdown", "render"])
+@pytest.mark.parametrize("name", ["report", "render"])
 def test_a_folder_that_cannot_be_read_is_not_reported_as_empty(tmp_path: Path, name: str) -> None:
     build = tmp_path / "build"
     (build / "images").mkdir(parents=True)
