@@ -46,6 +46,7 @@ def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
         ("gpu-two-nodes-plugin-1.20.0", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
         ("gpu-two-nodes-nccl-tests", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
         ("gpu-two-nodes-one-gpu", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("fsdp-two-nodes", "fallback", False, "no network plugin was found by the name libnccl-net.so"),
         ("gpu-refusal", "refused", False, "NCCL_NET names a network that is not there"),
         ("gpu-refusal-missing", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
     ],
