@@ -56,7 +56,7 @@ def check_attachment(form: str, content: bytes | None, digest: str, allowed: Col
 def allowed_failures(report: bytes | None) -> frozenset[str]:
     """Return the allowed failed checks in the attached report; None if it is unreadable."""
     try:
-        return frozenset(statement.parse_predicate(report or b"{}").get("allowedRed") or ())
+        return frozenset(statement.parse_predicate(report or b"{}").get("allowedFailed") or ())
     except _MALFORMED:
         return frozenset()
 

@@ -262,7 +262,11 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
 def write_steps(image: Image, build: Build, report: Report) -> None:
     """plan.json, build.json and report.json, where the steps write them."""
     folder = paths.image_folder(image.id)
-    for name, value in (("plan", asdict(image)), ("build", asdict(build)), ("report", encode_report(report))):
+    for name, value in (
+        ("plan", planner.plan_document(image)),
+        ("build", asdict(build)),
+        ("report", encode_report(report)),
+    ):
         atomic.write(folder / f"{name}.json", json.dumps(value))
 
 

@@ -143,17 +143,15 @@ def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command
     stages = '"base", "python", "efa-installer", "aws-ofi-nccl", "wheels", "hello", "environment"'
     write_file(folder, "dockerfiles/targets/my-training.j2", f"{{{{ stages({stages}) }}}}\n")
     write_file(folder, "dockerfiles/stages/hello.j2", "FROM {{ previous }} AS {{ stage }}\nRUN echo hello > /hello\n")
-    write_file(
-        folder, "facts/gpus.yaml", "sources: {mine: {title: my desk, confidence: third-party, read: 2026-01-01}}\n"
-    )
+    write_file(folder, "facts/efa-installer.yaml", "releases: {99.0.0: {nonsense: 1}}\n")
     matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
     write_file(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "# "))
     (folder / "notes").mkdir()
     os.chown(folder / "notes", folder.stat().st_uid, -1)
     refused = typed(command, folder / "notes", "plan")
     # A mistake in an own file is told with that file and line; the wheel's rows are not repeated in it.
-    assert f"{folder}/facts/gpus.yaml:1: no row names the source 'mine'" in refused.stderr
-    (folder / "facts/gpus.yaml").unlink()
+    assert f"{folder}/facts/efa-installer.yaml:1: unknown key 'nonsense'" in refused.stderr
+    (folder / "facts/efa-installer.yaml").unlink()
     dockerfile = command_output(command, folder / "notes", "render").splitlines()[0]
     assert "RUN echo hello > /hello" in Path(dockerfile).read_text(encoding="utf-8")
     assert Path(dockerfile).is_relative_to(folder / "build")
