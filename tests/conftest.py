@@ -6,7 +6,6 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path, PurePath
 
 import pytest
@@ -14,17 +13,12 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from rdma_images import engine as engines
-from rdma_images.core.errors import RdmaImagesError
-from tests.support.leftovers import Snapshot, prune_cache
+from tests.support.leftovers import Snapshot
 
 ENGINE = "engine"
 IMAGES = "images"
 PROJECTS = "projects"
 SMALL = "small-images"
-FILLING = (ENGINE, IMAGES, PROJECTS)  # what fills the builder's cache
-CACHE_BYTES = 3_000_000_000  # of that cache, beside the layers of images, that modules leave to others
-CACHE_LIMIT = "RDMA_IMAGES_TESTS_CACHE_LIMIT"  # the variable that tells workers how much it may have
 BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
 APART = {  # modules with another real part than `invoke build` in the shared engine, or with what others have built
     "test_additions": SMALL,
@@ -111,23 +105,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         if config.getoption("--leave-nothing") and (before := Snapshot.take()):
             config.add_cleanup(before.restore)
-            if before.cache is not None:
-                os.environ[CACHE_LIMIT] = str(before.cache + CACHE_BYTES)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def little_stays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Free, at the end of a module, what would lie there until all tests are done: 10 GB of a run.
-
-    These are the folders of the module's own fixtures, and of the builder's cache what was used least. The folders of
-    tests stay where they failed.
-    """
+def little_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Remove, at the end of a module, the folders of its own fixtures; those of tests stay where they failed."""
     everything = tmp_path_factory.getbasetemp()
     before = set(everything.iterdir())
     yield
-    if CACHE_LIMIT in os.environ and part(request.node.nodeid) in FILLING:
-        with suppress(RdmaImagesError):  # of an engine that did not start
-            prune_cache(engines.ensure(), int(os.environ[CACHE_LIMIT]))
     for folder in set(everything.iterdir()) - before:
         if not folder.name.startswith("test_"):
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from rdma_images.registry import client
 from rdma_images.registry import connection as registry_http
 from rdma_images.registry.reference import DOCKER_HUB, HUB_HOST, parse_reference
 
-TIMEOUT_SECONDS = (2.5, 3.0)  # to connect, to the first byte: all sources answer within a few seconds
+TIMEOUT_SECONDS = (5.0, 15.0)  # to connect, to the first byte: on a busy machine too
 RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
 
 Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
