@@ -115,7 +115,7 @@ _FAULTS = (
     ),
     _Fault(
         registry_errors.BusyError,
-        "publish again later: what arrived is kept; if it fails again, look into the registry's log",
+        "publish again later: what arrived is kept; if it fails again, look for a full disk in the registry's log",
         ("connection reset", "broken pipe", "use of closed network connection", "eof", "no space left"),
         (408, 429, 500, 502, 503, 504),
     ),
