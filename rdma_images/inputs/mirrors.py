@@ -47,6 +47,21 @@ class MirrorsFile(yaml_file.Document):
     ca_bundle: Path | None = Field(default=None, description="Certificates for downloads and for steps of a build.")
     credentials: dict[str, Credential] = Field(default_factory=dict, description="Logins by host.")
 
+    @field_validator("credentials", mode="before")
+    @classmethod
+    def _are_by_host(cls, logins: object) -> object:
+        """Refuse a login in the place of a host, before an error names it."""
+        if isinstance(logins, dict) and any("@" in name for name in logins):
+            raise ValueError("a name is a host, with its port: write user and password below it")
+        return logins
+
+    @field_validator("ca_bundle", mode="before")
+    @classmethod
+    def _is_file(cls, bundle: object) -> object:
+        if isinstance(bundle, str) and "://" in bundle:
+            raise ValueError("an address is no file: name a PEM file with the authorities to trust")
+        return bundle
+
 
 @dataclass(frozen=True)
 class Mirrors:

@@ -93,6 +93,11 @@ def test_an_entry_that_names_no_source_is_refused_with_its_line(load: Callable[.
             ":4: .*a secret is never written",
         ),
         ("credentials:\n  host.example:\n    username: me\n", ":2: credentials.host.example has no 'password': add it"),
+        (
+            "credentials: {'u:hunter2@host.example': {username: me, password: x}}\n",
+            ":1: .*credentials: a name is a host",
+        ),
+        ("ca-bundle: https://u:hunter2@host.example/x\n", ":1: .*an address is no file"),
         ("sources:\n  tool: ftp://mirror.example/\n", ":2: ftp:// is no supported scheme\ndid you mean http"),
         ("sources:\n  tool: https://host.example/x/?token=hunter2\n", ":2: the address has a query or a fragment"),
         ("sources:\n  tool: https://host.example/x/#hunter2\n", ":2: the address has a query or a fragment"),
