@@ -41,13 +41,15 @@ class UnreachableSourcesError(RefusedError):
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
         unlocked = sum(supply.detail.startswith(UNPINNED) for supply in missing)
+        counts = {"unreachable": len(missing) - unlocked, UNPINNED: unlocked}
         remedies = ["name an address that answers in mirrors.yaml, as `sources: {ID: ADDRESS}`"]
         if unlocked:
             remedies.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):
             remedies.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
         super().__init__(
-            f"{len(missing) - unlocked} of {len(_unique(supplies))} sources are unreachable, {unlocked} not locked:\n"
+            ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+            + f" of {len(_unique(supplies))} sources:\n"
             + "\n".join(lines)
             + "\nOptions: "
             + "; or ".join(remedies)

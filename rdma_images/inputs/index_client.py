@@ -22,7 +22,7 @@ LATEST_PYTHON = "3.30"
 UNREACHABLE = re.compile(r"Failed to fetch: `?(\S+?)`?(?= |$)|An index(?: URL)? \((\S+)\) (?:could not be|returned)")
 
 
-class UnansweredError(RdmaImagesError):
+class NoFittingReleaseError(RdmaImagesError):
     """The package index answers, and has nothing that fits; `words` are uv's."""
 
     def __init__(self, subject: str, words: str) -> None:
@@ -43,7 +43,7 @@ def compile(
         mirrors: Logins and certificates for it.
 
     Raises:
-        UnansweredError: The index has nothing that fits.
+        NoFittingReleaseError: The index has nothing that fits.
         RdmaImagesError: The index does not answer.
     """
     command = [find_uv_bin(), "pip", "compile", "requirements.in", "--format", "pylock.toml", "--no-header", "--quiet"]
@@ -63,13 +63,13 @@ def compile(
             f"{subject}: {match[1] or match[2]} is unreachable: {words}\n"
             "try later, or name an index that answers as package-index in mirrors.yaml"
         )
-    raise UnansweredError(subject, words)
+    raise NoFittingReleaseError(subject, words)
 
 
 def release(name: str, version: str, index: str, mirrors: Mirrors, python: str = LATEST_PYTHON) -> Package:
     """Return a release with its files: the source, and the wheels for `python` and later ones.
 
-    Raises UnansweredError where the index has no such release, and RdmaImagesError where it does not answer.
+    Raises NoFittingReleaseError where the index has no such release, and RdmaImagesError where it does not answer.
     """
     options = ("--no-config", "--no-deps", "--universal", "--python-version", python)
     requirement = f"{name}=={version}"

@@ -200,6 +200,7 @@ def _packages(
 
     A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
     """
+    # uv asks a package of no index for its version, unless it has one here; which one is no matter.
     without_requirements = (*_standing(request), *((name, "0" if name in local else "") for name in request.no_deps))
     metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(without_requirements, ())
     while True:
@@ -265,7 +266,7 @@ def _compile(
     }
     try:
         return index_client.compile(f"locking {request.key}", beside, options, index, mirrors)
-    except index_client.UnansweredError as error:
+    except index_client.NoFittingReleaseError as error:
         _refuse_undeclared_import(error.words)
         raise NoSolutionError(request, error.words) from None
 

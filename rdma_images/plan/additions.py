@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
 from rdma_images.core.yaml_file import Strict, YamlPath, matching
 from rdma_images.facts import Facts, facts_file
-from rdma_images.facts.environment import Environment, TransferSetting
+from rdma_images.facts.environment import Environment
 from rdma_images.plan import runtime
 
 WORKDIR = "/workspace"  # of an image whose target names none
@@ -178,17 +178,16 @@ def notes(image: Image) -> Iterator[str]:
     facts = facts_file.read(Environment)
     variables = image.additions.environment if image.additions else {}
     versions = {name: component.version for name, component in image.components.items()}
-    reasons = {row.name: row.why for row in facts.transfers.values() if _is_left(row, variables, image.fabric)}
+    reasons = {
+        row.name: row.why
+        for row in facts.transfers.values()
+        if row.fabric == image.fabric and variables.get(row.name, row.value) != row.value
+    }
     for row in facts.variables.values():
         if not row.command and row.applies_to(variables, image.fabric, versions):
             reasons[row.name] = row.why
     for name, why in reasons.items():
         yield f"{image.target}: env sets {name}={variables[name]}: {why}\n  leave it out"
-
-
-def _is_left(row: TransferSetting, variables: Mapping[str, str], fabric: str) -> bool:
-    """Return whether a variable names another way than that over the fabric."""
-    return row.fabric == fabric and variables.get(row.name, row.value) != row.value
 
 
 def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[tuple[str, BrokenRule]]:

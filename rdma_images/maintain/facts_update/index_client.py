@@ -68,7 +68,7 @@ class IndexClient:
         options = ("--no-config", "--only-binary", ":all:", *options)
         try:
             return index_client.compile(requirement, texts, options, self.address, self.mirrors)
-        except index_client.UnansweredError as error:
+        except index_client.NoFittingReleaseError as error:
             if "No solution found" in error.words and "was not found in the package registry" not in error.words:
                 return None
             raise

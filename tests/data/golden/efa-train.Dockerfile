@@ -407,7 +407,7 @@ setuptools==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 setuptools-scm==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 wheel==0.9.1 --hash=sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 LOCK
-# The libraries of the wheels for the linker, also by the names without versions, which they have not.
+# Links to the libraries of the wheels for the linker, by their own names and without versions.
 mkdir /opt/cuda-links
 for library in /opt/venv/site-packages/nvidia/*/lib/lib*.so.*; do
     ln -sf "$library" /opt/cuda-links/

@@ -109,7 +109,7 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     assert error.value.exit_code == 2
     assert error.value.supplies == supplies
     text = str(error.value)
-    assert text.startswith("1 of 2 sources are unreachable, 0 not locked:\n")
+    assert text.startswith("1 unreachable of 2 sources:\n")
     assert f"efa-installer-1.0: {CLOSED}/efa: connection refused" in text
     assert "mirrors.yaml" in text
     assert "--rehearse" in text
@@ -120,7 +120,7 @@ def test_what_is_not_locked_is_counted_apart_from_what_is_unreachable(site: Site
     sources = [download(f"{site.address}/tool", "tool", pin=UNPINNED), download(f"{CLOSED}/efa")]
     with pytest.raises(availability.UnreachableSourcesError) as error:
         availability.require(availability.find_supplies(sources, mirrors()))
-    assert str(error.value).startswith("1 of 2 sources are unreachable, 1 not locked:\n")
+    assert str(error.value).startswith("1 unreachable, 1 not locked of 2 sources:\n")
 
 
 def test_the_table_shows_every_source() -> None:
