@@ -55,7 +55,7 @@ def job(
     field: Annotated[
         Sequence[str],
         "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
-        "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; docs/reference/launchers.md lists them.",
+        "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; schemas/jobs.json lists them.",
     ] = (),
     param: Annotated[Sequence[str], "name=value: what only you know; repeatable; a message names missing ones."] = (),
     out: Out = "",

@@ -38,7 +38,7 @@ class Credential(yaml_file.Strict):
 
 
 class MirrorsFile(yaml_file.Document):
-    """mirrors.yaml; see docs/guides/mirrors.md."""
+    """mirrors.yaml: addresses in place of the vendors' own, and what opens them."""
 
     sources: dict[str, str] = Field(
         default_factory=dict,

@@ -172,7 +172,7 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
             reason = f": {launcher.without[name]}" if name in launcher.without else ""
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}){reason}; {support}")
     if lines:
-        raise RefusedError("\n".join([*lines, "docs/reference/launchers.md says what each launcher supports"]))
+        raise RefusedError("\n".join([*lines, "remove it, or choose a launcher that has it"]))
 
 
 def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:

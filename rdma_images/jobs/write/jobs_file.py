@@ -76,7 +76,7 @@ RoleName = Annotated[str, matching(work.NAME, "is no name of a role: write lower
 
 
 class JobEntry(yaml_file.Strict):
-    """A job. What its launcher cannot do is refused by name; docs/reference/launchers.md says who can do what."""
+    """A job. What its launcher cannot do is refused by name."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
     image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")
