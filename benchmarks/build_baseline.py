@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from rdma_images import engine
 from rdma_images.build import build_images, build_spec, run_bake
-from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic
 from rdma_images.inputs import project, target_options
 
@@ -43,7 +42,9 @@ def main() -> None:
     (image,) = target_options.chosen_images(checkout, [target], False, axes, True)
     ours = build_spec.build_spec(image, checkout, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
-    text = baseline_dockerfile(ours)
+    text = baseline_dockerfile(
+        ours.dockerfile.read_text(encoding="utf-8"), [wheel.requirement for wheel in ours.lock.wheels]
+    )
     atomic.write(theirs.dockerfile, text)
     build_images.build_specs(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
@@ -59,20 +60,16 @@ def main() -> None:
     )
 
 
-def baseline_dockerfile(ours: BuildSpec) -> str:
-    """Return our Dockerfile with one RUN of pip in place of the wheels' layers."""
-    text = ours.dockerfile.read_text(encoding="utf-8")
+def baseline_dockerfile(text: str, requirements: list[str]) -> str:
+    """Return our Dockerfile `text` with one RUN of pip in place of the wheels' layers."""
     stages = {_stage_name(stage): stage for stage in re.split(r"(?m)^(?=FROM )", text)}
     del stages[""]  # what comes before the first stage
     apt = stages["with-python"].split("\n", 1)[1].split(" <<'SH'")[0]
-    fabric = {
-        n: s for n, s in stages.items() if re.match("(with|build)-", n) and n not in ("with-python", "with-wheels")
-    }
-    wheels = WHEELS.format(
-        previous=next(reversed(fabric), "with-python"),
-        requirements="\n".join(wheel.requirement for wheel in ours.lock.wheels),
-    )
-    return "\n".join((PYTHON.format(run=apt), *fabric.values(), wheels, stages["image"]))
+    others = ("with-python", "with-wheels", "with-environment")
+    fabric = {n: s for n, s in stages.items() if re.match("(with|build)-", n) and n not in others}
+    previous = next(reversed(fabric), "with-python")
+    wheels = WHEELS.format(previous=previous, requirements="\n".join(requirements))
+    return "\n".join((PYTHON.format(run=apt), *fabric.values(), wheels, stages["with-environment"], stages["image"]))
 
 
 def _stage_name(stage: str) -> str:

@@ -12,6 +12,7 @@ from rdma_images.core import paths
 
 sys.path.insert(0, str(paths.PROJECT / "benchmarks"))
 
+import build_baseline
 import build_page
 import build_results
 from build_results import BenchmarkRun, Figure, MixedRunsError, Results
@@ -19,6 +20,13 @@ from build_results import BenchmarkRun, Figure, MixedRunsError, Results
 FIRST = BenchmarkRun("2026-11-21 09:00", "abc1234", "2 cores, 25 GB of memory, Linux 6.1")
 SECOND = BenchmarkRun("2026-11-23 09:00", "abc1234", "2 cores, 25 GB of memory, Linux 6.1")
 RESULT = paths.PROJECT / "tests" / "data" / "results" / "2.19.6-tcp-provider.txt"
+
+
+def test_each_stage_of_the_baseline_follows_the_one_that_it_is_made_from() -> None:
+    golden = (paths.PROJECT / "tests" / "data" / "golden" / "efa-pytorch.Dockerfile").read_text()
+    stages = re.findall(r"(?m)^FROM (\S+) AS (\S+)", build_baseline.baseline_dockerfile(golden, ["torch==2.15.0"]))
+    assert [parent for parent, _ in stages] == ["base", *(name for _, name in stages[:-1])]
+    assert stages[-1][1] == "image"
 
 
 def test_a_ratio_of_two_runs_is_refused() -> None:
