@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 
 from rdma_images import engine
-from rdma_images.build import build_images, build_spec, run_bake
+from rdma_images.build import build_images, build_spec, preflight_folder, run_bake
 from rdma_images.core import atomic
 from rdma_images.inputs import project, target_options
 
@@ -46,6 +46,7 @@ def main() -> None:
         ours.dockerfile.read_text(encoding="utf-8"), [wheel.requirement for wheel in ours.lock.wheels]
     )
     atomic.write(theirs.dockerfile, text)
+    preflight_folder.pack(theirs.image)
     build_images.build_specs(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
         [
