@@ -1,6 +1,6 @@
 """Compare our builds with the baseline, on this machine and in the same engine.
 
-python benchmarks/build.py [--only cold,next,pull,kept,resident,floor,six,nothing] [--ways baseline,ours] [--runs N]
+python benchmarks/build.py [--only cold,next,pull,kept,resident,six,nothing] [--ways baseline,ours] [--runs N]
                            [--folder FOLDER] [--wheels triton,...] [--containerd PROGRAMS]
 
 Writes performance.json, performance.md and performance.svg in docs/explanation/; what is not measured in this run
@@ -24,7 +24,6 @@ from pathlib import Path
 
 import build_page
 import build_pull
-from build_floor import time_floor
 from build_lab import BuildLab, TimedRun, open_lab
 from build_results import WAYS, BenchmarkRun, Results, Way, load
 from registry import running_registry
@@ -40,7 +39,7 @@ OLD, NEW = "2.14.0", "2.14.1"  # torch and its next patch
 BASE = "base=ubuntu22.04"
 FABRICS = (TARGET, "erdma-pytorch")
 SIX = [(target, torch) for torch in (NEW, OLD, "2.13.0") for target in FABRICS]
-MEASURES = ("cold", "next", "pull", "kept", "resident", "floor", "six", "nothing")
+MEASURES = ("cold", "next", "pull", "kept", "resident", "six", "nothing")
 SIZES = ("unpacked", "wheels unpacked", "compressed", "engine's disk", "to push")
 UNITS = dict.fromkeys(SIZES, "GB") | {"to push of the whole": "", "wheel layers made then": ""}
 ROWS = {
@@ -61,7 +60,7 @@ def main() -> None:
     if set(options.only) - {"nothing"}:
         with open_lab(options.folder) as lab:
             prepare_inputs(lab, options.wheels)
-            if {*ROWS, "floor"} & set(options.only):
+            if set(ROWS) & set(options.only):
                 measure_builds(lab, options, results, run)
             if "six" in options.only:
                 measure_six_images(lab, options, results, run)
@@ -108,8 +107,6 @@ def measure_builds(lab: BuildLab, options: argparse.Namespace, results: Results,
     for node in build_pull.nodes(options.containerd) if "pull" in options.only else ():
         results.start(node.name, "s", options.ways, run)
     for number in range(options.runs):
-        if "floor" in options.only:
-            measure_floor(lab, number, results, run)
         ways = options.ways[::-1] if number % 2 else options.ways  # whoever is second finds what the first left warm
         for way in ways if set(ROWS) & set(options.only) else ():
             lab.empty()
@@ -151,17 +148,6 @@ def measure_six_images(lab: BuildLab, options: argparse.Namespace, results: Resu
         if way == "ours":
             rows["engine's disk after six"].add(way, round(lab.used_bytes() / GB, 1), timed.load)
         results.save()
-
-
-def measure_floor(lab: BuildLab, number: int, results: Results, run: BenchmarkRun) -> None:
-    """Measure what the bytes of the wheels cost without BuildKit."""
-    (dockerfile,) = (lab.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
-    steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
-    wheel_platform, python = steps[0][0], next(version for _, version, _ in steps if version)
-    requirements = "\n".join(lines for *_, lines in steps)
-    for name, seconds in time_floor(requirements, python, wheel_platform, lab.folder / "floor").items():
-        row = results.rows[name] if number else results.start(name, "s", ["ours"], run)
-        row.add("ours", seconds, round(os.getloadavg()[0], 1))
 
 
 def measure_cold(lab: BuildLab, way: Way, number: int, results: Results) -> dict[str, int]:

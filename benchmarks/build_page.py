@@ -14,7 +14,6 @@ PAGE = paths.PROJECT / "docs" / "explanation" / "performance.md"
 CHART = paths.PROJECT / "docs" / "explanation" / "performance.svg"
 TEMPLATES = paths.PROJECT / "benchmarks"
 PROCESSOR = ("cold, processor time", "cold, processor time of dockerd and containerd")
-FLOOR = ("floor, install", "floor, compress", "floor, unpack")
 BARS = ("cold", "next torch", "push", "pull")
 
 
@@ -38,20 +37,13 @@ def write(results: Results) -> None:
     bars = {name: results.rows[name] for name in BARS if name in results.rows and _comparable(results.rows[name])}
     runs = sorted({run for row in results.rows.values() for run in row.runs.values()}, key=str)
     letters = dict(zip(runs, string.ascii_uppercase, strict=False))
-    floor = {name: results.rows[name] for name in FLOOR if name in results.rows}
     page = environment.get_template("performance.md.j2").render(
         results=results,
         goals=[(goal, goal_verdict(goal, results, letters)) for goal in GOALS],
         figure=figure_text,
         runs_of=lambda row: ", ".join(dict.fromkeys(letters[row.runs[way]] for way in WAYS if way in row.runs)),
-        counts=lambda row: ", ".join(str(len(row.values[way])) for way in WAYS if way in row.values),
-        loads=lambda row: ", ".join(str(machine_load) for way in WAYS for machine_load in row.loads.get(way, ())),
-        number=three_digits,
         bars=bars,
         runs=letters,
-        floor=floor,
-        lower_bound=lower_bound(results, list(floor)),
-        processor=processor_time(results),
     )
     atomic.write(PAGE, page + "\n")
     chart = environment.get_template("performance.svg.j2")
@@ -67,45 +59,6 @@ def goal_verdict(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, st
     except MixedRunsError as error:
         return f"of two runs ({', '.join(sorted(letters[run] for run in error.runs))}), not compared", ""
     return (verdict[0], "yes" if verdict[1] else "**no**") if verdict else ("not measured", "")
-
-
-def lower_bound(results: Results, steps: list[str]) -> dict[str, float] | None:
-    """Return the seconds of indispensable steps, and both cold builds beside them.
-
-    None where something of it was not measured, or not in one run.
-    """
-    figures = [results.figure(name) for name in steps]
-    cold, baseline = results.figure("cold"), results.figure("cold", "baseline")
-    if (
-        not figures
-        or not cold
-        or not baseline
-        or len({figure.run for figure in (*figures, cold, baseline) if figure}) > 1
-    ):
-        return None
-    steps_alone = sum(figure.value for figure in figures if figure)
-    return {"seconds": steps_alone, "times": baseline.value / steps_alone, "share": 100 * steps_alone / cold.value}
-
-
-def processor_time(results: Results) -> dict[str, float] | None:
-    """Return the cold build's processor time, the engine's share, and the minimum.
-
-    None where something of it was not measured, or not in one run.
-    """
-    all_of_it, engine = (results.figure(name) for name in PROCESSOR)
-    baseline = results.figure("cold", "baseline")
-    if not all_of_it or not engine or not baseline or len({all_of_it.run, engine.run, baseline.run}) > 1:
-        return None
-    cores = int(all_of_it.run.machine.partition(" ")[0])
-    shortest = all_of_it.value / cores
-    share = 100 * engine.value / all_of_it.value
-    return {
-        "seconds": all_of_it.value,
-        "share": share,
-        "cores": cores,
-        "least": shortest,
-        "times": baseline.value / shortest,
-    }
 
 
 def _comparable(row: ResultRow) -> bool:
