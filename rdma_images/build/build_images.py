@@ -72,7 +72,7 @@ def build(
 def build_specs(
     specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
 ) -> tuple[Build, ...]:
-    """Build those of `specs` that are not up to date; return all builds, in order. Raises as `build` does."""
+    """Build the specs that are not up to date; return all builds, in order. Raises as `build` does."""
     builds = build_record.up_to_date(specs, engine, progress)
     if missing := [spec for spec in specs if spec.image.id not in builds]:
         supplies = require_sources(missing, project, engine, options, progress)

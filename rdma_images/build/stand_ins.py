@@ -49,7 +49,7 @@ def folder_name(source: Source) -> str:
 
 
 def combined_digest(folders: Iterable[str]) -> str:
-    """Return one digest of all files in some folders, of which a stand-in is made."""
+    """Return one digest of all files in the folders that a stand-in is made from."""
     sum_ = sha256()
     for name in sorted({*folders, SHARED}):
         root = _folder(name)

@@ -22,7 +22,7 @@ _DIGESTS_SECONDS = 300  # seconds for the digests of the commit before
 
 
 def images_changed_since(commit: str, images: Sequence[Image], progress: Progress = silent) -> tuple[Image, ...]:
-    """Return those of `images` whose inputs differ from those at a commit, which this clone must have."""
+    """Return the images whose inputs have changed since a commit, which this clone must have."""
     earlier_digests, current = digests_of_commit(commit, progress), digests(progress)
     changed = tuple(image for image in images if earlier_digests.get(image.id) != current[image.id])
     progress(f"{len(changed)} of {len(images)} images have changed since {commit}")

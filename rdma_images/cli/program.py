@@ -110,7 +110,7 @@ def _answer(self: Program) -> None:
 
 
 def _list_tasks(self: Program) -> None:
-    """Print every task of users under its heading; those of one group (`--list job`) in a single list."""
+    """Print every task of users under its heading; the tasks of one group (`--list job`) in a single list."""
     rows = self._make_pairs(self.scoped_collection)
     if self.list_root:
         self.display_with_columns(pairs=rows)

@@ -1,4 +1,4 @@
-"""nccl-tests, which measure collectives, compiled for the fabric's GPUs or one of them."""
+"""nccl-tests, which measure collectives, compiled for all GPUs of the fabric or for one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

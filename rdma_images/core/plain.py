@@ -28,7 +28,7 @@ def check_characters(text: str) -> None:
 
 
 def decode_json(content: str | bytes) -> Any:
-    """Return the decoded JSON. Raises ValueError where it is none, or is nested too deeply."""
+    """Return the decoded JSON. Raises ValueError for text that is not JSON, or is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:

@@ -46,7 +46,7 @@ class Facts:
     gpus = _table(Gpus)
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Prepare the tables of `folder`, or those of the project and the user."""
+        """Prepare the tables of `folder`; without it, of the project and the user."""
         self._folder = folder
 
     def table(self, model: type[Table], file: str = "") -> Table:

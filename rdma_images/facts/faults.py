@@ -74,7 +74,7 @@ class Faults(FactsFile):
     faults: tuple[KnownFault, ...]
 
     def sentences(self, rows: Iterable[KnownFault], versions: Mapping[str, str]) -> list[str]:
-        """Return what `rows` say of these versions, those of one component and source together."""
+        """Return what `rows` say of these versions; rows of one component and source are joined."""
         reasons: dict[tuple[str, str], list[str]] = {}
         for row in rows:
             reasons.setdefault((row.subject(versions), self.cite(row)), []).append(row.why)

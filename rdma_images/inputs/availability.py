@@ -139,7 +139,7 @@ def with_stand_in_bases(images: Sequence[Image], facts: Facts, mirror_settings: 
 
 
 def _on_stand_in(image: Image, stand_ins: Mapping[str, str], facts: Facts) -> Image:
-    """Return the image on its base's stand-in, with that one's own Python."""
+    """Return the image on the stand-in of its base, with the stand-in's Python."""
     stand_in = stand_ins[image.axes["base"]]
     decided_by = f"{stand_in}, which stands in for the base"
     python = Component("python", facts.bases.bases[stand_in].python, decided_by)

@@ -74,7 +74,7 @@ def lock_request(image: Image) -> LockRequest:
 
 
 def _replaced(installed: Mapping[str, str], requirements: Iterable[str]) -> set[str]:
-    """Return the installed packages of which `requirements` name other versions."""
+    """Return the installed packages that `requirements` want in other versions."""
     named = [(str(canonicalize_name(line.name)), line.specifier) for line in map(Requirement, requirements)]
     return {
         name

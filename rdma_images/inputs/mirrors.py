@@ -1,4 +1,4 @@
-"""Mirrors and logins: the addresses of mirrors.yaml, which replace those of sources."""
+"""Mirrors and logins: mirrors.yaml has addresses that replace the sources' own."""
 
 import os
 import re

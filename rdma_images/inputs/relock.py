@@ -52,7 +52,7 @@ def relock(
     jobs: dict[str, Callable[[], LockOutcome]] = {}
 
     def add(name: str, load: Callable[[], Lock], lock_now: Callable[[], Lock]) -> None:
-        """Add the job of a lock, of which several images need only one."""
+        """Add the job of a lock; images with the same lock share one."""
         jobs.setdefault(name, partial(_lock_wheels, name, load, lock_now, upgrade, progress))
 
     for image in images:

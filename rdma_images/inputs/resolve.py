@@ -214,7 +214,7 @@ def _packages(
 
 
 def _standing(request: LockRequest) -> Iterator[tuple[str, str]]:
-    """Yield name and version of installed packages whose own requirements are met; not so those of a new extra."""
+    """Yield name and version of installed packages that stay; one with a new extra is resolved again."""
     with_extras = {canonicalize_name(line.name) for line in map(Requirement, request.requirements) if line.extras}
     for line in request.installed:
         name, _, version = line.partition("==")

@@ -64,7 +64,7 @@ def chosen_images(
     pairs: Sequence[str] | None,
     rehearse: bool = False,
 ) -> tuple[Image, ...]:
-    """Return the chosen images. Raises RefusedPlanError where one of them cannot work."""
+    """Return the chosen images. Raises RefusedPlanError if one cannot work."""
     plan = chosen_plan(project, targets, all_rows, pairs, rehearse)
     if plan.refusals:
         raise RefusedPlanError(plan)

@@ -31,7 +31,7 @@ def remove_wheel(wheel: Wheel) -> None:
 
 
 def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
-    """Return the address of a wheel's file. Raises RdmaImagesError where there is none."""
+    """Return the address of a wheel's file. Raises RdmaImagesError if the index lists no such file."""
     minors = [int(tag.interpreter[3:]) for tag in wheel.tags if tag.interpreter[:3] == "cp3" and tag.abi != "abi3"]
     python = f"3.{max(minors)}" if minors else index_client.LATEST_PYTHON
     release = index_client.release(wheel.name, wheel.version, index, mirrors, python)
@@ -45,5 +45,5 @@ def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
 
 
 def _source(wheel: Wheel) -> Source:
-    """Return a wheel as a source of which the index knows the address."""
+    """Return a wheel as a source; the index knows its address."""
     return Source(wheel.file, "wheel", "download", wheel.file, f"sha256:{wheel.sha256}")

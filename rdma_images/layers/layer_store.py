@@ -96,7 +96,7 @@ def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progre
 
 
 def check_collisions(recipes: Sequence[Recipe]) -> None:
-    """Raise WheelError for a path of which two layers have different contents that an image may use.
+    """Raise WheelError for a path that two layers have with different contents that an image may use.
 
     Only layers that were made on this machine are compared. The upper layer would hide the lower one's file.
     """

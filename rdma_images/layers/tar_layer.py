@@ -17,7 +17,7 @@ _NO_TABLE = "\nit cannot be read in part: publish it without --stargz"
 
 
 class TarError(RdmaImagesError):
-    """A tar of which no table of contents would be true."""
+    """A tar that no table of contents can describe."""
 
 
 def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:

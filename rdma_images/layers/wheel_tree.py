@@ -79,7 +79,7 @@ class LayerMember:
 
 @dataclass(frozen=True)
 class WheelTree:
-    """A wheel's files by path: those of runtime images, and what devel images add."""
+    """A wheel's files by path: for runtime images, and what devel images add."""
 
     runtime: tuple[LayerMember, ...]
     devel: tuple[LayerMember, ...]
@@ -132,7 +132,7 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
 
 
 def wheel_error(wheel: Path, problem: str) -> WheelError:
-    """Return the error for a wheel of which no layer can be made."""
+    """Return the error for a wheel that no layer can be made from."""
     return WheelError(f"{wheel.name}: {problem}\nchoose another version of the package, and tell its publishers")
 
 

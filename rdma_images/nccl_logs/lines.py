@@ -71,7 +71,7 @@ class LineShapes(Dict[bytes, LineShape]):
 
 
 def printable_parts(line: str) -> Iterator[str]:
-    """Yield what is not empty of a line, without control characters, and out of the JSON that wraps it."""
+    """Yield the non-empty texts of a log line, unwrapped from JSON, without control characters."""
     for part in filter(None, _unwrap_json(line) if line.startswith("{") else line.split("\r")):
         yield part if part.isprintable() else CONTROL.sub("", part)
 

@@ -26,7 +26,7 @@ class FirstTraceback:
         return self._left > 0
 
     def read(self, line: str) -> None:
-        """Read a line; those of other ranks, with other words before them, say nothing."""
+        """Read a line; lines of other ranks, with another prefix, are ignored."""
         if self.last_line:
             return
         if not self._own_line:

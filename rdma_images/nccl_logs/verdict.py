@@ -46,7 +46,7 @@ class Verdict:
         return 0 if self.good else 1
 
     def is_over(self, fabric: str) -> bool:
-        """Return whether the network is that of a fabric; of one of them for "any"."""
+        """Return whether the network is of this fabric; for "any", of EFA or eRDMA."""
         return self.network in (FABRIC_NETWORKS.values() if fabric == "any" else (FABRIC_NETWORKS[fabric],))
 
     @property

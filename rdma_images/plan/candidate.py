@@ -51,7 +51,7 @@ class Candidate:
 
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
-    """Return the default row of `target` with `changes`, all values of which are known."""
+    """Return the default row of `target` with `changes`, whose values are all known."""
     changes = dict(changes or {})
     default_axes, row = target.complete(), target.complete(changes)
     undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider and decider not in row)

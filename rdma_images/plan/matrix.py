@@ -63,7 +63,7 @@ class Exclude(Strict):
     reason: str = Field(description="Why, as `invoke plan` shows it.")
 
     def matches(self, row: Mapping[str, str]) -> bool:
-        """Return whether `row` is one of them."""
+        """Return whether `row` is excluded."""
         return all(row.get(axis) in values for axis, values in self.when.items())
 
 
@@ -286,7 +286,7 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
 
 
 def _requirement(text: str) -> Requirement | None:
-    """Return one of python-packages as a requirement; None if the text is none."""
+    """Return an entry of python-packages as a requirement; None if it cannot be parsed."""
     try:
         return Requirement(text)
     except InvalidRequirement:

@@ -63,10 +63,9 @@ def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> I
 
 
 def _culprits(refused: Candidate, broken: BrokenRule) -> set[str]:
-    """Return the axes of which one must change.
+    """Return the axes worth changing: what a broken rule compares, what decides that, and what it decides.
 
-    Those that a broken rule compares (any, if it compares none), what decides
-    them, and what they decide.
+    All axes if no versions are compared.
     """
     if not broken.versions:
         return set(refused.axes)

@@ -213,7 +213,7 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
 
 
 def _is_built(requirement: str) -> bool:
-    """Return whether a package comes as a project or a commit, of which a wheel is yet to be made."""
+    """Return whether a package is a project or a commit, and so has no wheel yet."""
     package = local_packages.parse(Requirement(requirement).url)
     return package is not None and package.kind != "wheel"
 

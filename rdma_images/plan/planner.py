@@ -179,7 +179,7 @@ def _image(
 
 
 def _brought_packages(planned: Candidate, target: Target, facts: Facts) -> Iterator[str]:
-    """Yield the requirements of an image's components, and those of a devel image."""
+    """Yield the requirements of an image's components, and of its devel variant."""
     for component in components.ALL:
         if component.name in planned and (component.is_optional or not target.onto):  # what the fabric needs is there
             yield from component.python_packages(planned, facts)

@@ -113,7 +113,7 @@ def _read_patch(name: str, where: str) -> str:
 
 
 def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return the source packages that need a CUDA compiler where there is none."""
+    """Return the source packages that need a CUDA compiler, if the image has none."""
     if not image.source_packages:
         return ()
     table = facts.table(SourcePackages).packages

@@ -114,7 +114,7 @@ def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict
 
 
 def main(words: list[str]) -> None:
-    """Print the result, or {"error": why there is none}, and wait for the end of the input."""
+    """Print the result, or {"error": reason}, and wait for the end of the input."""
     try:
         answer = run_rank(words[0], *map(int, words[1:]))
     except CallError as error:

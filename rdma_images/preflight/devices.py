@@ -1,4 +1,4 @@
-"""Read the RDMA devices of this machine, and check that a job can use those of its fabric."""
+"""Read the RDMA devices of this machine, and check that a job can use its fabric's."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def read_devices(root: str = "") -> list[Device]:
 
 
 def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
-    """Return the devices that carry "efa" or "erdma"; for "any", or "", those of the fabric that this machine has."""
+    """Return the devices that carry "efa" or "erdma"; for "any" or "", of whichever fabric this machine has."""
     drivers = {device.driver for device in devices}
     if fabric not in ("efa", "erdma"):
         fabric = next((name for name in ("efa", "erdma") if name in drivers), "")
@@ -94,7 +94,7 @@ def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
 
 
 def selected_devices(devices: list[Device]) -> list[Device]:
-    """Return the devices that NCCL_IB_HCA leaves; all, where it is not set or names none of them."""
+    """Return the devices that NCCL_IB_HCA selects; all if it is not set, or selects none."""
     setting = os.environ.get("NCCL_IB_HCA", "")
     names = [word.partition(":")[0].strip() for word in setting.lstrip("^=").split(",") if word]
     is_exact = "=" in setting  # else NCCL takes beginnings of names
@@ -103,7 +103,7 @@ def selected_devices(devices: list[Device]) -> list[Device]:
 
 
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
-    """Yield what is wrong with the devices of the required fabric ("": TCP may do), of which the job asked for `count`.
+    """Yield what is wrong with the devices of the required fabric ("": TCP may do); the job asked for `count`.
 
     One node may do without any.
     """
@@ -136,7 +136,7 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
 
 
 def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
-    """Yield RoCE devices without a routed GID, or of which NCCL takes another one: `index` is NCCL_IB_GID_INDEX."""
+    """Yield RoCE devices without a routed GID, or with another GID at `index` (NCCL_IB_GID_INDEX)."""
     for device in selected_devices(devices):
         if not (device.is_usable and device.link_layer == "Ethernet"):
             continue

@@ -39,7 +39,7 @@ class ApprovedImage:
 
 
 def read_build(image: Image) -> Build:
-    """Return the image's build. Raises RefusedError where there is none."""
+    """Return the image's build. Raises RefusedError if it was not built."""
     build = BUILD.read(image.id)
     if build is None:
         raise RefusedError(f"{image.id} is not built\nrun `{COMMAND} build {image.options}` first")
@@ -47,7 +47,7 @@ def read_build(image: Image) -> Build:
 
 
 def read_report(image: Image) -> Report:
-    """Return the image's report. Raises RefusedError where there is none."""
+    """Return the image's report. Raises RefusedError if it was not validated."""
     report = REPORT.read(image.id)
     if report is None:
         raise RefusedError(f"{image.id} was never validated\nrun `{COMMAND} validate`, then publish again")

@@ -52,7 +52,7 @@ def join(
 
 
 def by_joint_tag(images: Sequence[Image], matrix: Matrix) -> list[Platforms]:
-    """Return the images of several platforms, those of one tag together."""
+    """Return the images of several platforms, grouped by tag."""
     joined: dict[tuple[str, str], list[tuple[Image, Tags]]] = {}
     for image in sorted(images, key=lambda image: image.platform):
         tags = image_tags(image, images, matrix, rehearsal=False)

@@ -141,6 +141,6 @@ def require_zstd(manifest: Manifest) -> None:
 
 
 def originals(index: Manifest) -> dict[str, str]:
-    """Return the originals' digests by those of the converted images in `index`."""
+    """Return each converted image's digest in `index` with its original's."""
     sources = {entry.digest: entry.annotations.get(CONVERTED_FROM) for entry in index.members()}
     return {digest: source for digest, source in sources.items() if source}

@@ -95,7 +95,7 @@ class Connection:
             raise registry_errors.transport_error(self.host, error) from None
 
     def _session(self) -> requests.Session:
-        """Return a session of this thread: requests does not promise that one may be shared."""
+        """Return this thread's session: requests does not promise that threads may share one."""
         if not hasattr(self._local, "session"):
             self._local.session = http.session(self._retry_policy)
             # A proxy from the environment can not lead to this machine itself.

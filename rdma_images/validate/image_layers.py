@@ -107,7 +107,7 @@ def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConf
 
 @contextmanager
 def _blob_files(client: DockerClient, engine: Engine, image_config: ImageConfig) -> Iterator[list[Path]]:
-    """Provide the files of the layers, lowest first: those of the private engine's store, else of a saved image."""
+    """Provide the files of the layers, lowest first, from the private engine's store or else a saved image."""
     if engine.kind == "private" and blob_file(image_config.digest).is_file():
         yield _stored_layers(image_config)
         return
@@ -127,7 +127,7 @@ def _stored_layers(image_config: ImageConfig) -> list[Path]:
 
 
 def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list[Path]:
-    """Save the image as files in `folder`, and return those of its layers."""
+    """Save the image as files in `folder`, and return its layers' files."""
     saved = io.BufferedReader(ChunkReader(client.images.get(image_config.digest).save(chunk_size=CHUNK)), CHUNK)
     files: dict[str, Path] = {}
     manifest: list[dict[str, Any]] = []

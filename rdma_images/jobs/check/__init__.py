@@ -64,7 +64,7 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
 
 
 def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:
-    """Yield files, those of folders in depth, without hidden ones and `invoke job`'s record.
+    """Yield files, also those in folders at any depth, without hidden ones and `invoke job`'s record.
 
     A folder that cannot be read is added to `unreadable`.
     """

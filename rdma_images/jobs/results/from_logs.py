@@ -1,4 +1,4 @@
-"""Make the result of a job from the logs of its ranks: those of a run, or collected by somebody in any folder."""
+"""Make the result of a job from the logs of its ranks, which a run kept or somebody collected in a folder."""
 
 import os
 from collections.abc import Iterator, Sequence

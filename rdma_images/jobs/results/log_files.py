@@ -57,7 +57,7 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _decode(file: BufferedReader, path: Path) -> Iterator[str]:
-    """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
+    """Yield the text in pieces; bytes that cannot be decoded become U+FFFD."""
     chunk = file.read1(READ_BYTES)
     if chunk.startswith(b"\x1f\x8b"):
         raise FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")

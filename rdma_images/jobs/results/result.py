@@ -124,5 +124,5 @@ class Result:
         return row.busbw / self.line_rate if row and row.busbw and self.line_rate else None
 
     def run(self, name: RunName) -> RunResult | None:
-        """Return the run of this name; None where there is none."""
+        """Return the run of this name, or None."""
         return next((run for run in self.runs if run.name == name), None)

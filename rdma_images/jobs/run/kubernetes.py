@@ -136,7 +136,7 @@ class Kubernetes:
         return parsed
 
     def _objects(self) -> list[Object]:
-        """Return the job's objects, with the tag; kustomization.yaml says of which files, where there is one.
+        """Return the job's objects, with the tag; a kustomization.yaml says which files they are in.
 
         The job is the last: a TrainJob is refused before its runtime is there, and kubectl sorts kinds by their names.
         """

@@ -136,5 +136,5 @@ class Job:
 
     @property
     def exported_variables(self) -> tuple[str, ...]:
-        """Return mpirun's options for all variables of a rank, including those of secrets."""
+        """Return mpirun's options for all variables of a rank, secrets included."""
         return tuple(word for name in {**self.variables, **self.work.secrets} for word in ("-x", name))

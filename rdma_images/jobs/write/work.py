@@ -71,7 +71,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Work:
-    """The user's settings of a job; the defaults are those of a measurement."""
+    """The user's settings of a job; by default it measures an all-reduce."""
 
     mounts: tuple[Mount, ...] = ()
     code: Code | None = None

@@ -63,7 +63,7 @@ class IndexClient:
         return {package.name: str(package.version) for package in found}
 
     def _compile(self, requirement: str, *options: str) -> Sequence[Package] | None:
-        """Return uv's resolution of one requirement; None when there is none."""
+        """Return uv's resolution of one requirement; None if uv finds none."""
         texts = {"requirements.in": requirement}
         options = ("--no-config", "--only-binary", ":all:", *options)
         try:

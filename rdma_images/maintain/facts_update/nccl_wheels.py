@@ -58,7 +58,7 @@ def _package(major: int) -> str:
 
 
 def _wheel_address(index: IndexClient, major: int, version: str) -> str | None:
-    """Return the address of the wheel for x86_64; None where there is none."""
+    """Return the address of the wheel for x86_64, or None."""
     ending = f"{MACHINES['linux/amd64']}.whl"
     wheels = index.wheels(_package(major), version)
     return next((address for address in wheels if wheel_file_name(address).endswith(ending)), None)

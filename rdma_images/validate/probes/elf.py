@@ -142,7 +142,7 @@ def section_table(data: Any, path: str) -> list[Section]:
 
 
 def _of_kind(sections: list[Section], kind: int) -> list[Section]:
-    """Return the section of a kind of which a library has one."""
+    """Return the section of a kind that a library has once."""
     return [section for section in sections if section.kind == kind][:1]
 
 

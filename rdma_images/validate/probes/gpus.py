@@ -124,7 +124,7 @@ def _needs_libfabric(path: str) -> bool:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs that CUDA's driver shows; [] where there is none."""
+    """Return the names of the GPUs that CUDA's driver shows."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -179,7 +179,7 @@ class ImageLoader:
 def _facts(
     root: rootfs.Root, read: Callable[[str], dict[str, Any]], path: str, files: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return what `read` says of a library, or only why it is none."""
+    """Return what `read` says of a library, or why the file is not one."""
     condition = files[path]["condition"]
     facts: dict[str, Any] = {"error": condition} if condition else root.apply(read, path)
     return facts

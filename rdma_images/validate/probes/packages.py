@@ -44,7 +44,7 @@ def packages_of_system() -> dict[str, Any]:
 
 
 def python_folders(root: rootfs.Root) -> list[str]:
-    """Return the folders that this Python imports from, then those of other Pythons."""
+    """Return the folders that this Python imports from, then other Pythons' folders."""
     return [*filter(None, sys.path), *import_folders(root, os.environ)]
 
 

@@ -96,7 +96,7 @@ class Root:
                 yield entry
 
     def real(self, path: str) -> str:
-        """Return `path` with every link on the way followed; a loop of links ends at one of them."""
+        """Return `path` with every link on the way followed; a loop of links ends at any of its links."""
         resolved, steps, links = "/", path.split("/"), 0
         while steps:
             step = steps.pop(0)

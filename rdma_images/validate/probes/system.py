@@ -41,7 +41,7 @@ def running_system() -> dict[str, Any]:
 
 
 def os_release(root: rootfs.Root) -> dict[str, str]:
-    """Return the fields of os-release; empty where there is none."""
+    """Return the fields of os-release; empty without that file."""
     texts = (root.text(path, MAX_RELEASE_BYTES) for path in ("/etc/os-release", "/usr/lib/os-release"))
     lines = next((text for text in texts if text is not None), "").splitlines()
     pairs = (line.strip().split("=", 1) for line in lines if "=" in line)
