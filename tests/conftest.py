@@ -6,6 +6,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 import pytest
@@ -13,12 +14,16 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-from tests.support.leftovers import Snapshot
+from rdma_images import engine as engines
+from rdma_images.core.errors import RdmaImagesError
+from tests.support.leftovers import Snapshot, prune_unused_cache
 
 ENGINE = "engine"
 IMAGES = "images"
 PROJECTS = "projects"
 SMALL = "small-images"
+FILLING = (ENGINE, IMAGES, PROJECTS)  # what fills the builder's cache
+OWN_CACHE = "RDMA_IMAGES_TESTS_OWN_CACHE"  # the variable that tells workers that all in the cache is the tests' own
 BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
 APART = {  # modules with another real part than `invoke build` in the shared engine, or with what others have built
     "test_additions": SMALL,
@@ -31,6 +36,7 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_job_run_ssh": "ssh",
     "test_jobs_mpi": "ssh",
     "test_jobs_server": "server",
+    "test_jobs_server_slurm": "slurm",
     "test_jobs_slurm": "slurm",
     "test_jobs_training": "slurm",
     "test_leftovers": "another-engine",
@@ -105,14 +111,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         if config.getoption("--leave-nothing") and (before := Snapshot.take()):
             config.add_cleanup(before.restore)
+            if before.had_no_cache:
+                os.environ[OWN_CACHE] = "1"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def little_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Remove, at the end of a module, the folders of its own fixtures; those of tests stay where they failed."""
+def little_stays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Free, at the end of a module, what would lie there until all tests are done.
+
+    These are the folders of the module's own fixtures, and in the builder's cache what no build has used for minutes:
+    steps of images that are gone. The folders of tests stay where they failed.
+    """
     everything = tmp_path_factory.getbasetemp()
     before = set(everything.iterdir())
     yield
+    if OWN_CACHE in os.environ and part(request.node.nodeid) in FILLING:
+        with suppress(RdmaImagesError):  # of an engine that did not start
+            prune_unused_cache(engines.ensure())
     for folder in set(everything.iterdir()) - before:
         if not folder.name.startswith("test_"):
             shutil.rmtree(folder, ignore_errors=True)

@@ -55,8 +55,10 @@ time.sleep(600)
 
 
 @pytest.fixture(scope="module")
-def image() -> str:
-    return ref("--target", "sagemaker-efa-pytorch")
+def image() -> Iterator[str]:
+    built = ref("--target", "sagemaker-efa-pytorch")
+    yield built
+    docker("image", "rm", built)
 
 
 def docker(*words: str) -> subprocess.CompletedProcess[str]:

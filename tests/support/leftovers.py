@@ -36,6 +36,11 @@ class Snapshot:
             print(f"what the tests leave is not removed: {error}", file=sys.stderr)
             return None
 
+    @property
+    def had_no_cache(self) -> bool:
+        """Return whether all that will be in the builder's cache is the tests'."""
+        return self.cache is not None and self.cache < SMALL
+
     def restore(self) -> None:
         """Remove new images and files of ours, and new entries of the builder's cache."""
         try:
@@ -59,6 +64,11 @@ class Snapshot:
             if excess < SMALL:
                 break
             limit = max(limit - excess, 0)
+
+
+def prune_unused_cache(engine: Engine) -> None:
+    """Remove what no build has used for five minutes, and no image has: nothing that a build beside this one needs."""
+    docker_command.output(engine, "buildx", "prune", "--force", "--filter=until=5m")
 
 
 def prune_cache(engine: Engine, size: int) -> None:

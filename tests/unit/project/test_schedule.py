@@ -30,7 +30,8 @@ def test_modules_that_share_a_part_run_one_after_the_other(tmp_path: Path) -> No
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = e2e: a part of the machine\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--numprocesses=4", str(folder)]
     environ = {**os.environ, "PYTHONPATH": str(paths.PROJECT)}
-    environ.pop("PYTEST_ADDOPTS", None)
+    for name in ("PYTEST_ADDOPTS", conftest.OWN_CACHE):
+        environ.pop(name, None)
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{3 * len(modules)} passed" in done.stdout
