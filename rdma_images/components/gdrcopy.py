@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from rdma_images.components import erdma_apt
-from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
+from rdma_images.components.definition import Axis, ComponentDefinition, download_source, sorted_versions
 from rdma_images.core.image import Details, Image
 from rdma_images.core.source import Source
 from rdma_images.core.yaml_file import Strict
@@ -50,10 +50,6 @@ class GdrcopyDetails(Details):
     prefix: str
 
 
-def _details(_: Combination, __: Facts) -> GdrcopyDetails:
-    return GdrcopyDetails(prefix=PREFIX)
-
-
 def _sources(image: Image, _: Facts) -> Iterator[Source]:
     version = image.version(NAME)
     yield download_source(NAME, version, URL.format(version=version))
@@ -66,7 +62,7 @@ GDRCOPY = ComponentDefinition(
     tag="gdr",
     is_optional=True,
     stage_after=(INSTALLER, erdma_apt.NAME),
-    details=_details,
+    details=lambda *_: GdrcopyDetails(prefix=PREFIX),
     sources=_sources,
     source_names=(NAME,),
 )

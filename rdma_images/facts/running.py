@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.facts_file import FactsFile, Row
+from rdma_images.facts.facts_file import FactsFile, Needs, Row
 
 
 class HostSetting(Row):
@@ -42,7 +42,7 @@ class Limitation(Row):
     variant: Literal["runtime", "devel"] | None = None
     fabric: Fabric | None = None
     unless_packages: tuple[str, ...] = ()  # of Debian, any of which ends it
-    unless_component: str = ""  # which ends it
+    unless_needs: Needs = Field(default_factory=dict)  # all of which, met, end it
     why: str
     fix: str
 

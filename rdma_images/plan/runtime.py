@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast, get_args
 
 from rdma_images.core.image import LABEL_PREFIX, Component, Fabric, Image, Limit, RunSetting
+from rdma_images.core.versions import satisfies
 from rdma_images.facts import Facts
 
 NETWORK = "NCCL_NET"
@@ -40,11 +41,12 @@ def settings(fabric: Fabric, facts: Facts) -> Iterator[RunSetting]:
 
 def limits(image: Image, facts: Facts) -> Iterator[Limit]:
     """Yield what does not work in an image, by its components, variant, fabric and packages."""
-    table = facts.running
+    table, found = facts.running, image.components
     for name, row in table.limits.items():
-        applies = row.component in image.components and row.fabric in (None, image.fabric)
+        applies = row.component in found and row.fabric in (None, image.fabric)
         applies = applies and row.variant in (None, image.axes["variant"])
-        ended = set(row.unless_packages) & set(image.debian_packages) or row.unless_component in image.components
+        met = [part in found and satisfies(found[part].version, need) for part, need in row.unless_needs.items()]
+        ended = set(row.unless_packages) & set(image.debian_packages) or (met and all(met))
         if applies and not ended:
             yield Limit(name, row.feature, row.why, row.fix, table.cite(row))
 

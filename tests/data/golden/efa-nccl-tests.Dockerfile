@@ -1,10 +1,11 @@
-# efa-nccl-tests-2.20.0-cu13.0-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13
+# efa-nccl-tests-2.20.0-cu13.0-nccl2.30.7-efa1.50.0-gdr2.6-ofi1.21.1-py3.13-debian13
 # Rendered from dockerfiles/targets/efa-nccl-tests.j2; a change belongs there, or into matrix.yaml.
 #   base debian13
 #   python 3.13, by base
 #   cuda 13.0
 #   nccl 2.30.7
 #   efa-installer 1.50.0
+#   gdrcopy 2.6
 #   aws-ofi-nccl 1.21.1, by efa-installer
 #   nccl-tests 2.20.0
 #   libfabric 2.6.0amzn1.0, by efa-installer
@@ -256,9 +257,46 @@ find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
 
+# GDRCopy 2.6: its library and header. The kernel module, gdrdrv, is the host's.
+FROM with-efa-installer AS build-gdrcopy
+RUN --mount=type=bind,from=gdrcopy,target=/mnt/gdrcopy \
+    --mount=type=cache,id=apt-archives-debian13,target=/var/cache/apt,sharing=locked \
+    --mount=type=cache,id=apt-lists-debian13,target=/var/lib/apt/lists,sharing=locked \
+    --mount=type=secret,id=apt-config,target=/run/secrets/apt-config,mode=0444 \
+    --mount=type=secret,id=apt-sources,target=/run/secrets/apt-sources,mode=0444 \
+    --mount=type=secret,id=apt-auth,target=/run/secrets/apt-auth,mode=0444 \
+    --mount=type=secret,id=ca-bundle,mode=0444 <<'SH'
+set -eu
+export APT_CONFIG=/run/secrets/apt-config DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -qq --no-install-recommends gcc libc6-dev make
+mkdir /tmp/build
+tar --extract --gzip --file /mnt/gdrcopy/*.tar.gz --directory /tmp/build --strip-components=1 --no-same-owner
+make --directory /tmp/build prefix=/opt/gdrcopy lib lib_install
+find /opt/gdrcopy -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+SH
+
+# aws-ofi-nccl opens it by the name libgdrapi.so.
+FROM with-efa-installer AS with-gdrcopy
+COPY --from=build-gdrcopy /opt/gdrcopy /opt/gdrcopy
+RUN <<'SH'
+set -eu
+started=$(date +%s.%N); sleep 0.02
+echo /opt/gdrcopy/lib > /etc/ld.so.conf.d/200_gdrcopy.conf
+ldconfig
+found=$(ldconfig --print-cache | sed -n 's/.*libgdrapi\.so .* => //p' | head -n 1)
+if [ "$found" != /opt/gdrcopy/lib/libgdrapi.so ]; then
+    echo "the loader should find /opt/gdrcopy/lib/libgdrapi.so, and finds: $found" >&2
+    exit 1
+fi
+rm -f /var/cache/ldconfig/aux-cache
+find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
+touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
+SH
+
 # ssh, over which mpirun starts its ranks on other nodes. Keys come from whoever starts the containers, as Kubernetes' MPI
 # operator does it; none is in the image.
-FROM with-efa-installer AS with-ssh
+FROM with-gdrcopy AS with-ssh
 RUN --mount=type=cache,id=apt-archives-debian13,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=apt-lists-debian13,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=secret,id=apt-config,target=/run/secrets/apt-config,mode=0444 \

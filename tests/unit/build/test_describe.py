@@ -136,8 +136,9 @@ def test_nothing_harmful_is_asked_for() -> None:
         ("efa-pytorch", {}, ["torch-compile"]),
         ("erdma-pytorch", {}, ["torch-compile"]),
         ("efa-pytorch", {"variant": "devel"}, []),
-        ("efa-nccl-tests", {}, ["gpu-initiated"]),
-        ("efa-nccl-tests", {"gdrcopy": "2.6"}, []),
+        ("efa-nccl-tests", {}, []),
+        ("efa-nccl-tests", {"gdrcopy": "2.4.4"}, ["gpu-initiated"]),
+        ("efa-nccl-tests", {"nccl": "2.30.7"}, ["gpu-initiated"]),
         ("erdma-nccl-tests", {}, []),
     ],
 )

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("locks")
 DIGEST = "sha256:" + "a" * 64
 BUILDER = "base-debian13 (docker.io/library/debian:"
 TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v2.20.0.tar.gz)"
+GDRCOPY = "gdrcopy-2.6 (https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v2.6.tar.gz)"
 
 
 def planned(*targets: str) -> tuple[Image, ...]:
@@ -90,7 +91,7 @@ def missing(*targets: str) -> tuple[str, ...]:
 def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
     unlocked = missing("efa-nccl-tests", "efa-pytorch")
     bases = [name for name in unlocked if name.startswith(BUILDER)]
-    assert [name for name in unlocked if name not in bases] == [TESTS]
+    assert [name for name in unlocked if name not in bases] == [GDRCOPY, TESTS]
     assert len(bases) == (0 if host else 1), "a base that is bootstrapped needs no pin"
 
 
@@ -99,7 +100,7 @@ def test_what_is_locked_is_not_missing() -> None:
     (image,) = planned("efa-nccl-tests")
     base = facts.load().bases.bases["debian13"].image
     pins.save("bases.yaml", {reference.with_registry(base): DIGEST})
-    pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST})
+    pins.save("downloads.yaml", {"gdrcopy-2.6": DIGEST, "nccl-tests-2.20.0": DIGEST})
     select.require_locks([image], facts.load(), Mirrors(paths.MATRIX), "--all")
 
 
