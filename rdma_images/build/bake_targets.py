@@ -7,6 +7,7 @@ from pathlib import Path
 from rdma_images import components
 from rdma_images.build import build_record, preflight_folder, project_files, stand_ins
 from rdma_images.build.build_spec import BuildSpec
+from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
@@ -68,9 +69,10 @@ class Contexts:
     def _refuse_obstacle(self, source: Source, image: Image) -> None:
         obstacles = {component.name: component.stand_in_obstacle for component in components.ALL}
         if source.component in obstacles and (obstacle := obstacles[source.component](image, self.facts)):
+            base = image.details(BaseDetails).stand_in or image.axes["base"]
             raise RefusedError(
-                f"--rehearse: nothing can stand in for {source.id} on {image.axes['base']}: {obstacle}\n"
-                "rehearse on debian13, or build without --rehearse, where the sources answer"
+                f"--rehearse: nothing can stand in for {source.id} on {base}: {obstacle}\n"
+                "rehearse on debian13, if it has a Python for the packages, or build where the sources answer"
             )
 
     def _distribution(self, image: Image) -> str:

@@ -84,7 +84,7 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
 
 
 def _stand_in_obstacle(image: Image, facts: Facts) -> str:
-    libfabric = facts.bases.bases[image.axes["base"]].libfabric
+    libfabric = facts.bases.bases[image.details(base.BaseDetails).stand_in or image.axes["base"]].libfabric
     if libfabric and not at_least(libfabric, FIRST_WITH_EFA):
         return f"its libfabric {libfabric} has no provider for EFA"
     return ""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rdma_images.components import base
-from rdma_images.components.definition import BundledVersion, Combination, ComponentDefinition, apt_source
+from rdma_images.components.definition import BundledVersion, ComponentDefinition, apt_source
 from rdma_images.core.image import Details, Fabric, Image
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
@@ -20,10 +20,6 @@ class ErdmaDetails(Details):
     """The packages that are installed from the repository."""
 
     packages: tuple[str, ...]
-
-
-def _details(_: Combination, facts: Facts) -> ErdmaDetails:
-    return ErdmaDetails(packages=facts.erdma.repository.packages)
 
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
@@ -52,7 +48,7 @@ ERDMA_APT = ComponentDefinition(
     name=NAME,
     position=90,
     bundled=BundledVersion(base.NAME, _suite),
-    details=_details,
+    details=lambda _, facts: ErdmaDetails(packages=facts.erdma.repository.packages),
     sources=_sources,
     source_names=(NAME, KEY),
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.table import Table
 from rich.text import Text
 
+from rdma_images.components import package
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
@@ -16,6 +17,7 @@ from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source, Supply
+from rdma_images.core.versions import satisfies
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import download_store
@@ -139,10 +141,13 @@ def with_stand_in_bases(images: Sequence[Image], facts: Facts, mirror_settings: 
 
 
 def _on_stand_in(image: Image, stand_ins: Mapping[str, str], facts: Facts) -> Image:
-    """Return the image on the stand-in of its base, with the stand-in's Python."""
-    stand_in = stand_ins[image.axes["base"]]
-    decided_by = f"{stand_in}, which stands in for the base"
-    python = Component("python", facts.bases.bases[stand_in].python, decided_by)
+    """Return the image on the stand-in of its base, or on another for whose Python its packages have wheels."""
+    own, bases = stand_ins[image.axes["base"]], facts.bases.bases
+    parts = [name for name in package.names() if name in image.components]
+    needs = [package.package_facts(n, facts).releases[image.version(n)].needs.get("python", ">=3") for n in parts]
+    names = (own, *(name for name, base in bases.items() if base.kind == "bootstrap"))
+    stand_in = next((name for name in names if all(satisfies(bases[name].python, need) for need in needs)), own)
+    python = Component("python", bases[stand_in].python, f"{stand_in}, which stands in for the base")
     details = dataclasses.replace(image.details(BaseDetails), stand_in=stand_in)
     base = dataclasses.replace(image.components["base"], details=details)
     return dataclasses.replace(image, components={**image.components, "base": base, "python": python})

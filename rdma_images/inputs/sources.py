@@ -89,7 +89,7 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
         context=role,
         extra={"digest": digest, "platform": platform}
         | ({"bootstrap": bootstrap} if bootstrap else {})
-        | ({"stand-in": base.stand_in} if base.stand_in else {})
+        | ({"stand-in": effective_base if effective_base != name else base.stand_in} if base.stand_in else {})
         | ({"laid-over": CUDA_BASE} if base.stand_in and base.cuda else {}),
     )
 

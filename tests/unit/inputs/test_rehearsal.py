@@ -10,6 +10,7 @@ from rdma_images.build import stand_ins
 from rdma_images.build.bake_targets import Contexts
 from rdma_images.build.build_secrets import secret_texts
 from rdma_images.components.base import BaseDetails
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.source import Supply
 from rdma_images.engine.debian import bootstrap
@@ -59,6 +60,20 @@ def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
     assert image.version("python") == "3.13"
     assert "stands in" in image.components["python"].decided_by
     assert image.id == before.id
+
+
+def test_packages_without_wheels_for_a_stand_ins_python_get_another_debian(project: Project) -> None:
+    (image,) = availability.with_stand_in_bases(planned("erdma-sglang"), project.facts, project.mirrors)
+    assert image.version("python") == "3.11"
+    assert supplied(image, project)["base-ubuntu24.04"].via == "stand-in"
+    assert {s.id for s in sources.sources(image, FACTS) if s.kind == "apt"} >= {"debian-bookworm"}
+
+
+def test_a_stand_in_of_which_no_installer_can_be_made_is_named(project: Project) -> None:
+    (image,) = availability.with_stand_in_bases(planned("efa-sglang"), project.facts, project.mirrors)
+    obstacle = "on debian12: its libfabric 1.17.0 has no provider"
+    with pytest.raises(RefusedError, match=obstacle):
+        Contexts(FACTS, {}).for_image(image, supplies(image, project))
 
 
 def test_its_apt_archives_are_the_stand_ins(project: Project) -> None:
