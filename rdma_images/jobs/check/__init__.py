@@ -6,31 +6,29 @@ A rule says nothing where it cannot know: of an instance type without facts, of 
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from rdma_images.core import files
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
 from rdma_images.core.image import Fabric
+from rdma_images.core.paths import COMMAND
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment, Variable, Variables
+from rdma_images.facts.environment import Environment, Variables
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs import image_reports
-from rdma_images.jobs.check import image_rules, job_files, resource_rules, variable_rules
+from rdma_images.jobs.check import job_files, rules
 from rdma_images.jobs.check.job_files import JobFile
 from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, JobPart, UncheckedFile
 from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, JobRule
+from rdma_images.jobs.write.folder import JOB_FILE
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
-JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
+CHECKED_NAME = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
 PREFLIGHT = re.compile(r"rdma-preflight .{0,500}?--require[ =](?P<fabric>efa|erdma)\b")
-RULES: tuple[JobRule, ...] = tuple(
-    value
-    for module in (resource_rules, image_rules, variable_rules)
-    for value in vars(module).values()
-    if isinstance(value, JobRule)
-)
+RULES = tuple(value for value in vars(rules).values() if isinstance(value, JobRule))
 
 
 def check_files(paths: Sequence[Path]) -> CheckedJobs:
@@ -42,9 +40,8 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
     job_files_read: list[JobFile] = []
     templates: list[UncheckedFile] = []
     unreadable: list[UncheckedFile] = []
-    opened = 0
-    for path in _files(paths, unreadable):
-        opened += 1
+    opened = list(_files(paths, unreadable))
+    for path in opened:
         try:
             job_files_read.append(job_files.read_file(path))
         except job_files.TemplateError as error:
@@ -60,7 +57,8 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
             f"{names}: no job in it{templates_text}\ngive a Kubernetes manifest, an sbatch script or a SkyPilot task"
         )
     findings = [finding for file, part, context in contexts for finding in _findings(file, part, context)]
-    return CheckedJobs(opened, parts, _join_equal(findings), tuple(templates), tuple(unreadable))
+    findings += [finding for file in job_files_read for finding in _unknown_rules(file)]
+    return CheckedJobs(len(opened), parts, _join_equal(findings), tuple(templates), tuple(unreadable))
 
 
 def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:
@@ -81,7 +79,7 @@ def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[P
             yield from (
                 Path(folder, name)
                 for name in sorted(names)
-                if JOB_FILE.fullmatch(name) and not name.startswith(".") and name != job_files.RECORD
+                if CHECKED_NAME.fullmatch(name) and not name.startswith(".") and name != JOB_FILE
             )
 
 
@@ -95,57 +93,51 @@ def _findings(file: JobFile, part: JobPart, context: CheckContext) -> Iterator[J
             yield JobFinding(rule.id, severity, where, problem.message, problem.fix, rule.source, is_allowed)
 
 
+def _unknown_rules(file: JobFile) -> Iterator[JobFinding]:
+    """Yield a finding for each name in comments that no rule has."""
+    ids = [rule.id for rule in RULES]
+    places: dict[str, list[str]] = {}
+    for name, line in (row for allowed in file.allowed.values() for row in allowed.items() if row[0] not in ids):
+        places.setdefault(name, []).append(f"{file.name}:{line}")
+    for name in list(places)[: rules.MAX_NAMES]:
+        message, source = f"no rule is called {name}: the comment allows nothing", f"{COMMAND} --help job.check"
+        yield JobFinding("comment.rule", "warning", tuple(places[name]), message, suggestion(name, ids), source)
+
+
 def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]]:
     """Yield the parts of a file, each with the facts about it."""
     instances, environment = facts_file.read(Instances), facts_file.read(Environment)
-    settings: dict[str, list[Variable]] = {}
-    for row in environment.variables.values():
-        if row.effect == "harmful" and not row.image_only:
-            settings.setdefault(row.name, []).append(row)
-    names = {part.instance.text for part in parts if part.instance}
-    types = {name: _instance_type(name, instances) for name in names}
+    types: dict[str, InstanceType] = {}
+    for name in {part.instance.text for part in parts if part.instance}:
+        with suppress(RefusedError):  # a type without facts
+            types[name] = instances.find(name)
+    nodes = [types.get(part.instance.text) if part.instance else None for part in parts]
+    named = [_named_fabric(part) for part in parts]
+    fabrics = [node.fabric if node else fabric for node, fabric in zip(nodes, named, strict=True)]
     versions = {part.image.text: image_reports.versions(part.image.text) for part in parts if part.image}
-    fabrics = [_fabric(part, types) for part in parts]
-    uses_fabric = any(_asked_for(part) or _fabric_of_settings(part) for part in parts)
     accelerated = any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in parts)
     mounts = tuple({mount: None for part in parts for mount in part.pod.mounts})
-    for part, fabric in zip(parts, fabrics, strict=True):
+    for part, node, fabric in zip(parts, nodes, fabrics, strict=True):
         context = CheckContext(
             instances,
             environment,
-            settings,
             facts_file.read(Variables),
-            node=types[part.instance.text] if part.instance else None,
+            node=node,
             fabric=fabric or next(filter(None, fabrics), None),
             versions=versions[part.image.text] if part.image else {},
-            uses_fabric=uses_fabric,
+            uses_fabric=any(named),
             accelerated=accelerated,
             mounts=mounts,
         )
         yield replace(part, lacks_fabric=accelerated and not context.fabric), context
 
 
-def _instance_type(name: str, instances: Instances) -> InstanceType | None:
-    try:
-        return instances.find(name)
-    except RefusedError:
-        return None
-
-
-def _fabric(part: JobPart, types: Mapping[str, InstanceType | None]) -> Fabric | None:
-    node = types[part.instance.text] if part.instance else None
-    return node.fabric if node else _asked_for(part) or _fabric_of_settings(part)
-
-
-def _asked_for(part: JobPart) -> Fabric | None:
-    """Return the fabric whose adapters a part asks for."""
-    return "efa" if part.amount(EFA) else "erdma" if part.amount(ERDMA) else None
-
-
-def _fabric_of_settings(part: JobPart) -> Fabric | None:
-    """Return the fabric that only its own variables are for, or that rdma-preflight requires."""
+def _named_fabric(part: JobPart) -> Fabric | None:
+    """Return the fabric of the adapters that a part asks for, of its variables, or that rdma-preflight requires."""
+    if part.amount(EFA) or part.amount(ERDMA):
+        return "efa" if part.amount(EFA) else "erdma"
     values = {name: word.text for name, word in part.environment.items()}
-    match = PREFLIGHT.search(variable_rules.command_text(part))
+    match = PREFLIGHT.search(rules.command_text(part))
     required = match["fabric"] if match else values.get("FI_PROVIDER")
     if required == "efa" or any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in values):
         return "efa"

@@ -1,20 +1,20 @@
 """From a file to the parts of jobs in it, by what is in the file and not by its name."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rdma_images.core import files, yaml_file
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts, skypilot_tasks
 from rdma_images.jobs.check.job_part import JobPart, LocatedText
 from rdma_images.jobs.check.yaml_node import YamlNode
+from rdma_images.jobs.write import folder
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
-RECORD = "job.json"  # of a folder that `invoke job` wrote
 STANDARD_INPUT = Path("/dev/stdin")  # what another program rendered, with braces that are meant
 MAX_DEPTH = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
 # What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
@@ -34,11 +34,11 @@ class TemplateError(Exception):
 
 @dataclass(frozen=True)
 class JobFile:
-    """The parts of jobs in a file, and the rules that its comments allow, by line."""
+    """The parts of jobs in a file, and the rules that its comments allow, as `allowed_rules` returns them."""
 
     name: str
     parts: tuple[JobPart, ...]
-    allowed: Mapping[int, frozenset[str]]
+    allowed: Mapping[int, Mapping[str, int]]
 
 
 def read_file(path: Path) -> JobFile:
@@ -57,11 +57,9 @@ def read_file(path: Path) -> JobFile:
 
 def _recorded_instance(path: Path) -> str:
     """Return the instance type of the job that wrote the file; "" where no job did."""
-    try:
-        job = json.loads(files.read_text(path.parent / RECORD))
-        return str(job["instance"]) if path.name in job["files"] else ""
-    except (RdmaImagesError, ValueError, KeyError, TypeError, RecursionError):
-        return ""
+    with suppress(RefusedError):
+        return folder.load(path.parent).instance if path.name in folder.written_files(path.parent) else ""
+    return ""
 
 
 def _parts(text: str, path: Path) -> Iterator[JobPart]:
@@ -93,19 +91,17 @@ def _document_parts(document: yaml_file.ForeignDocument) -> Iterator[JobPart]:
         yield skypilot_tasks.read_task(top)
 
 
-def allowed_rules(text: str) -> Mapping[int, frozenset[str]]:
+def allowed_rules(text: str) -> Mapping[int, Mapping[str, int]]:
     """Return the rules that comments `# rdma-images: allow RULE` allow, by the line that they are about, from 1.
 
-    A comment is about its own line; one that has the line to itself is about the next line that is no comment.
+    Each with the line of its comment. A comment is about its own line; one that has the line to itself is about the
+    next line that is no comment.
     """
-    allowed: dict[int, frozenset[str]] = {}
-    pending: frozenset[str] = frozenset()
+    allowed: dict[int, dict[str, int]] = {}
+    pending: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), 1) if "rdma-images:" in text else ():
         match = ALLOWED.search(line)
-        rules = frozenset(re.split(r"[ \t]*,[ \t]*", match["rules"])) if match else frozenset[str]()
-        if LONE_COMMENT.match(line):
-            pending |= rules
-        elif pending or rules:
-            allowed[number] = pending | rules
-            pending = frozenset()
+        pending |= dict.fromkeys(re.split(r"[ \t]*,[ \t]*", match["rules"]), number) if match else {}
+        if pending and not LONE_COMMENT.match(line):
+            allowed[number], pending = pending, {}
     return allowed

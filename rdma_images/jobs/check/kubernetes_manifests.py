@@ -24,7 +24,7 @@ def read_pods(top: YamlNode) -> Iterator[JobPart]:
     if top.lookup("kind").value == "TrainJob":
         trainer = top.lookup("spec", "trainer")
         resources = trainer.lookup("resourcesPerNode")
-        yield _part(top, "TrainJob", trainer, resources, _instance_anywhere(top), trainer.lookup("numNodes").word)
+        yield _part(top, "TrainJob", trainer, resources, selected_instance(top), trainer.lookup("numNodes").word)
         return
     for number, pod in enumerate(_pod_specifications(top)):
         if number == MAX_PODS:
@@ -35,17 +35,15 @@ def read_pods(top: YamlNode) -> Iterator[JobPart]:
         yield _part(top, title, container, resources, selected_instance(pod), _replicas(top, pod), pod)
 
 
-def selected_instance(pod: YamlNode) -> LocatedText | None:
-    """Return the only instance type that a pod may land on, by its selector or affinity."""
-    selector = pod.lookup("nodeSelector")
+def selected_instance(node: YamlNode) -> LocatedText | None:
+    """Return the first instance type that a selector or an affinity in a node of YAML asks for, and no other type."""
     for label in INSTANCE_LABELS:
-        if label in selector.mapping:
-            return selector.lookup(label).word
-    for expression in _match_expressions(pod.lookup("affinity")):
-        values = expression.lookup("values").items
-        if expression.lookup("key").value in INSTANCE_LABELS and len(values) == 1:
-            return values[0].word
-    return None
+        if label in node.mapping:
+            return node.lookup(label).word
+    values = node.lookup("values").items
+    if node.lookup("key").value in INSTANCE_LABELS and node.lookup("operator").value == "In" and len(values) == 1:
+        return values[0].word
+    return next((word for child in node.children if (word := selected_instance(child))), None)
 
 
 def _pod_specifications(node: YamlNode) -> Iterator[YamlNode]:
@@ -113,21 +111,6 @@ def _main_container(containers: list[YamlNode]) -> YamlNode:
     return described[0]
 
 
-def _instance_anywhere(node: YamlNode) -> LocatedText | None:
-    """Return the instance type that a node selector at any depth names."""
-    if instance := selected_instance(node):
-        return instance
-    return next((word for child in node.children if (word := _instance_anywhere(child))), None)
-
-
-def _match_expressions(node: YamlNode) -> Iterator[YamlNode]:
-    """Yield the match expressions of an affinity, at any depth."""
-    if {"operator", "key"} <= node.mapping.keys():
-        yield node
-    for child in node.children:
-        yield from _match_expressions(child)
-
-
 def _replicas(top: YamlNode, pod: YamlNode) -> LocatedText | None:
     """Return the number of pods of a job: a PyTorchJob's master and workers, or what stands nearest to the pod.
 
@@ -136,8 +119,7 @@ def _replicas(top: YamlNode, pod: YamlNode) -> LocatedText | None:
     roles = top.lookup("spec", "pytorchReplicaSpecs")
     if roles.mapping:
         counts = [(roles.lookup(role, "replicas").word or LocatedText("1", 1)).number for role in roles.mapping]
-        known_counts = [count for count in counts if count is not None]
-        return LocatedText(str(sum(known_counts)), roles.line) if len(known_counts) == len(counts) else None
+        return None if None in counts else LocatedText(str(sum(filter(None, counts))), roles.line)
     keys = ("size",) if top.lookup("kind").value == "LeaderWorkerSet" else ("replicas", "parallelism", "numNodes")
     for ancestor in (top.lookup(*pod.path[:depth]) for depth in range(len(pod.path), 0, -1)):
         if key := next((key for key in keys if key in ancestor.mapping), None):

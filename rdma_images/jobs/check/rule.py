@@ -1,11 +1,11 @@
 """Rules, what they find, and the facts that they get with a part of a job."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.environment import Environment, Variable, Variables
+from rdma_images.facts.environment import Environment, Variables
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
 
@@ -34,7 +34,6 @@ class CheckContext:
 
     instances: Instances
     environment: Environment
-    settings: Mapping[str, Sequence[Variable]]  # of the environment, those that jobs can have, by variable
     variables: Variables
     node: InstanceType | None
     fabric: Fabric | None

@@ -43,11 +43,9 @@ def begins_with_directive(text: str) -> bool:
 def read_script(text: str, name: str) -> JobPart:
     """Return the part of a script; `name` is its file's."""
     lines = list(numbered_lines(text))
-    options, settings = _directives(lines), read_settings(lines)
-    if directive := options.get("container-image"):
-        settings.images.insert(0, LocatedText(directive.text.removeprefix("docker://"), directive.line))
-    if directive := options.get("container-env"):
-        settings.container_env |= set(directive.text.split(","))
+    matches = ((DIRECTIVE.match(line.text), line.line) for line in lines)
+    directives = [LocatedText(match["options"], number) for match, number in matches if match]
+    options, settings = _options(directives), read_settings([*directives, *lines])
     return JobPart(
         file=name,
         line=min((word.line for word in options.values()), default=1),
@@ -64,13 +62,12 @@ def read_script(text: str, name: str) -> JobPart:
     )
 
 
-def _directives(lines: list[LocatedText]) -> dict[str, LocatedText]:
+def _options(directives: list[LocatedText]) -> dict[str, LocatedText]:
     """Return the options of all directives, with their lines."""
     options: dict[str, LocatedText] = {}
-    for line in lines:
-        match = DIRECTIVE.match(line.text)
+    for line in directives:
         try:
-            words = shlex.split(match["options"], comments=True) if match else []
+            words = shlex.split(line.text, comments=True)
         except ValueError:  # of an open quote
             words = []
         for word, following in pairwise([*words, ""]):

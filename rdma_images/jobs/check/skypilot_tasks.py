@@ -17,7 +17,7 @@ def read_task(top: YamlNode) -> JobPart:
     resources, run = top.lookup("resources"), top.lookup("run")
     accelerators, image_id = resources.lookup("accelerators"), resources.lookup("image_id")
     pod = top.lookup("config", "kubernetes", "pod_config", "spec")
-    inner = pod.lookup("containers", 0, "resources") if pod.lookup("containers").items else pod.lookup("containers")
+    inner = pod.lookup("containers", 0, "resources")
     gpu, _, count = accelerators.text.partition(":")
     cloud = resources.lookup("infra").word or resources.lookup("cloud").word
     network = _network(cloud)

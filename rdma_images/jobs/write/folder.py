@@ -62,7 +62,7 @@ def written_files(folder: Path) -> set[str]:
     """Return the names of the files that a job wrote into the folder, by its job.json."""
     try:
         return {JOB_FILE, *json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))["files"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {JOB_FILE}
 
 
@@ -100,14 +100,15 @@ def json_text(document: Mapping[str, object]) -> str:
     return _indented(document, "") + "\n"
 
 
-def _indented(value: object, indent: str) -> str:
-    line = json.dumps(value, ensure_ascii=False)
+def _indented(value: object, indent: str, key: str = "") -> str:
+    """Return an entry of a document after its `indent`, with its key where it has one."""
+    line = f"{key}{json.dumps(value, ensure_ascii=False)}"
     if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list | tuple):
         return line
     inner = f"{indent}  "
     if isinstance(value, dict):
-        parts, ends = [f"{json.dumps(key)}: {_indented(part, inner)}" for key, part in value.items()], "{}"
+        parts, ends = [_indented(part, inner, f"{json.dumps(name)}: ") for name, part in value.items()], "{}"
     else:
         parts, ends = [_indented(part, inner) for part in value], "[]"
     body = ",\n".join(f"{inner}{part}" for part in parts)
-    return f"{ends[0]}\n{body}\n{indent}{ends[1]}"
+    return f"{key}{ends[0]}\n{body}\n{indent}{ends[1]}"

@@ -53,16 +53,16 @@ def test_open_values_in_flow_form_are_read(tmp_path: Path) -> None:
     assert checked(tmp_path, job_yaml=text).unreadable == ()
 
 
-def test_a_deep_affinity_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("operator", "instance"), [("In", "p5.48xlarge"), ("NotIn", None)])
+def test_a_deep_affinity_is_read(tmp_path: Path, operator: str, instance: str | None) -> None:
     affinity = (
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
         "[{matchExpressions: [{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}]}]}}}"
-    )
+    ).replace("In,", f"{operator},")
     text = TRAIN_JOB.replace("{nodeSelector: {node.kubernetes.io/instance-type: p5.48xlarge}}", f"{{{affinity}}}")
     assert affinity in text
     (part,) = checked(tmp_path, runtime_yaml=text).parts
-    assert part.instance is not None
-    assert part.instance.text == "p5.48xlarge"
+    assert (part.instance.text if part.instance else None) == instance
 
 
 def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
@@ -242,6 +242,18 @@ def test_a_directive_is_the_line_that_a_comment_above_it_is_about(tmp_path: Path
     allowed = text.replace("#SBATCH --container", "# rdma-images: allow image.tag\n#SBATCH --container")
     (finding,) = checked(tmp_path, job_sbatch=allowed).findings
     assert finding.is_allowed
+
+
+def test_a_comment_that_names_no_rule_is_reported_at_its_own_line(tmp_path: Path) -> None:
+    above = "# rdma-images: allow tcp.chosn, tcp.chosen"
+    unknown, chosen = checked(tmp_path, job_sbatch=TCP.format(above=above, beside="")).findings
+    line = (tmp_path / "job.sbatch").read_text().splitlines().index(above) + 1
+    assert (unknown.severity, unknown.where) == ("warning", (f"{tmp_path}/job.sbatch:{line}",))
+    assert (unknown.message, unknown.fix) == (
+        "no rule is called tcp.chosn: the comment allows nothing",
+        "did you mean tcp.chosen?",
+    )
+    assert (chosen.rule, chosen.is_allowed) == ("tcp.chosen", True)
 
 
 def test_one_place_of_two_is_allowed(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check_files
 from tests.support.foreign_jobs import DIGEST, checked, findings, pods, rated_messages, sbatch, severities
 
 
@@ -148,10 +147,3 @@ def test_the_nodes_of_a_batch_script(tmp_path: Path) -> None:
     text = sbatch("srun train", options="-N4")
     (part,) = checked(tmp_path, job_sbatch=text).parts
     assert part.node_count == 4
-
-
-def test_tcp_on_nodes_that_only_the_jobs_record_names(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text('{"instance": "p5.48xlarge", "files": ["job.sbatch"]}')
-    lines = ("export NCCL_NET=Socket", "export FI_PROVIDER=tcp", "srun train")  # as `invoke job --field tcp=true` has
-    (tmp_path / "job.sbatch").write_text(sbatch(*lines, options="--gpus-per-node=8"))
-    assert {finding.rule for finding in check_files([tmp_path]).findings} == {"tcp.chosen"}
