@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rdma_images.core import paths
+from rdma_images.core.image import Fabric
 from rdma_images.jobs.write import create, decisions
 from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Launch, Work
@@ -23,6 +24,9 @@ INSTANCES = {
     "erdma": ("ecs.ebmgn8v.48xlarge", "ecs.gn8is-4x.16xlarge"),
 }
 EVERY = list(jobs.combinations())
+# What a user may add; a port, replicas and a probe are those of a server, and a bundle has a job of its own.
+OPTIONAL = {"devices": "dra", "exclude": "n1,n2", "memory": "4000", "constraint": "p5", "interface": "eth0"}
+OPTIONAL |= {"context": "eks", "accelerator": "H100"}
 FOLDERS = ("code", "preflight")  # of a job, whose files are other people's and the image's
 
 
@@ -95,9 +99,27 @@ def test_a_colleague_would_merge_the_folder(launcher: str, fabric: str, starter:
             assert "path: /sys" not in text, where
             assert "host-sys" not in text, where
             assert "b64decode" not in text, where
-            assert max(map(len, text.splitlines())) <= MAX_COLUMNS, where
-            parts = len(request.roles) if name == "job.json" else 0  # a job each
-            assert len(text.splitlines()) <= MAX_LINES * (1 + parts), where
+
+
+@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
+def test_no_file_is_long_with_every_field_set(launcher: str, fabric: Fabric, starter: str, tmp_path: Path) -> None:
+    """Also for a user of the image's own, which mpirun's keys and sshd cost lines."""
+    facts = jobs.load_project().facts.launchers
+    row = facts.launchers[launcher]
+    parameters = {**facts.parameters, **row.parameters}
+    known = {name for name, parameter in parameters.items() if parameter.applies(fabric, 32, row.kind)}
+    optional = {name: OPTIONAL[name] for name in OPTIONAL.keys() & known}
+    (tmp_path / "src").mkdir()
+    for kind, request in requests(launcher, fabric, starter, tmp_path / "src").items():
+        given = replace(request, parameters={**request.parameters, **optional})
+        for job in (create.decide_any_job(each, jobs.load_project()) for each in (request, given)):
+            for user, home in (("", "/root"), ("trainer", "/home/trainer")):
+                roles = tuple(replace(role, user=user, home=home) for role in job.roles)
+                for name, text in jobs.files(replace(job, roles=roles, user=user, home=home)).items():
+                    where, lines = f"{kind}: {name}, {user}", text.splitlines()
+                    assert max(map(len, lines)) <= MAX_COLUMNS, where
+                    parts = len(job.roles) if name == "job.json" else 0  # a job each
+                    assert len(lines) <= MAX_LINES * (1 + parts), where
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
