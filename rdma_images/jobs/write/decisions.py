@@ -290,7 +290,7 @@ def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], fa
             value = row.value.format(cidr=chosen.get("cidr"))
             interface = chosen.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield JobValue(
-                row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)
+                row.name, interface or value, row.why, "param interface" if interface else launchers.cite(row)
             )
     if request.tcp:
         yield from _tcp_variables(parts.node.fabric, facts)
@@ -340,7 +340,7 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
 def _count_values(nodes: int, node_counts: Counts, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also their other resources."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
-    yield JobValue("nodes", str(nodes), "as asked for", "--nodes")
+    yield JobValue("nodes", str(nodes), "as asked for", "nodes")
     yield JobValue("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
     if parts.launcher.kind not in WITH_RESOURCES:
         return

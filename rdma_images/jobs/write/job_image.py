@@ -38,7 +38,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
     record = publication.PUBLICATION.read_if_valid(image.id)
     if tcp and not requested and build and (record is None or record.rehearsal or not record.copies):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
-    refs, source = ([requested], "--image") if requested else (_published(image), f"publication.json of {image.id}")
+    refs, source = ([requested], "image") if requested else (_published(image), f"publication.json of {image.id}")
     matches = [ref for ref in refs if pattern is None or re.fullmatch(pattern, ref)]
     if not matches:
         raise RefusedError(

@@ -77,7 +77,10 @@ def _role(server: str, name: str, port: int, request: JobRequest, project: Proje
     )
     job = decisions.decide_job(role_request, project)
     parameters = {**job.parameters, "replicas": str(part.replicas), "port": str(port)}
-    values = (*job.values, JobValue("replicas", str(part.replicas), "as asked for", "roles"))
+    values = (
+        *(replace(value, source="roles") if value.name == "nodes" else value for value in job.values),
+        JobValue("replicas", str(part.replicas), "as asked for", "roles"),
+    )
     job = replace(job, server=server, ready=part.ready, parameters=parameters, values=values)
     return replace(job, counts=NO_COUNTS, preflight="") if part.gpus == 0 else job
 

@@ -239,9 +239,10 @@ def test_a_service_that_cannot_be_is_refused(parameters: dict[str, str], restart
 
 
 def test_a_part_without_gpus_shows_no_counts() -> None:
-    names = {value.name for value in jobs.server().values}
-    assert {"decode.gpus", "decode.memory", "decode.vpc.amazonaws.com/efa", "router.nodes"} <= names
-    assert not {"router.gpus", "router.memory", "router.vpc.amazonaws.com/efa", "router.hugepages-2Mi"} & names
+    sources = {value.name: value.source for value in jobs.server().values}
+    assert {"decode.gpus", "decode.memory", "decode.vpc.amazonaws.com/efa"} <= sources.keys()
+    assert not {"router.gpus", "router.memory", "router.vpc.amazonaws.com/efa"} & sources.keys()
+    assert sources["prefill.nodes"] == sources["prefill.replicas"] == sources["router.nodes"] == "roles"
 
 
 def test_what_follows_a_server_is_its_readme(tmp_path: Path) -> None:
