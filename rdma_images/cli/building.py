@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 
-from rdma_images.cli.output import show
+from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, task, with_measured_base
 from rdma_images.core import exit_codes
@@ -131,10 +130,8 @@ def validate(
 
 def _exit_on_failure(reports: "Sequence[Report]") -> None:
     """End with 1 where a check of severity error failed, else with 3 where one was not measured."""
-    if any(image_report.failed for image_report in reports):
-        raise Exit(code=exit_codes.NO)
-    if any(image_report.unmeasured for image_report in reports):
-        raise Exit(code=exit_codes.UNKNOWN)
+    end_with(exit_codes.NO if any(image_report.failed for image_report in reports) else 0)
+    end_with(exit_codes.UNKNOWN if any(image_report.unmeasured for image_report in reports) else 0)
 
 
 @task("report")
@@ -170,7 +167,6 @@ def run(
     from rdma_images import engine, facts
     from rdma_images.build import build_record
     from rdma_images.engine import container_run, docker_command
-    from rdma_images.plan import runtime
 
     words = after_dashes(sys.argv)
     if shell and words:
@@ -183,15 +179,5 @@ def run(
         build, build_command = build_record.built_image(loaded_project, target, set)
     running = engine.ensure(progress)
     ref = docker_command.built_image(build, running, build_command, progress) if build else image
-    config = container_run.image_config(running, ref)
-    if config is None:
-        raise docker_command.missing_image(running, ref)
-    if not (words or shell or config.get("Cmd") or config.get("Entrypoint")):
-        raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
     options = container_run.ContainerOptions(mount, env, gpus, device, shell=shell)
-    settings = runtime.settings_by_label(config.get("Labels") or {}, facts.load())
-    host = container_run.measure_host(running, settings)
-    if missing := container_run.describe_omitted(settings, host, options):
-        progress(f"runs without {missing}")
-    arguments = container_run.command_on_host(ref, settings, host, options, words, container_run.has_terminal())
-    container_run.exec_docker(running, arguments)
+    container_run.run_image(running, ref, words, options, facts.load(), progress)

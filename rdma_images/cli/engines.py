@@ -7,7 +7,6 @@ from invoke.context import Context
 
 from rdma_images.cli.output import show
 from rdma_images.cli.task import task
-from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
@@ -58,27 +57,12 @@ def prune(
     Also removes images whose name a newer image has taken. Images of targets that only other folders have stay.
     """
     from rdma_images import engine
-    from rdma_images.core.step_files import BUILD
     from rdma_images.engine import prune
 
     loaded_project = project.load()
-    image_ids = [image.id for image in target_options.chosen_plan(loaded_project, None, True, None).images]
+    images = target_options.chosen_plan(loaded_project, None, True, None).images
     if not engine.exists():
         show("nothing to remove: there is no engine yet")
         return
-    running = engine.ensure(progress)
-    with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
-        builds = filter(None, map(BUILD.read_if_valid, image_ids))
-        superfluous = prune.unused_images(running, image_ids, [build.digest for build in builds])
-        foreign = () if all_targets else prune.in_other_targets(superfluous, loaded_project.matrix.targets)
-        superfluous = tuple(image for image in superfluous if image not in foreign)
-        in_use = prune.remove(running, superfluous, cache)
-    for image in foreign:
-        show(f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it")
-    for image in superfluous:
-        name = image.ref or image.digest
-        show(f"kept {name}: container {in_use[image]} uses it" if image in in_use else f"removed {name}")
-    if cache:
-        show("emptied the builder's cache")
-    elif not (foreign or superfluous):
-        show("nothing to remove")
+    targets = None if all_targets else loaded_project.matrix.targets
+    show(*prune.prune(engine.ensure(progress), [image.id for image in images], targets, cache, progress))

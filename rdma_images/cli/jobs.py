@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 
-from rdma_images.cli.output import show
+from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.task import Json, Onto, task, with_measured_base
 from rdma_images.core import exit_codes
@@ -19,9 +18,6 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
-
-if TYPE_CHECKING:
-    from rdma_images.nccl_logs.verdict import Verdict
 
 Out = Annotated[str, "The folder to write; by default build/jobs/<name>/."]
 CLUSTER_EXAMPLE = (
@@ -43,7 +39,7 @@ def job(
     target: Annotated[str, "A target of matrix.yaml: what runs."] = "",
     launcher: Annotated[str, f"What starts the job; {COMMAND} job.launchers shows the choices."] = "",
     instance: Annotated[str, "The instance type, as in p5.48xlarge."] = "",
-    nodes: Annotated[int, "How many nodes; without it one, or those of jobs.yaml."] = -1,
+    nodes: Annotated[int, "How many nodes; without it one, or those of jobs.yaml."] = 0,
     set: Annotated[Sequence[str], "axis=value: as for plan; may be given more than once."] = (),
     onto: Onto = "",
     image: Annotated[str, "host/repository@sha256:…; without it the one that publication.json names."] = "",
@@ -72,7 +68,7 @@ def job(
         "target": target,
         "launcher": launcher,
         "instance": instance,
-        "nodes": nodes if nodes >= 0 else None,
+        "nodes": nodes or None,
         "image": image,
         "mounts": mount,
         "env": target_options.parse_pairs(env, "--env", "NAME=value", may_be_empty=True),
@@ -114,10 +110,7 @@ def cluster(
 
 
 @task("job.launchers", name="job.launchers")
-def job_launchers(
-    _: Context,
-    json: Json = False,
-) -> None:
+def job_launchers(_: Context, json: Json = False) -> None:
     """List the launchers of jobs, with their fabrics and targets.
 
     Also the parameters of each launcher, and of what makes a cluster.
@@ -149,10 +142,8 @@ def job_check(
     files = [Path("/dev/stdin" if name == "-" else name) for name in paths]
     checked = check_files(files)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
-    if checked.has_errors:
-        raise Exit(code=exit_codes.NO)
-    if {row.file for row in checked.unreadable} & set(map(str, files)):
-        raise Exit(code=exit_codes.USAGE)
+    is_unread = {row.file for row in checked.unreadable} & set(map(str, files))
+    end_with(exit_codes.NO if checked.has_errors else exit_codes.USAGE if is_unread else 0)
 
 
 @task("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")
@@ -215,8 +206,7 @@ def job_run(
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
-    if code := result.exit_code or (1 if failed else 0):
-        raise Exit(code=code)
+    end_with(result.exit_code or (exit_codes.NO if failed else 0))
     if attach:
         _attach(run_path, sign)
 
@@ -259,21 +249,16 @@ def verdict(
     from rdma_images.jobs.results import from_logs, result_table, run_folder, run_results
 
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_folder.RESULT.name and not is_about_job:
-        _show_verdict(run_results.judge_log(paths[0]), json)
+        judged = run_results.judge_log(paths[0])
+        show(dumps(asdict(judged), indent=2) if json else f"{judged.network}: {judged.sentence_on_job}")
+        end_with(judged.exit_code)
         return
     result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
         atomic.write(Path(html), result_table.result_html(result))
+        progress(f"wrote {html}")
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    if result.exit_code:
-        raise Exit(code=result.exit_code)
-
-
-def _show_verdict(log_verdict: "Verdict", json: bool) -> None:
-    """Print the verdict on one log. Raises Exit with its exit code unless the network is good."""
-    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence_on_job}")
-    if log_verdict.exit_code:
-        raise Exit(code=log_verdict.exit_code)
+    end_with(result.exit_code)
 
 
 @task(

@@ -5,6 +5,8 @@ import os
 import sys
 from typing import Any, TextIO
 
+from invoke.exceptions import Exit
+
 # Columns of output to a file or a pipe: wide, so that the lines of a log are not folded.
 WIDTH = 200
 
@@ -26,6 +28,12 @@ def show(*values: Any, file: TextIO | None = None) -> None:
     if buffer is not None:
         # Tables pad their last column with blanks.
         print(*(line.rstrip() for line in buffer.getvalue().splitlines()), sep="\n", file=stream, flush=True)
+
+
+def end_with(code: int) -> None:
+    """End the process after its answer, unless the exit code is that of success."""
+    if code:
+        raise Exit(code=code)
 
 
 def flush() -> None:

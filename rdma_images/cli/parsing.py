@@ -78,8 +78,8 @@ def _set(argument: Argument, text: str, context: ParserContext | None) -> None:
         raise ParseError(f"{option}: {error}", context) from None
     if not text:
         raise ParseError(f"{option}: its value is empty\ngive one, or leave the option out", context)
-    if argument.kind is int and not re.fullmatch(r"[0-9]{1,9}", text):
-        raise ParseError(f"{option} {text}: not a whole number\nwrite digits, as in {option} 2", context)
+    if argument.kind is int and not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise ParseError(f"{option} {text}: not a whole number from 1 on\nwrite digits, as in {option} 2", context)
     argument.value = text
 
 

@@ -8,9 +8,8 @@ from json import dumps
 from typing import Annotated
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 
-from rdma_images.cli.output import show
+from rdma_images.cli.output import end_with, show
 from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, task, with_measured_base
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
@@ -63,8 +62,7 @@ def plan(
             show("", instance_fit.description(instance, loaded_project.facts))
     if problems and not json:
         raise RefusedError("\n".join(problems))
-    if plan_.refusals or problems:
-        raise Exit(code=exit_codes.USAGE)
+    end_with(exit_codes.USAGE if plan_.refusals or problems else 0)
 
 
 def _with_packages(image: Image, current: project.Project) -> Image:
@@ -180,8 +178,7 @@ def lock(
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
-    if any(locked.outcome == "failed" for locked in outcomes):
-        raise Exit(code=exit_codes.NO)
+    end_with(exit_codes.NO if any(locked.outcome == "failed" for locked in outcomes) else 0)
 
 
 @task("render --target efa-pytorch --rehearse")

@@ -6,9 +6,8 @@ from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 
-from rdma_images.cli.output import show
+from rdma_images.cli.output import end_with, show
 from rdma_images.cli.task import All, Changes, Json, Onto, Policy, Targets, refuse_beside, task, with_measured_base
 from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RefusedError
@@ -62,8 +61,7 @@ def scan(
             show(scan_table.scan_text(scanned.name, result, decisions))
     if json:
         show(dumps(documents, indent=2))
-    if is_refused:
-        raise Exit(code=exit_codes.NO)
+    end_with(exit_codes.NO if is_refused else 0)
 
 
 def _scan(image: "ScannedImage", report: str) -> "Scan":
@@ -147,8 +145,7 @@ def publish(
     approved = publish_images.with_decisions(approved, rules)
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
-    if any(outcome.error for outcome in outcomes):
-        raise Exit(code=exit_codes.NO)
+    end_with(exit_codes.NO if any(outcome.error for outcome in outcomes) else 0)
 
 
 def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", json: bool) -> None:
@@ -159,8 +156,7 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
     images = target_options.chosen_images(loaded_project, None, True, None)
     results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher))
     show(publication_table.as_json(results) if json else publication_table.join_text(results))
-    if any(result.error for result in results):
-        raise Exit(code=exit_codes.NO)
+    end_with(exit_codes.NO if any(result.error for result in results) else 0)
 
 
 @task("verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub")
@@ -184,8 +180,7 @@ def verify(
     host = reference.parse_reference(image).host
     verifications = verify_image(image, registries.load_if_present().for_host(host), trust, progress)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
-    if not builtins.all(verification.holds for verification in verifications):
-        raise Exit(code=exit_codes.NO)
+    end_with(0 if builtins.all(verification.holds for verification in verifications) else exit_codes.NO)
 
 
 def publisher(sign: str, to_stargz: bool = False) -> "Publisher":

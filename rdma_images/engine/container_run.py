@@ -18,8 +18,11 @@ from typing import Any, NoReturn
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import LABEL_PREFIX, RunSetting
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import Progress
 from rdma_images.engine import docker_command
 from rdma_images.engine.docker_command import Engine
+from rdma_images.facts import Facts
+from rdma_images.plan import runtime
 
 LABEL = f"{LABEL_PREFIX}.run"  # of the containers that are started here
 GPUS = re.compile(r"all|none|[1-9][0-9]*|device=[\w.:-]+(,[\w.:-]+)*")
@@ -136,6 +139,26 @@ def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
         f"the engine {engine.name} did not say what {ref} is: {inspected.stderr.strip()}\n"
         "see with `docker info` that it answers"
     )
+
+
+def run_image(
+    engine: Engine, ref: str, words: Sequence[str], options: ContainerOptions, facts: Facts, progress: Progress
+) -> NoReturn:
+    """Become the container of the image `ref`, with what it asks for as far as this machine has it.
+
+    Raises:
+        RefusedError: The engine does not have the image, or nothing says what to run in it.
+    """
+    config = image_config(engine, ref)
+    if config is None:
+        raise docker_command.missing_image(engine, ref)
+    if not (words or options.shell or config.get("Cmd") or config.get("Entrypoint")):
+        raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
+    settings = runtime.settings_by_label(config.get("Labels") or {}, facts)
+    host = measure_host(engine, settings)
+    if missing := describe_omitted(settings, host, options):
+        progress(f"runs without {missing}")
+    exec_docker(engine, command_on_host(ref, settings, host, options, words, has_terminal()))
 
 
 def has_terminal() -> bool:

@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from rdma_images.core import locking
+from rdma_images.core.progress import Progress
+from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command
 
 LABEL = "io.rdma-images.image-id"
@@ -32,6 +35,33 @@ class EngineImage:
     def has_lost_its_name(self) -> bool:
         """Return whether a newer image took its name."""
         return not self.ref or self.ref.rpartition(":")[2].startswith(KEPT)
+
+
+def prune(
+    engine: Engine, image_ids: Collection[str], targets: Collection[str] | None, cache: bool, progress: Progress
+) -> list[str]:
+    """Remove the images that are not needed any more; return a line about each, also of those that stay.
+
+    Args:
+        engine: The engine.
+        image_ids: Of the default matrix' images, which stay.
+        targets: This folder's, whose images alone are removed; None: those of every folder.
+        cache: Also empty the builder's cache.
+        progress: Gets a line while another build is waited for, which counts on the wheels' layers that it loaded.
+    """
+    with locking.hold("build", "pruning the engine", progress):
+        builds = filter(None, map(BUILD.read_if_valid, image_ids))
+        unused = unused_images(engine, image_ids, [build.digest for build in builds])
+        foreign = () if targets is None else in_other_targets(unused, targets)
+        superfluous = tuple(image for image in unused if image not in foreign)
+        in_use = remove(engine, superfluous, cache)
+    reason = "this folder's matrix has no target"
+    lines = [f"kept {image.ref}: {reason} {image.target}; --all-targets removes it" for image in foreign]
+    for image in superfluous:
+        name = image.ref or image.digest
+        lines.append(f"kept {name}: container {in_use[image]} uses it" if image in in_use else f"removed {name}")
+    lines += ["emptied the builder's cache"] if cache else []
+    return lines or ["nothing to remove"]
 
 
 def unused_images(engine: Engine, image_ids: Collection[str], built: Collection[str] = ()) -> tuple[EngineImage, ...]:

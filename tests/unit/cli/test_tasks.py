@@ -82,9 +82,10 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["--targte", "x"], "--targte: no such option of invoke\ninvoke --help shows its options\n"),
         (["plan", "efa-pytorch"], "efa-pytorch: no such task\na target is named with --target: invoke plan --target"),
         (["job", "efa-pytorch"], "efa-pytorch: no such task\na target is named with --target: invoke job --target"),
-        (["verdict", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
-        (["verdict", "x", "--nodes", "-1"], "--nodes -1: not a whole number\n"),
-        (["cluster", "--nodes=1x"], "--nodes 1x: not a whole number\n"),
+        (["verdict", "x", "--nodes", "two"], "--nodes two: not a whole number from 1 on\nwrite digits, as in"),
+        (["verdict", "x", "--nodes", "0"], "--nodes 0: not a whole number from 1 on\n"),
+        (["job", "--nodes", "-1"], "--nodes -1: not a whole number from 1 on\n"),
+        (["cluster", "--nodes=1x"], "--nodes 1x: not a whole number from 1 on\n"),
         (["verdict", "/no/such/log"], "/no/such/log: no such log"),
         (["job.compare", "--target", "efa-pytorch"], "--target: no such option of job.compare\n"),
         (["job", "--name", "a", "--name=b"], "--name: is given twice\nleave one out"),
@@ -245,6 +246,13 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
 )
 def test_the_nearest_words_are_suggested_or_else_all(word: str, words: list[str], sentence: str) -> None:
     assert suggestion(word, words) == sentence
+
+
+def test_the_page_of_a_verdict_is_named_beside_the_answer(invoke: Invoke, tmp_path: Path) -> None:
+    log, page = "tests/data/results/2.19.6-one-node.txt", tmp_path / "new" / "page.html"
+    completed = invoke("verdict", log, "--html", str(page), "--json")
+    assert (completed.returncode, completed.stderr, page.is_file()) == (0, f"wrote {page}\n", True)
+    assert completed.stdout.startswith("{")
 
 
 def test_ctrl_c_ends_a_task_with_130(tmp_path: Path) -> None:
