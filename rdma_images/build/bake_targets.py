@@ -12,7 +12,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.source import Source, Supply
+from rdma_images.core.source import Supply
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs.project import Project
@@ -61,12 +61,9 @@ class Contexts:
         return self._add(image, bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
 
     def _download(self, supply: Supply, image: Image, base: str) -> str:
-        if supply.via == "stand-in":
-            self._refuse_obstacle(supply.source, image)
-            return self._add(image, stand_ins.stand_in(supply.source, image, self.facts, base))
-        return str(self.downloads[supply.source.id])
-
-    def _refuse_obstacle(self, source: Source, image: Image) -> None:
+        source = supply.source
+        if supply.via != "stand-in":
+            return str(self.downloads[source.id])
         obstacles = {component.name: component.stand_in_obstacle for component in components.ALL}
         if source.component in obstacles and (obstacle := obstacles[source.component](image, self.facts)):
             base = image.details(BaseDetails).stand_in or image.axes["base"]
@@ -74,6 +71,7 @@ class Contexts:
                 f"--rehearse: nothing can stand in for {source.id} on {base}: {obstacle}\n"
                 "rehearse on debian13, if it has a Python for the packages, or build where the sources answer"
             )
+        return self._add(image, stand_ins.stand_in(source, image, self.facts, base))
 
     def _distribution(self, image: Image) -> str:
         base = image.axes["base"]

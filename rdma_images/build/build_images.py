@@ -99,12 +99,12 @@ def require_sources(
     from rdma_images.inputs import debian_index
 
     for spec in specs:
-        if spec.image.onto and options.builder:
-            raise RefusedError(
-                f"--builder {options.builder}: {spec.image.onto.base.ref} is in this machine's engine, where it was "
-                "measured\nleave --builder out"
-            )
         if spec.image.onto:
+            if options.builder:
+                raise RefusedError(
+                    f"--builder {options.builder}: {spec.image.onto.base.ref} is in this machine's engine, where it "
+                    "was measured\nleave --builder out"
+                )
             docker_command.ensure_image(engine, spec.image.onto.base.ref, progress)
     platforms.require((spec.image.platform for spec in specs), engine, options.builder)
     supplies = {

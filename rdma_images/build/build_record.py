@@ -48,11 +48,10 @@ def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = 
         recorded = BUILD.read_if_valid(spec.image.id)
         if recorded and recorded.inputs == spec.inputs:
             recorded_builds[spec.image.id] = recorded
-    uncommitted = [image_id for image_id, recorded in recorded_builds.items() if _is_uncommitted(recorded.revision)]
-    if uncommitted and not _is_uncommitted(labels.project_revision().commit):
+    dirty = {image_id for image_id, recorded in recorded_builds.items() if recorded.revision.endswith(labels.DIRTY)}
+    if dirty and not labels.project_revision().commit.endswith(labels.DIRTY):
         # The same inputs are committed by now: build again, so that the label names the commit.
-        for uncommitted_id in uncommitted:
-            del recorded_builds[uncommitted_id]
+        recorded_builds = {image_id: row for image_id, row in recorded_builds.items() if image_id not in dirty}
     names = [name for recorded in recorded_builds.values() for name in (recorded.ref, recorded.digest)]
     digests = docker_command.image_digests(names, engine)
     present = {image_id: recorded for image_id, recorded in recorded_builds.items() if recorded.digest in digests}
@@ -62,10 +61,6 @@ def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = 
             progress(f"{recorded.ref} was another image's name, and is this one's again")
             docker_command.output(engine, "tag", recorded.digest, recorded.ref)
     return present
-
-
-def _is_uncommitted(revision: str) -> bool:
-    return revision.endswith("-dirty")
 
 
 def keep_other_folders_images(targets: Sequence[bake.ImageTarget], engine: Engine, progress: Progress) -> None:

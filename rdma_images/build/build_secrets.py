@@ -15,7 +15,6 @@ from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.render import bake
 
 SECRETS_FOLDER = "/run/secrets"  # where BuildKit mounts a secret that names no other place
-BASE = "base"  # the secrets of this role have no ending
 
 
 @contextmanager
@@ -77,9 +76,8 @@ def write_secrets(
     return {"ca-bundle": mirrors.ca_bundle, **{name: folder / name for name in texts}}
 
 
-def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]:
+def secret_texts(supplies: Sequence[Supply], mirrors: Mirrors) -> dict[str, str]:
     """Return what is in the secrets, by id, without the CA bundle."""
-    supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
     by_id = {
@@ -89,7 +87,7 @@ def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors) -> dict[str, str]
     }
     archives = [s for s in supplies if s.source.kind == "apt"]
     for role in sorted({s.source.extra["role"] for s in archives}):
-        ending = "" if role == BASE else f"-{role}"
+        ending = "" if role == "base" else f"-{role}"
         archives_of_role = [s for s in archives if s.source.extra["role"] == role]
         roles_below = {s.source.extra.get("over") for s in archives_of_role}
         archives_below = [s for s in archives if s.source.extra["role"] in roles_below]

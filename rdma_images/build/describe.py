@@ -19,8 +19,6 @@ from rdma_images.engine import container_run, docker_command
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
 
-VARIABLE = "variable."
-
 
 def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
     """Return images for people: components, settings with reasons, and `docker run`."""
@@ -50,7 +48,7 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
     settings = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
     for setting in image.settings:
         settings.add_row(
-            setting.name.removeprefix(VARIABLE), setting.value, setting.why, Text(setting.source, style="dim")
+            setting.name.removeprefix("variable."), setting.value, setting.why, Text(setting.source, style="dim")
         )
     yield settings
     if image.limits:

@@ -16,8 +16,7 @@ from rdma_images.facts.nccl_logs import NcclLogs
 FOLDER = "/opt/rdma-images/preflight"  # in the image
 PROGRAM = "/usr/local/bin/rdma-preflight"  # a link to the program in it
 ARCHIVE = "preflight.tar"  # beside the image's Dockerfile, which adds it
-# Whose modules the folder has, beside each other.
-PACKAGES = ("nccl_logs", "preflight")
+PACKAGES = ("nccl_logs", "preflight")  # whose modules the folder has, beside each other
 
 
 @cache
@@ -31,7 +30,9 @@ def files() -> Mapping[str, bytes]:
     }
     wordings = json.dumps(facts_file.read(NcclLogs).plain(), indent=1, ensure_ascii=False) + "\n"
     contents["nccl-logs.json"] = wordings.encode()
-    return {**contents, "version": f"{_digest(contents)}\n".encode()}
+    rows = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
+    digest = hashlib.sha256("".join(rows).encode()).hexdigest()
+    return {**contents, "version": f"{digest[:12]}\n".encode()}
 
 
 def version() -> str:
@@ -42,11 +43,6 @@ def version() -> str:
 def label() -> dict[str, str]:
     """Return the label by which an image names its preflight's version."""
     return {f"{LABEL_PREFIX}.preflight": version()}
-
-
-def _digest(contents: Mapping[str, bytes]) -> str:
-    rows = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
-    return hashlib.sha256("".join(rows).encode()).hexdigest()[:12]
 
 
 def pack(image: Image) -> None:

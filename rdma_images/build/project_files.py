@@ -24,7 +24,6 @@ from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.plan.local_packages import LocalPackage, parse
-from rdma_images.render.bake import package_context
 
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
@@ -79,7 +78,7 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
     """
     digest = hashlib.sha256()
     with files.as_file_error():
-        for path, name in _members(AddedFile(folder, "/", (0, 0)), ignored):
+        for path, name in _members(AddedFile(os.path.normpath(folder), "/", (0, 0)), ignored):
             status = path.lstat()
             digest.update(f"{name}\0{stat.filemode(status.st_mode)}\0".encode())
             if stat.S_ISLNK(status.st_mode):
@@ -93,7 +92,7 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
 def package_digests(image: Image, lock: Lock) -> dict[str, str]:
     """Return the digest of each package of no index, by name. Raises as `folder_digest`."""
     return {
-        name: folder_digest(_folder(package), PACKAGE_IGNORED) if package.kind == "folder" else package.digest
+        name: folder_digest(package.address, PACKAGE_IGNORED) if package.kind == "folder" else package.digest
         for name, package in _local_packages(image, lock).items()
     }
 
@@ -107,12 +106,12 @@ def package_contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progr
         if package.kind == "commit":
             target = git_repositories.fetch(package, mirrors, progress)
         elif package.kind == "folder":
-            _copy_folder(_folder(package), target)
+            _copy_folder(package.address, target)
         else:
             with files.as_file_error():
                 target.mkdir(parents=True)
                 shutil.copy(package.path, target)  # with a new time: BuildKit tells files by name, size and time
-        staged[package_context(name)] = str(target)
+        staged[f"package-{name}"] = str(target)  # the context that the stage of its installation names
     return staged
 
 
@@ -124,13 +123,9 @@ def _local_packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
     return {name: package for name, package in parsed.items() if package}
 
 
-def _folder(package: LocalPackage) -> str:
-    return os.path.normpath(package.address)
-
-
 def _copy_folder(folder: str, target: Path) -> None:
     """Copy the files of a package, without what tools write beside them, to a new folder."""
-    for path, name in _members(AddedFile(folder, "/", (0, 0)), PACKAGE_IGNORED):
+    for path, name in _members(AddedFile(os.path.normpath(folder), "/", (0, 0)), PACKAGE_IGNORED):
         copy = target / name.lstrip("/")
         if path.is_dir() and not path.is_symlink():
             copy.mkdir(parents=True, exist_ok=True)
@@ -148,7 +143,10 @@ def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Pa
     from docker.utils.build import exclude_paths  # here, because it imports docker's whole client
 
     prefix = "" if entry.path == "." else f"{entry.path}/"
-    names = sorted(exclude_paths(str(paths.PROJECT), [*_ignored(), *ignored]))
+    file = paths.PROJECT / IGNORE
+    lines = files.read_text(file).splitlines() if files.exists(file) else []
+    own = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    names = sorted(exclude_paths(str(paths.PROJECT), [*ALWAYS_IGNORED, *own, *ignored]))
     included = [name for name in names if name and (name + "/").startswith(prefix)]
     if not included:
         raise RefusedError(f"{entry.path} of `files`: {IGNORE} leaves all of it out\ncorrect {IGNORE}, or remove it")
@@ -173,13 +171,6 @@ def _root(entry: AddedFile) -> Path:
             f"write the path that it leads to, where that is in {paths.PROJECT}"
         )
     return root
-
-
-def _ignored() -> list[str]:
-    """Return the patterns of files that are left out, in the order in which docker reads them."""
-    path = paths.PROJECT / IGNORE
-    lines = files.read_text(path).splitlines() if files.exists(path) else []
-    return [*ALWAYS_IGNORED, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
 
 
 def _add(archive: tarfile.TarFile, source: Path, destination: str, entry: AddedFile) -> None:

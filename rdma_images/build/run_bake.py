@@ -6,7 +6,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,17 +151,14 @@ class BakeCommand:
                 # buildx 0.13 leaves files in its temporary folder: they go away with ours.
                 yield command, {**environment, **BUILDX, "TMPDIR": folder}
 
-    @contextmanager
-    def _registry_login(self) -> Iterator[Mapping[str, str]]:
-        """Provide an environment in which BuildKit may read the wheels' layers in their registry."""
+    def _registry_login(self) -> AbstractContextManager[Mapping[str, str]]:
+        """Return an environment in which BuildKit may read the wheels' layers in their registry."""
         if self.options.layers is None:
-            yield {}
-            return
+            return nullcontext({})
         from rdma_images.registry.credentials import docker_environment
 
         connection = self.options.layers.connection
-        with docker_environment(connection.host, connection.login(), self.engine.environ()) as environment:
-            yield environment
+        return docker_environment(connection.host, connection.login(), self.engine.environ())
 
 
 def log_file() -> Path:
@@ -191,8 +188,5 @@ def _first_match(pattern: re.Pattern[str], lines: Sequence[str]) -> str:
 def network_entitlement(engine: Engine, builder: str | None) -> list[str]:
     """Return the option, if buildx asks for one, that lets a RUN use the host's network."""
     needs_host_network = engine.build_network == "host" and not builder
-    return (
-        ["--allow=network.host"]
-        if needs_host_network and not too_old("buildx", engine.buildx, FIRST_WITH_ALLOW)
-        else []
-    )
+    asks = needs_host_network and not too_old("buildx", engine.buildx, FIRST_WITH_ALLOW)
+    return ["--allow=network.host"] if asks else []

@@ -119,13 +119,13 @@ class _SourceWheels:
 
     def _make(self, folder: Path, spec: BuildSpec, source: Wheel) -> None:
         """Fetch or compile a wheel into a new folder."""
-        unfinished = folder.with_name(f".{folder.name}")
+        unfinished, tag = folder.with_name(f".{folder.name}"), f"wheel-{folder.name[:40]}"
         for leftover in root().glob(".*"):  # of killed builds; no other runs, by the lock of builds
             shutil.rmtree(leftover, ignore_errors=True)
         try:
             with files.as_file_error(unfinished):
                 unfinished.mkdir(parents=True)
-            is_remote = self.repository and fetch(folder.name, self.repository, unfinished, self.progress)
+            is_remote = self.repository and fetch(tag, self.repository, unfinished, self.progress)
             if not is_remote:
                 for damaged in unfinished.iterdir():
                     damaged.unlink()
@@ -139,7 +139,7 @@ class _SourceWheels:
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
             if self.repository and not is_remote:
-                send(folder.name, self.repository, folder, self.progress)
+                send(tag, self.repository, folder, self.progress)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -176,10 +176,10 @@ def _trim() -> None:
         del sizes[folder]
 
 
-def fetch(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
-    """Write a key's wheel into a folder; False where the registry has none that can be taken."""
+def fetch(tag: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
+    """Write the wheel under a tag into a folder; False where the registry has none that can be taken."""
     try:
-        (wheel,) = repository.manifest(_registry_tag(key)).layers()
+        (wheel,) = repository.manifest(tag).layers()
         name = wheel.annotations[TITLE]
         parse_wheel_filename(name)
         if "/" in name:
@@ -188,31 +188,27 @@ def fetch(key: str, repository: Repository, folder: Path, progress: Progress = s
     except registry_errors.MissingError:
         return False
     except (registry_errors.RegistryError, ValueError, LookupError) as error:
-        progress(f"{repository.ref}:{_registry_tag(key)}: {first_line(error)}; the wheel is compiled here")
+        progress(f"{repository.ref}:{tag}: {first_line(error)}; the wheel is compiled here")
         return False
     progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
 
-def send(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
+def send(tag: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
     """Send the wheel in a folder, then its tag; a registry that does not take it is only reported."""
     (wheel,) = folder.glob("*.whl")
     try:
-        registry_errors.retry(partial(_send_wheel, key, repository, wheel), progress=progress)
+        registry_errors.retry(partial(_send_wheel, tag, repository, wheel), progress=progress)
     except registry_errors.RegistryError as error:
         progress(f"{first_line(error)}; other machines compile this wheel themselves")
     else:
         progress(f"{wheel.name}: sent to {repository.ref}")
 
 
-def _send_wheel(key: str, repository: Repository, wheel: Path) -> None:
+def _send_wheel(tag: str, repository: Repository, wheel: Path) -> None:
     with files.as_file_error(wheel), wheel.open("rb") as content:
         digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
         size = wheel.stat().st_size
     repository.put_file(digest, wheel)
     repository.put_blob(EMPTY)
-    repository.put_manifest(_registry_tag(key), artifact(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))
-
-
-def _registry_tag(key: str) -> str:
-    return f"wheel-{key[:40]}"
+    repository.put_manifest(tag, artifact(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))

@@ -66,13 +66,9 @@ def build_arguments(image: Image, facts: Facts) -> dict[str, str]:
     """Return versions and facts of the components as build arguments."""
     arguments = dict(facts.bases.bases[image.axes["base"]].environment)
     for name, part in image.components.items():
-        arguments[_argument(name)] = part.version
-        arguments |= {_argument(f"{name}-{detail}"): word for detail, word in part.details.words().items()}
+        arguments[name] = part.version
+        arguments |= {f"{name}-{detail}": word for detail, word in part.details.words().items()}
     for component in components.ALL:
         if component.name in image.components:
             arguments |= component.stand_in_arguments(image, facts)
-    return dict(sorted(arguments.items()))
-
-
-def _argument(name: str) -> str:
-    return name.replace("-", "_").upper()
+    return dict(sorted((name.replace("-", "_").upper(), value) for name, value in arguments.items()))

@@ -96,11 +96,6 @@ def source_stage(package: str) -> str:
     return f"source-{package}"
 
 
-def package_context(package: str) -> str:
-    """Return the context that has the files of a package that no index has."""
-    return f"package-{package}"
-
-
 def stage_file(bake: Mapping[str, Any], ids: Sequence[str], stage: str) -> dict[str, Any]:
     """Return the bake file that builds only one stage of the images `ids`."""
     images = bake["group"]["default"]["targets"]
@@ -180,11 +175,10 @@ def _image(target: ImageTarget) -> dict[str, Any]:
 
 def _helper(helper: HelperTarget) -> dict[str, Any]:
     """Return a helper, whose files go into images, as a target of bake."""
-    # Its files go into images; it is no image itself, and leaves none in the engine.
     target: dict[str, Any] = {
         "context": paths.display_path(helper.folder),
         "contexts": dict(helper.contexts),
-        "output": ["type=cacheonly"],
+        "output": ["type=cacheonly"],  # it leaves no image in the engine
     }
     if platforms.is_foreign(helper.platform):
         target["platforms"] = [helper.platform]

@@ -12,7 +12,7 @@ from rdma_images import components
 from rdma_images.components import erdma_apt, gpus
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Component, Image, SourceBuild
+from rdma_images.core.image import Image, SourceBuild
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.plan import template_check
@@ -27,6 +27,7 @@ UV_PLATFORM = {
 # A heredoc whole, and the empty line after it: hadolint reads it only before one.
 HEREDOC = re.compile(r"(<<'?(\w+)'?[^\n]*\n.*?^\2\n)\n?", re.DOTALL | re.MULTILINE)
 PROGRAMS = "/opt/venv/bin"  # first on every PATH
+FABRIC_STAGES = (INSTALLER, erdma_apt.NAME)
 
 
 def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> str:
@@ -53,15 +54,22 @@ class _Stages:
     """The function `stages` of a target's template, with the values of all stages."""
 
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> None:
-        self.parts = _optional_stages(image)
+        # What a target's template need not name: a stage, and those that it may follow.
+        self.parts: dict[str, tuple[str, ...]] = {
+            component.name: component.stage_after
+            for component in components.ALL
+            if component.stage_after and component.name in image.components
+        }
+        self.parts |= dict.fromkeys(image.stages, FABRIC_STAGES)
         if lock.sources and not image.onto:
             self.parts["source-packages"] = ("wheels",)
+        programs = [folder for part in image.components.values() for folder in part.details.programs]
         self.context: dict[str, Any] = {
             "version": image.version,
             "details": lambda name: image.components[name].details,
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
-            "programs": _programs(image),
+            "programs": list(dict.fromkeys([PROGRAMS, *programs])),  # before the system's on the PATH
             "variables": image.environment,
             "debian_packages": image.debian_packages,
             "wheel_layers": wheel_layers.wheel_layers(lock),
@@ -103,19 +111,6 @@ class _Stages:
         return "\n\n".join(texts)
 
 
-FABRIC_STAGES = (INSTALLER, erdma_apt.NAME)
-
-
-def _optional_stages(image: Image) -> dict[str, tuple[str, ...]]:
-    """Return the stages of an image's parts that a target need not name, each with the stages that it may follow."""
-    with_version = {
-        component.name: component.stage_after
-        for component in components.ALL
-        if component.stage_after and component.name in image.components
-    }
-    return with_version | dict.fromkeys(image.stages, FABRIC_STAGES)
-
-
 def _inserted(name: str, anchors: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the stages with one more, after the first of `anchors` that is there, else last; as they are with it."""
     if name in names:
@@ -124,24 +119,16 @@ def _inserted(name: str, anchors: tuple[str, ...], names: tuple[str, ...]) -> tu
     return (*names[:place], name, *names[place:])
 
 
-def _programs(image: Image) -> list[str]:
-    """Return the folders that come before the system's on the PATH, each once."""
-    folders = (folder for part in image.components.values() for folder in part.details.programs)
-    return list(dict.fromkeys([PROGRAMS, *folders]))
-
-
 def _header(image: Image) -> str:
-    versions = "".join(f"#   {c.name} {c.version}{_deciding_component(c)}\n" for c in image.components.values())
+    versions = ""
+    for component in image.components.values():
+        decided_by = "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
+        versions += f"#   {component.name} {component.version}{decided_by}\n"
     return (
         f"# {image.id}\n"
         f"# Rendered from dockerfiles/targets/{image.template}.j2; a change belongs there, or into matrix.yaml.\n"
         f"{versions}\n"
     )
-
-
-def _deciding_component(component: Component) -> str:
-    """Return which component decided this one; nothing for a choice of the user's."""
-    return "" if component.decided_by in ("matrix", "--set") else f", by {component.decided_by}"
 
 
 @cache

@@ -11,13 +11,14 @@ from rdma_images.inputs.wheels import Lock
 # The paths that decide an image's bytes. The last commit that changed one of them is the image's revision, so that a
 # commit to the documents changes no image.
 INPUTS = ("dockerfiles", "locks", "facts", "matrix.yaml", "rdma_images")
+DIRTY = "-dirty"  # ends the commit of a revision with uncommitted changes
 
 
 @dataclass(frozen=True)
 class Revision:
     """The state of the sources that an image is made from."""
 
-    commit: str  # hash, with "-dirty" where uncommitted changes are in; "unknown" outside a git checkout
+    commit: str  # hash, with DIRTY where uncommitted changes are in; "unknown" outside a git checkout
     time: int  # of the commit, seconds since 1970; the image's "created"
     repository: str | None  # the address of the remote `origin`; None where there is none
 
@@ -28,7 +29,7 @@ def project_revision() -> Revision:
     if not last_commit:
         return Revision("unknown", 0, None)
     commit, time = last_commit.split()
-    dirty = "-dirty" if _git("status", "--porcelain", "--", *INPUTS) else ""
+    dirty = DIRTY if _git("status", "--porcelain", "--", *INPUTS) else ""
     return Revision(commit + dirty, int(time), _git("remote", "get-url", "origin") or None)
 
 

@@ -58,18 +58,13 @@ def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, 
             f"the report of {report.ref} has measured no packages\nrun `{COMMAND} validate` for the image again"
         )
     contents = measured.contents or PackageContents()
-    distribution = _distribution(measured.system.os if measured.system else {})
-    locked = {(wheel.name, wheel.version): wheel for wheel in _locked(image)}
+    release = measured.system.os if measured.system else {}
+    distribution = "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))  # "debian-13"
+    locked_wheels = lock.load(image).wheels if image and lock.exists(lock.lock_request(image)) else ()
+    locked = {(wheel.name, wheel.version): wheel for wheel in locked_wheels}
     wheels = list(_wheels(packages, contents, locked, _origins(labels)))
     debian = list(_debian(packages, contents, distribution))
     return [*wheels, *debian, *_rpm(packages, distribution), *_downloads(image, report.rehearsal, contents, debian)]
-
-
-def _locked(image: Image | None) -> Sequence[Wheel]:
-    """Return the wheels of the image's lock; an empty list for an image without a lock."""
-    if image is None or not lock.exists(lock.lock_request(image)):
-        return ()
-    return lock.load(image).wheels
 
 
 def _origins(labels: Mapping[str, str]) -> dict[str, str]:
@@ -195,11 +190,6 @@ def _downloads(
             properties=_properties({"stand-in": "true"} if is_stand_in else {"pin": source.pin}),
         )
         yield BillPart(component, efa if source.component == EFA_INSTALLER.name else ())
-
-
-def _distribution(release: Mapping[str, str]) -> str:
-    """Return distribution and release as in package URLs, "debian-13"; "" if unknown."""
-    return "-".join(release[key] for key in ("ID", "VERSION_ID") if release.get(key))
 
 
 def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:

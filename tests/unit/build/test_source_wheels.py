@@ -22,7 +22,7 @@ from tests.support.publish_doubles import Store, served
 from tests.unit.plan.test_source_builds import planned
 
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
-KEY = "0123456789abcdef" * 4
+TAG = "wheel-0123456789"
 
 
 @pytest.fixture(autouse=True)
@@ -145,15 +145,14 @@ def test_one_machine_compiles_and_the_other_takes_its_wheel(
 
 def test_what_is_no_wheel_is_not_taken(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / WHEEL).write_bytes(b"x")
-    assert not source_wheels.fetch(KEY, repository, tmp_path)
-    source_wheels.send(KEY, repository, tmp_path)
-    tag = f"wheel-{KEY[:40]}"
-    body = repository.manifest(tag).body
+    assert not source_wheels.fetch(TAG, repository, tmp_path)
+    source_wheels.send(TAG, repository, tmp_path)
+    body = repository.manifest(TAG).body
     lines: list[str] = []
     for name in ("../x-1-py3-none-any.whl", "x-1-py3-none-a/b.whl", "x.txt", ""):
         body["layers"][0]["annotations"] = {"org.opencontainers.image.title": name}
-        repository.put_manifest(tag, Manifest(OCI_MANIFEST, canonical(body)))
-        assert not source_wheels.fetch(KEY, repository, tmp_path, lines.append)
+        repository.put_manifest(TAG, Manifest(OCI_MANIFEST, canonical(body)))
+        assert not source_wheels.fetch(TAG, repository, tmp_path, lines.append)
         assert lines.pop().endswith("; the wheel is compiled here")
     assert sorted(path.name for path in tmp_path.iterdir()) == [WHEEL]
 
