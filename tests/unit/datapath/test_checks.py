@@ -90,14 +90,6 @@ def test_a_name_in_the_images_configuration_is_no_command() -> None:
     assert survey.command("$(poweroff)").startswith("/.datapath/bin/survey '$(poweroff)' ")
 
 
-def test_one_libibverbs_passes_and_another_beside_it_fails() -> None:
-    assert library_checks.libibverbs(lab()).outcome == "passed"
-    second = ANSWER + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
-    check = library_checks.libibverbs(lab(second))
-    assert check.outcome == "failed"
-    assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.actual
-
-
 def test_the_same_libibverbs_in_two_places_is_one() -> None:
     assert library_checks.libibverbs(lab(ANSWER + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
 
@@ -106,13 +98,6 @@ def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
     without = "\n".join(line for line in ANSWER.splitlines() if not line.startswith(("copy", "loaded")))
     assert library_checks.libibverbs(lab(without)).outcome == "failed"
     assert library_checks.providers(lab(without)).outcome == "skipped"
-
-
-def test_a_provider_that_is_missing_is_distinguished_from_one_for_another_libibverbs() -> None:
-    check = library_checks.providers(lab(ANSWER.replace("libefa-rdmav34", "libother-rdmav34")))
-    assert (check.outcome, "efa: missing" in check.actual) == ("failed", True)
-    renamed = library_checks.providers(lab(ANSWER.replace("libefa-rdmav34", "libefa-rdmav59")))
-    assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.actual
 
 
 def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -> None:

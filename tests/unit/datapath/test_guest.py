@@ -92,27 +92,3 @@ def test_a_silent_guest_is_not_waited_for_for_ever(
         running.ready()
         with pytest.raises(GuestError, match="did not answer in time"):
             running.run("sleep", 0.2)
-
-
-def test_a_guest_is_gone_when_its_block_ends_however_it_does(guest: Callable[[str], Guest]) -> None:
-    def interrupted(running: Guest) -> None:
-        with running:
-            running.ready()
-            raise KeyboardInterrupt
-
-    running = guest("say(0, 0, '1 0')\nheard()")
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(running)
-    assert running._process.poll() is not None
-
-
-def test_the_command_gives_the_guest_nothing_but_disk_link_and_wire(guest: Callable[[str], Guest]) -> None:
-    running = guest("")
-    command = running._command(7)
-    assert "-nodefaults" in command
-    assert "file,node-name=image,filename=/dev/fdset/1,read-only=on" in command
-    assert [word for word in command if word.startswith("dgram") or word == "-netdev"] == [
-        "-netdev",
-        "dgram,id=link,local.type=fd,local.str=0",
-    ]
-    assert not [word for word in command if "virtfs" in word or "hostfwd" in word or word == "-nic"]
