@@ -31,6 +31,7 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_datapath": "datapath",
     "test_engine": "another-engine",
     "test_first_job": "slurm",
+    "test_folders": SMALL,
     "test_job_run_kubernetes": "kubernetes",
     "test_job_run_slurm": "slurm",
     "test_job_run_ssh": "ssh",
