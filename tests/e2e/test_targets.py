@@ -76,6 +76,18 @@ def test_erdma_has_alibabas_packages_and_nothing_of_the_repository(target: str) 
     assert output.splitlines()[-1] == "IB"
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("target", ["efa-vllm", "erdma-vllm", "erdma-sglang"])
+def test_a_server_is_built_whole_and_imported(target: str) -> None:
+    """Each needs 20 GB of disk, and goes before the next."""
+    image = ref("--target", target)
+    try:
+        code, output = run(image, f"python -c 'import {target.partition('-')[2]}'")
+    finally:
+        subprocess.run(["docker", "image", "rm", image], env=engines.ensure().environ(), check=True)
+    assert code == 0, output
+
+
 @pytest.mark.parametrize(
     ("target", "nccl"),
     [("efa-nccl-tests", 23102), ("erdma-nccl-tests", 23007)],
