@@ -42,7 +42,7 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_jobs_training": "slurm",
     "test_leftovers": "another-engine",
     "test_mirrors_in_builds": SMALL,
-    "test_nixl": PROJECTS,
+    "test_nixl": "datapath",
     "test_own_image": PROJECTS,
     "test_preflight": "slurm",
     "test_publish": "publish",
