@@ -23,7 +23,7 @@ from registry import running_registry
 from rdma_images import engine, facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.check import Check
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
@@ -144,7 +144,7 @@ def approved_image(target: str, digest: str, number: int = 0) -> ApprovedImage:
     image = numbered_image(target, number)
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
-    build = Build(image.id, digest, digest, digest, (), now, 1.0)
+    build = BuildRecord(image.id, digest, digest, digest, (), now, 1.0)
     report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_on(image).inspection)
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))

@@ -80,13 +80,13 @@ def _probe_image(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
 
 def _library_paths(ref: str, engine: Engine, count: int) -> list[str]:
     tree = _probe_image(ref, engine, ("tree",)).tree
-    return sorted(tree.files.libraries)[:count] if tree else []
+    return sorted(tree.files.library_files)[:count] if tree else []
 
 
 def _check_here(ref: str, paths: Sequence[str], engine: Engine) -> None:
     """Run the checks as this project makes them: measured in one process, then related."""
     tree = _probe_image(ref, engine, ("tree",)).tree
-    missing = [path for path in paths if not tree or path not in tree.files.libraries]
+    missing = [path for path in paths if not tree or path not in tree.files.library_files]
     if missing:
         sys.exit(f"checks failed: {missing}")
 

@@ -43,9 +43,9 @@ class Contexts:
         distribution = {}
         if image.onto and any(supply.via == "stand-in" for supply in supplied):
             # Stand-ins are made on the distribution alone: an image that exists may have another user, and no shell.
-            # The image names it, too, and reads nothing of it: buildx before 0.17 keeps a target's session until those
-            # that name it have begun (`calculateChildTargets` in its build/build.go), and a stand-in that is cached
-            # asks for the root file system only when the image has begun ("only one connection allowed").
+            # The image names it, too, and reads nothing of it: buildx before 0.17 keeps a target's session only until
+            # the targets that name it begin (`calculateChildTargets` in its build/build.go). A cached stand-in, which
+            # asks for the root file system after that, would end with "only one connection allowed".
             distribution = {"distribution": self._distribution(image)}
         made_on = distribution.get("distribution", bases["base"])
         downloads = {str(supply.source.context): self._download(supply, image, made_on) for supply in supplied}
@@ -54,9 +54,9 @@ class Contexts:
     def _base(self, supply: Supply, image: Image) -> str:
         if supply.via not in ("bootstrap", "stand-in"):
             return supply.address
-        platform = supply.source.extra["platform"]
+        platform = supply.source.platform
         tar = bootstrap.base(supply.address, self.progress, platform)
-        if supply.via == "stand-in" and "laid-over" in supply.source.extra:
+        if supply.via == "stand-in" and supply.source.laid_over:
             return self._add(image, stand_ins.base_target(supply.source, image, self.facts, tar))
         return self._add(image, bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
 
@@ -100,7 +100,7 @@ def image_targets(
     """Return the images of the bake file; `supplies` are by image id."""
     targets = []
     for spec in specs:
-        stood_in = build_record.replaced_sources(spec.image, supplies[spec.image.id])
+        stand_ins = build_record.stand_ins_of(spec.image, supplies[spec.image.id])
         summary = project.matrix.target(spec.image.target).summary
         by_name = contexts.for_image(spec.image, supplies[spec.image.id])
         by_name |= project_files.package_contexts(spec.image, spec.lock, project.mirrors, progress)
@@ -110,9 +110,9 @@ def image_targets(
             bake.ImageTarget(
                 image=spec.image,
                 dockerfile=spec.dockerfile,
-                ref=build_record.ref(spec.image, stood_in),
+                ref=build_record.local_reference(spec.image, stand_ins),
                 contexts=by_name,
-                labels=preflight_folder.label() | labels.labels(spec.image, summary, revision, stood_in, spec.lock),
+                labels=preflight_folder.label() | labels.labels(spec.image, summary, revision, stand_ins, spec.lock),
                 created=revision.time,
             )
         )

@@ -16,7 +16,7 @@ from rdma_images.build.build_spec import BuildSpec, build_spec
 from rdma_images.build.run_bake import BakeCommand, Options, log_file
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
 from rdma_images.engine import Engine, docker_command
@@ -41,7 +41,7 @@ class Outcome:
     """What was planned, built and validated, in one order; `reports` are empty where nothing was to be validated."""
 
     images: Sequence[Image]
-    builds: Sequence[Build]
+    builds: Sequence[BuildRecord]
     reports: "Sequence[Report]"
 
 
@@ -71,7 +71,7 @@ def build(
 
 def build_specs(
     specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
-) -> tuple[Build, ...]:
+) -> tuple[BuildRecord, ...]:
     """Build the specs that are not up to date; return all builds, in order. Raises as `build` does."""
     builds = build_record.up_to_date(specs, engine, progress)
     if missing := [spec for spec in specs if spec.image.id not in builds]:
@@ -106,11 +106,11 @@ def require_sources(
                     "was measured\nleave --builder out"
                 )
             docker_command.ensure_image(engine, spec.image.onto.base.ref, progress)
-    platforms.require((spec.image.platform for spec in specs), engine, options.builder)
+    platforms.require_emulation((spec.image.platform for spec in specs), engine, options.builder)
     supplies = {
         spec.image.id: availability.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
     }
-    availability.require([supply for image_supplies in supplies.values() for supply in image_supplies])
+    availability.require_reachable([supply for image_supplies in supplies.values() for supply in image_supplies])
     debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
     return supplies
 
@@ -122,7 +122,7 @@ def _build_missing(
     engine: Engine,
     options: Options,
     progress: Progress,
-) -> dict[str, Build]:
+) -> dict[str, BuildRecord]:
     """Build `specs` of `supplies`, which are by image id as the builds."""
     from rdma_images.build import bake_targets, build_secrets, source_wheels, wheel_contexts
     from rdma_images.inputs.fetch import fetch
@@ -136,14 +136,14 @@ def _build_missing(
         log_file().write_bytes(b"")
         baking = BakeCommand(engine, options, secrets, progress)
         build_system_layers = partial(baking.build_system_layers, file)
-        rehearsed = {image_id: availability.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        compiling = {spec.image.id for spec in specs if not source_wheels.are_kept(spec, rehearsed[spec.image.id])}
+        stand_ins = {image_id: availability.stand_in_ids(supplied) for image_id, supplied in supplies.items()}
+        compiling = {spec.image.id for spec in specs if not source_wheels.are_kept(spec, stand_ins[spec.image.id])}
         layers = wheel_contexts.provide_contexts(
             specs, project, engine, options, compiling, build_system_layers, progress
         )
         file = bake.with_contexts(file, layers.contexts)
         compile_stage = partial(baking.export_stage, file)
-        compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
+        compiled = source_wheels.provide_contexts(specs, stand_ins, compile_stage, progress, options.layers)
         build_record.keep_other_folders_images(targets, engine, progress)
         baking.build_images(bake.with_contexts(file, compiled), targets)
     docker_command.remove_images(engine, *layers.image_refs)  # the built images keep the layers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import TOOL, Build, Image
+from rdma_images.core.image import TOOL, BuildRecord, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
@@ -33,17 +33,17 @@ class BuildRun:
     programs: Mapping[str, str]  # versions of what built, by program
 
 
-def ref(image: Image, stood_in: Sequence[str]) -> str:
+def local_reference(image: Image, stand_ins: Sequence[str]) -> str:
     """Return the name of an image in the engine; a rehearsal's ends with -rehearsal."""
-    return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
+    return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stand_ins else ''}"
 
 
-def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = silent) -> dict[str, Build]:
+def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = silent) -> dict[str, BuildRecord]:
     """Return, by image id, the builds of this folder that the engine has and whose inputs are the same.
 
     One whose name was given to another folder's image gets its name back.
     """
-    recorded_builds: dict[str, Build] = {}
+    recorded_builds: dict[str, BuildRecord] = {}
     for spec in specs:
         recorded = BUILD.read_if_valid(spec.image.id)
         if recorded and recorded.inputs == spec.inputs:
@@ -71,30 +71,30 @@ def keep_other_folders_images(targets: Sequence[bake.ImageTarget], engine: Engin
     own = {build.digest for target in targets if (build := BUILD.read_if_valid(target.image.id))}
     for name, digest in docker_command.image_digests([target.ref for target in targets], engine).items():
         if name != digest and digest not in own:
-            kept = f"{name.rpartition(':')[0]}:{prune.KEPT}{digest.removeprefix('sha256:')[:12]}"
+            kept = f"{name.rpartition(':')[0]}:{prune.KEPT_PREFIX}{digest.removeprefix('sha256:')[:12]}"
             docker_command.output(engine, "tag", digest, kept)
             progress(f"{name} is another folder's image: it stays as {kept}")
 
 
 def record(
     spec: BuildSpec, supplies: Sequence[Supply], layers: "WheelContexts", run: BuildRun, engine: Engine
-) -> Build:
+) -> BuildRecord:
     """Write build.json, and remove the image that the new one replaces from the engine."""
     earlier_build = BUILD.read_if_valid(spec.image.id)
-    stood_in = replaced_sources(spec.image, supplies)
-    name = ref(spec.image, stood_in)
+    stand_ins = stand_ins_of(spec.image, supplies)
+    name = local_reference(spec.image, stand_ins)
     digest = docker_command.image_digests([name], engine).get(name)
     if digest is None:
         raise RdmaImagesError(
             f"{name} was built, but the engine {engine.name} does not have it\n"
             "check the free space on the engine's disk"
         )
-    build = Build(
+    build = BuildRecord(
         image_id=spec.image.id,
         ref=name,
         digest=digest,
         inputs=spec.inputs,
-        rehearsal=stood_in,
+        stand_ins=stand_ins,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=run.seconds,
         revision=run.revision.commit,
@@ -111,15 +111,15 @@ def record(
     return build
 
 
-def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
+def stand_ins_of(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
     """Return the ids of sources that stand-ins replace, also in an image below.
 
     A stand-in of another version for the same source is in the place of that one's.
     """
-    stood_in = availability.rehearsed_ids(supplies)
-    replaced = {source_id.rpartition("-")[0] for source_id in stood_in}
-    below = image.onto.base.rehearsal if image.onto else ()
-    return tuple(sorted({*stood_in, *(name for name in below if name.rpartition("-")[0] not in replaced)}))
+    stand_ins = availability.stand_in_ids(supplies)
+    replaced = {source_id.rpartition("-")[0] for source_id in stand_ins}
+    below = image.onto.base.stand_ins if image.onto else ()
+    return tuple(sorted({*stand_ins, *(name for name in below if name.rpartition("-")[0] not in replaced)}))
 
 
 def programs(engine: Engine, builder: str | None) -> dict[str, str]:
@@ -128,7 +128,7 @@ def programs(engine: Engine, builder: str | None) -> dict[str, str]:
     return {TOOL: version(TOOL), "buildx": engine.buildx, **where}
 
 
-def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> tuple[Build, str]:
+def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> tuple[BuildRecord, str]:
     """Return the build of a target's default row, or of that row with changes, and the command that builds it again.
 
     Args:

@@ -86,11 +86,11 @@ def secret_texts(supplies: Sequence[Supply], mirrors: Mirrors) -> dict[str, str]
         "netrc": _netrc(logins),
     }
     archives = [s for s in supplies if s.source.kind == "apt"]
-    for role in sorted({s.source.extra["role"] for s in archives}):
+    for role in sorted({s.source.role for s in archives}):
         ending = "" if role == "base" else f"-{role}"
-        archives_of_role = [s for s in archives if s.source.extra["role"] == role]
-        roles_below = {s.source.extra.get("over") for s in archives_of_role}
-        archives_below = [s for s in archives if s.source.extra["role"] in roles_below]
+        archives_of_role = [s for s in archives if s.source.role == role]
+        roles_below = {s.source.over for s in archives_of_role}
+        archives_below = [s for s in archives if s.source.role in roles_below]
         # With some addresses unknown apt would read only some archives: then the base's own sources stay.
         replaces_sources = all(s.address for s in archives_below or archives_of_role)
         listed = archives_of_role if archives_below else []
@@ -104,9 +104,9 @@ def secret_texts(supplies: Sequence[Supply], mirrors: Mirrors) -> dict[str, str]
 
 def _sources_list(supply: Supply) -> str:
     """Return an archive as lines of sources.list(5), one for each suite."""
-    extra = supply.source.extra
-    lines = (f"deb [signed-by={extra['signed-by']}] {supply.address} {suite}" for suite in extra["suites"].split())
-    return "".join(f"{line} {extra['components']}\n" for line in lines)
+    source = supply.source
+    lines = (f"deb [signed-by={source.keyring}] {supply.address} {suite}" for suite in source.suites)
+    return "".join(f"{line} {source.components}\n" for line in lines)
 
 
 def _apt_config(has_sources: bool) -> str:

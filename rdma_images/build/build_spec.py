@@ -83,7 +83,7 @@ def build_spec(
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
         "platform": image.platform,
-        "settings": {setting.name: setting.value for setting in image.settings},
+        "settings": {setting.name: setting.value for setting in image.run_settings},
         "compression": compression,
         "preflight": preflight_folder.version(),
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
@@ -95,11 +95,7 @@ def build_spec(
     preflight_folder.pack(image)
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
-    bases = frozenset(
-        (bootstrapped.extra["bootstrap"], bootstrapped.extra["platform"])
-        for bootstrapped in pinned
-        if "bootstrap" in bootstrapped.extra
-    )
+    bases = frozenset((source.bootstrap, source.platform) for source in pinned if source.bootstrap)
     files = _file_digests(image)
     return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, files)
 

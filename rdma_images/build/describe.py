@@ -27,13 +27,13 @@ def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
 
 def command(image: Image) -> list[str]:
     """Return the `docker run` of an image with all that it asks for, by the digest where its name is another's."""
-    name = build_record.ref(image, ())
+    name = build_record.local_reference(image, ())
     if build := BUILD.read_if_valid(image.id):
         name = build.ref
         with suppress(RefusedError):  # an image that is gone is run under its name, once it is built again
             if engine := engines.running():
                 name = docker_command.built_image(build, engine, f"{COMMAND} build {image.options}", progress)
-    return container_run.command(name, image.settings)
+    return container_run.command(name, image.run_settings)
 
 
 def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
@@ -46,14 +46,14 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
         table.add_row(requirement.name, f">= {requirement.at_least}", requirement.reason)
     yield table
     settings = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
-    for setting in image.settings:
+    for setting in image.run_settings:
         settings.add_row(
             setting.name.removeprefix("variable."), setting.value, setting.why, Text(setting.source, style="dim")
         )
     yield settings
-    if image.limits:
+    if image.limitations:
         limits = Table("\ndoes not work", "\nwhy", "\nwhat to do", box=None, pad_edge=False, header_style="bold")
-        for limit in image.limits:
+        for limit in image.limitations:
             limits.add_row(limit.feature, limit.why, limit.fix)
         yield limits
     yield from _own_parts(image)
@@ -85,10 +85,10 @@ def _own_parts(image: Image) -> Iterator[RenderableType]:
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:
     """Yield what happens where the fabric is missing, and how to change that."""
-    lift = runtime.run_without_fabric(image, facts)
-    if lift is None:
+    tcp_options = runtime.tcp_docker_options(image, facts)
+    if tcp_options is None:
         yield Text("Where the fabric is missing, NCCL falls back to TCP without an error.")
         return
-    insisted = " and ".join(f"{name}={value}" for name, value in image.environment.items())
-    yield Text(f"Where the fabric is missing, NCCL ends with an error: the image sets {insisted}.")
-    yield Text.assemble("On a machine without it add ", (lift, "bold"), ", or build with --set fallback=allow.")
+    required = " and ".join(f"{name}={value}" for name, value in image.environment.items())
+    yield Text(f"Where the fabric is missing, NCCL ends with an error: the image sets {required}.")
+    yield Text.assemble("On a machine without it add ", (tcp_options, "bold"), ", or build with --set fallback=allow.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from rdma_images.core import atomic, paths
 from rdma_images.core.image import LABEL_PREFIX, Image
 from rdma_images.facts import facts_file
-from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.nccl_logs import NcclLogFacts
 
 FOLDER = "/opt/rdma-images/preflight"  # in the image
 PROGRAM = "/usr/local/bin/rdma-preflight"  # a link to the program in it
@@ -28,7 +28,7 @@ def files() -> Mapping[str, bytes]:
         for path in sorted((paths.PACKAGE / package).iterdir())
         if path.is_file() and path.name != "__init__.py"
     }
-    wordings = json.dumps(facts_file.read(NcclLogs).plain(), indent=1, ensure_ascii=False) + "\n"
+    wordings = json.dumps(facts_file.read(NcclLogFacts).plain(), indent=1, ensure_ascii=False) + "\n"
     contents["nccl-logs.json"] = wordings.encode()
     rows = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
     digest = hashlib.sha256("".join(rows).encode()).hexdigest()

@@ -15,7 +15,7 @@ from rdma_images.core import files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, docker_command
-from rdma_images.engine.discovery import too_old
+from rdma_images.engine.discovery import version_problem
 from rdma_images.render import bake
 
 if TYPE_CHECKING:  # a build without a registry need not wait for an HTTP client
@@ -188,5 +188,5 @@ def _first_match(pattern: re.Pattern[str], lines: Sequence[str]) -> str:
 def network_entitlement(engine: Engine, builder: str | None) -> list[str]:
     """Return the option, if buildx asks for one, that lets a RUN use the host's network."""
     needs_host_network = engine.build_network == "host" and not builder
-    asks = needs_host_network and not too_old("buildx", engine.buildx, FIRST_WITH_ALLOW)
+    asks = needs_host_network and not version_problem("buildx", engine.buildx, FIRST_WITH_ALLOW)
     return ["--allow=network.host"] if asks else []

@@ -36,7 +36,7 @@ ARTIFACT = "application/vnd.rdma-images.wheel"
 
 def provide_contexts(
     specs: Sequence[BuildSpec],
-    rehearsed: Mapping[str, Sequence[str]],
+    stand_ins: Mapping[str, Sequence[str]],
     compile_stage: Compile,
     progress: Progress = silent,
     repository: Repository | None = None,
@@ -45,7 +45,7 @@ def provide_contexts(
 
     Args:
         specs: The images.
-        rehearsed: The sources that stand-ins replace, by the image's id: a package may be compiled against them.
+        stand_ins: The sources that stand-ins replace, by the image's id: a package may be compiled against them.
         compile_stage: Compiles what is not kept, one package after the other.
         progress: Gets a line for each package.
         repository: Where other machines find what is compiled here, and this one what they compiled.
@@ -56,7 +56,7 @@ def provide_contexts(
     wheels = _SourceWheels(compile_stage, progress, repository)
     contexts = {
         spec.image.id: {
-            source_stage(wheel.name): str(wheels.folder(spec, wheel, rehearsed[spec.image.id]))
+            source_stage(wheel.name): str(wheels.folder(spec, wheel, stand_ins[spec.image.id]))
             for wheel in _from_source(spec)
         }
         for spec in specs
@@ -65,16 +65,16 @@ def provide_contexts(
     return contexts
 
 
-def are_kept(spec: BuildSpec, rehearsed: Sequence[str]) -> bool:
+def are_kept(spec: BuildSpec, stand_ins: Sequence[str]) -> bool:
     """Return whether this machine has every wheel from source of an image, so that nothing is compiled for it."""
-    return all(_has_wheel(root() / wheel_key(spec, wheel, rehearsed)) for wheel in _from_source(spec))
+    return all(_has_wheel(root() / wheel_key(spec, wheel, stand_ins)) for wheel in _from_source(spec))
 
 
 def _from_source(spec: BuildSpec) -> tuple[Wheel, ...]:
     return tuple(wheel for wheel in spec.lock.sources if wheel.is_source)
 
 
-def wheel_key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
+def wheel_key(spec: BuildSpec, source: Wheel, stand_ins: Sequence[str]) -> str:
     """Return the digest of what decides a wheel from source.
 
     The source, how the Dockerfile compiles it (toolkit, tools, architectures, variables), torch, Python and the base.
@@ -86,7 +86,7 @@ def wheel_key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
         "python": spec.image.version("python"),
         "platform": spec.image.platform,
         "base": spec.image.details(BaseDetails).stand_in or spec.image.axes["base"],
-        "rehearsed": sorted(rehearsed),
+        "rehearsed": sorted(stand_ins),
     }
     if files_digest := spec.packages.get(source.name):
         decides["files"] = files_digest
@@ -106,9 +106,9 @@ class _SourceWheels:
     progress: Progress
     repository: Repository | None
 
-    def folder(self, spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> Path:
+    def folder(self, spec: BuildSpec, source: Wheel, stand_ins: Sequence[str]) -> Path:
         """Return the folder of a source's wheel, which is there afterwards."""
-        folder = root() / wheel_key(spec, source, rehearsed)
+        folder = root() / wheel_key(spec, source, stand_ins)
         if _has_wheel(folder):
             self.progress(f"{source.title}: compiled before, taken from {folder}")
         else:

@@ -45,7 +45,7 @@ def base_target(source: Source, image: Image, facts: Facts, tar: Path) -> Helper
 
 def folder_name(source: Source) -> str:
     """Return the name of a stand-in's folder: its component's, or the one laid over a base."""
-    return source.extra.get("laid-over", source.component)
+    return source.laid_over or source.component
 
 
 def combined_digest(folders: Iterable[str]) -> str:
@@ -67,7 +67,7 @@ def build_arguments(image: Image, facts: Facts) -> dict[str, str]:
     arguments = dict(facts.bases.bases[image.axes["base"]].environment)
     for name, part in image.components.items():
         arguments[name] = part.version
-        arguments |= {f"{name}-{detail}": word for detail, word in part.details.words().items()}
+        arguments |= {f"{name}-{detail}": word for detail, word in part.details.text_fields().items()}
     for component in components.ALL:
         if component.name in image.components:
             arguments |= component.stand_in_arguments(image, facts)

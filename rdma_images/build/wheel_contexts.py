@@ -47,11 +47,12 @@ def provide_contexts(
 ) -> WheelContexts:
     """Bring all images' wheel layers to the builder: into the engine, or a registry.
 
-    While layers are made or sent, `build_system_layers` builds the rest of the images whose ids it gets. Where
-    layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels. `compiling` has the
-    ids of images of which packages are compiled: that needs the layers of a devel image, too.
+    Where layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels. Raises
+    RdmaImagesError for what cannot be made, and for a registry that does not answer.
 
-    Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
+    Args:
+        compiling: Ids of the images with packages to compile: they also get the layers of a devel image.
+        build_system_layers: Called with ids of images while layers are made or sent.
     """
     repository = options.layers
     is_loadable = engine.store == "containerd" and not options.builder  # it keeps layers as it gets them
@@ -71,7 +72,7 @@ def provide_contexts(
     else:
         loaded = engine_layers(engine, options.compression)
         recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
-        is_long = any(_is_new(recipe, each.part, loaded) for each in layer_sets for recipe in each.recipes)
+        is_long = any(_is_new(recipe, each.variant, loaded) for each in layer_sets for recipe in each.recipes)
         bring = {
             layer_set: partial(load_image, layer_set, engine=engine, engine_layers=loaded, progress=progress)
             for layer_set in layer_sets

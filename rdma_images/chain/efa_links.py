@@ -58,7 +58,7 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
     if run is None:
         return _read_plugin(inspection, libraries)
     tried = inspection.measured.network.plugins if inspection.measured.network else []
-    words = [line.text for line in run.log] + run.complaints
+    words = [line.text for line in run.log] + run.stderr_tail
     if not run.path:
         if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
             absent = _absence(inspection)
@@ -85,7 +85,7 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
         unknown=unknown,
         note=note,
         words=words,
-        leads_to="end" if fault and run.ended else "",
+        leads_to="end" if fault and run.end_reason else "",
     )
 
 
@@ -156,9 +156,9 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
         return f"{run.path} is {plugin.project}, which does not support EFA", ""
     if stand_in:
         return "", f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
-    if run.ended:
-        last = run.log[-1].text if run.log else run.last
-        return f"{base_name(run.path)} crashes as NCCL starts it ({run.ended}), after: {last}", ""
+    if run.end_reason:
+        last = run.log[-1].text if run.log else run.last_step
+        return f"{base_name(run.path)} crashes as NCCL starts it ({run.end_reason}), after: {last}", ""
     if run.result == 0 and run.devices:
         return "", ""
     return _start_failure(inspection, run)
@@ -188,13 +188,13 @@ def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, st
     warnings = [line.text for line in run.log if line.level <= WARNING_LEVEL]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
         return f"{base_name(run.path)}: {reason}", ""
-    has_gpu = bool(inspection.measured.network and inspection.measured.network.gpu)
+    has_gpu = bool(inspection.measured.network and inspection.measured.network.has_gpu)
     specific_warnings = [text for text in warnings if not GENERIC_WARNING.search(text)]
     if any(NO_DEVICE.search(line.text) for line in run.log):
         return "", ""
     if not has_gpu and any(NO_DRIVER.search(text) for text in warnings):
         return "", ""
-    reason = next(iter(specific_warnings or warnings or run.complaints), f"init returned {run.result}")
+    reason = next(iter(specific_warnings or warnings or run.stderr_tail), f"init returned {run.result}")
     return f"{base_name(run.path)} refuses to start: {reason}", ""
 
 
@@ -239,7 +239,7 @@ def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
 
 def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: Libraries) -> str:
     """Return why the loader refuses the plugin's file; "" where it does not."""
-    file = inspection.measured.tree.files.libraries.get(answer.file) if inspection.measured.tree else None
+    file = inspection.measured.tree.files.library_files.get(answer.file) if inspection.measured.tree else None
     if file and file.condition:
         return f"{answer.file} is no library ({file.condition.partition(' ')[0].replace('-', ' ')})"
     missing = missing_in(libraries, answer.file)
@@ -290,10 +290,9 @@ def _provider_links(inspection: Inspection, libraries: Libraries) -> Iterator[Li
             fault="" if file else "the loader finds no libefa.so.1",
         )
         return
-    if load_result.ended:
-        yield Link(
-            name="provider", how="executed", fault=f"libfabric crashes as it lists its providers ({load_result.ended})"
-        )
+    if load_result.end_reason:
+        fault = f"libfabric crashes as it lists its providers ({load_result.end_reason})"
+        yield Link(name="provider", how="executed", fault=fault)
         return
     offered = ", ".join(links.offered_providers(inspection))
     fault = "" if "efa" in load_result.providers else f"libfabric has no provider efa, only {offered or 'none'}"
@@ -302,7 +301,7 @@ def _provider_links(inspection: Inspection, libraries: Libraries) -> Iterator[Li
         value="efa",
         how="executed",
         fault=fault,
-        words=load_result.complaints,
+        words=load_result.stderr_tail,
         leads_to="tcp" if fault and not links.provider_obstacle(inspection, links.TCP_PROVIDERS, "TCP") else "",
     )
     file = next((path for path in load_result.mapped if base_name(path).startswith("libefa.so")), "")

@@ -191,7 +191,7 @@ def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
     files = [path for path, name in opened_providers(tree.files, tree.libraries).items() if name == driver]
     if not files:
         providers = [
-            path for path in tree.files.libraries if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver
+            path for path in tree.files.library_files if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver
         ]
         fault = _unopened_provider(tree.libraries, driver, providers)
         return Link(name="verbs provider", fault=fault)

@@ -22,7 +22,7 @@ IGNORED_VARIABLES = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
-def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
+def compute_chain(inspection: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
     """Return the chain of an image on a fabric; None without an NCCL and a question.
 
     Args:
@@ -162,7 +162,7 @@ def network_request(image_config: ImageConfig, measured: Measured, product: str 
         measured: what was measured in it, but the network.
         product: the instance type that the plugin is to see; "" for none.
     """
-    expected = Expected(fabric=None, because="not asked here")
+    expected = Expected(fabric=None, reason="not asked here")
     inspection = Inspection(subject=image_config, expected=expected, measured=measured)
     nccl, tree = nccl_in_use(inspection), measured.tree
     if not nccl or not tree or not VERSION.match(nccl.version):

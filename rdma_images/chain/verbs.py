@@ -41,6 +41,6 @@ def provider_suffixes(libraries: Libraries) -> set[str]:
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
     """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
     folders, endings = provider_folders(libraries), tuple(provider_suffixes(libraries))
-    drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
+    drivers = {path: m.group(1) for path in files.library_files if (m := PROVIDER.fullmatch(base_name(path)))}
     drivers = {path: driver for path, driver in drivers.items() if not endings or path.endswith(endings)}
     return {path: driver for path, driver in drivers.items() if not folders or lib_folder(path) in folders}

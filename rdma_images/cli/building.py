@@ -130,7 +130,7 @@ def validate(
 
 def _exit_on_failure(reports: "Sequence[Report]") -> None:
     """End with 1 where a check of severity error failed, else with 3 where one was not measured."""
-    end_with(exit_codes.NO if any(image_report.failed for image_report in reports) else 0)
+    end_with(exit_codes.FAILED if any(image_report.failed for image_report in reports) else 0)
     end_with(exit_codes.UNKNOWN if any(image_report.unmeasured for image_report in reports) else 0)
 
 

@@ -143,7 +143,7 @@ def job_check(
     checked = check_files(files)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
     is_unread = {row.file for row in checked.unreadable} & set(map(str, files))
-    end_with(exit_codes.NO if checked.has_errors else exit_codes.USAGE if is_unread else 0)
+    end_with(exit_codes.FAILED if checked.has_errors else exit_codes.REFUSED if is_unread else 0)
 
 
 @task("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")
@@ -206,7 +206,7 @@ def job_run(
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
-    end_with(result.exit_code or (exit_codes.NO if failed else 0))
+    end_with(result.exit_code or (exit_codes.FAILED if failed else 0))
     if attach:
         _attach(run_path, sign)
 

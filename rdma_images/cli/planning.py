@@ -62,7 +62,7 @@ def plan(
             show("", instance_fit.description(instance, loaded_project.facts))
     if problems and not json:
         raise RefusedError("\n".join(problems))
-    end_with(exit_codes.USAGE if plan_.refusals or problems else 0)
+    end_with(exit_codes.REFUSED if plan_.refusals or problems else 0)
 
 
 def _with_packages(image: Image, current: project.Project) -> Image:
@@ -145,7 +145,7 @@ def sources(
     supplies = availability.find_supplies(all_sources, loaded_project.mirrors, rehearse)
     if json or builtins.all(source.reachable for source in supplies):
         show(dumps([asdict(supply) for supply in supplies], indent=2) if json else availability.supply_table(supplies))
-    availability.require(supplies)  # its error shows the table
+    availability.require_reachable(supplies)  # its error shows the table
 
 
 @task(
@@ -178,7 +178,7 @@ def lock(
     outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     relock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
-    end_with(exit_codes.NO if any(locked.outcome == "failed" for locked in outcomes) else 0)
+    end_with(exit_codes.FAILED if any(locked.outcome == "failed" for locked in outcomes) else 0)
 
 
 @task("render --target efa-pytorch --rehearse")

@@ -75,7 +75,7 @@ def main() -> None:
             raise
         fix = "set HOME to a folder: invoke reads its settings there"
         print(f"{error.filename}: {error.strerror}\n{fix}", file=sys.stderr)
-        sys.exit(exit_codes.USAGE)
+        sys.exit(exit_codes.REFUSED)
 
 
 def _parse_own_options(self: Program, argv: list[str] | None) -> None:
@@ -90,7 +90,7 @@ def _parse_typed_tasks(self: Program) -> None:
     try:
         _parse_tasks(self)
     except ParseError as error:
-        raise Exit(str(error), code=exit_codes.USAGE) from None
+        raise Exit(str(error), code=exit_codes.REFUSED) from None
 
 
 def _answer(self: Program) -> None:
@@ -104,7 +104,7 @@ def _answer(self: Program) -> None:
     elif self.args.config.value:
         mistake = f"-f {self.args.config.value}: invoke's settings change nothing here\nleave it out"
     if mistake:
-        raise Exit(mistake, code=exit_codes.USAGE)
+        raise Exit(mistake, code=exit_codes.REFUSED)
     with ended_in_order():
         _parse_cleanup(self)
 

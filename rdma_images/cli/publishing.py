@@ -61,7 +61,7 @@ def scan(
             show(scan_table.scan_text(scanned.name, result, decisions))
     if json:
         show(dumps(documents, indent=2))
-    end_with(exit_codes.NO if is_refused else 0)
+    end_with(exit_codes.FAILED if is_refused else 0)
 
 
 def _scan(image: "ScannedImage", report: str) -> "Scan":
@@ -145,7 +145,7 @@ def publish(
     approved = publish_images.with_decisions(approved, rules)
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
-    end_with(exit_codes.NO if any(outcome.error for outcome in outcomes) else 0)
+    end_with(exit_codes.FAILED if any(outcome.error for outcome in outcomes) else 0)
 
 
 def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", json: bool) -> None:
@@ -156,7 +156,7 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
     images = target_options.chosen_images(loaded_project, None, True, None)
     results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher))
     show(publication_table.as_json(results) if json else publication_table.join_text(results))
-    end_with(exit_codes.NO if any(result.error for result in results) else 0)
+    end_with(exit_codes.FAILED if any(result.error for result in results) else 0)
 
 
 @task("verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub")
@@ -180,7 +180,7 @@ def verify(
     host = reference.parse_reference(image).host
     verifications = verify_image(image, registries.load_if_present().for_host(host), trust, progress)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
-    end_with(0 if builtins.all(verification.holds for verification in verifications) else exit_codes.NO)
+    end_with(0 if builtins.all(verification.holds for verification in verifications) else exit_codes.FAILED)
 
 
 def publisher(sign: str, to_stargz: bool = False) -> "Publisher":

@@ -13,7 +13,7 @@ from rdma_images.components.definition import (
     sorted_versions,
 )
 from rdma_images.core import versions
-from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image
+from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric, Image
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as NAME
@@ -29,13 +29,13 @@ OLDEST_NET = 6
 class PluginDetails(Details):
     """The plugin's origin, and how it is built where that is its source."""
 
-    from_: Literal["installer", "source"]
+    origin: Literal["installer", "source"]
     net_name: str  # what NCCL_NET says
     files: tuple[str, ...]  # that it installs, relative to its prefix
     configure: tuple[VersionedValue, ...]
-    platform: str = field(metadata=UNWRITTEN)  # that it is built for, as its configure names it
-    platform_headings: tuple[str, ...] = field(metadata=UNWRITTEN)  # before the platforms in what configure prints
-    other_net_names: tuple[str, ...] = field(default=(), metadata=UNWRITTEN)  # that NCCL_NET may say as well
+    platform: str = field(metadata=TEMPLATE_ONLY)  # that it is built for, as its configure names it
+    platform_headings: tuple[str, ...] = field(metadata=TEMPLATE_ONLY)  # before the platforms in what configure prints
+    other_net_names: tuple[str, ...] = field(default=(), metadata=TEMPLATE_ONLY)  # that NCCL_NET may say as well
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def is_from_source(combination: Combination, facts: Facts) -> bool:
 def _details(combination: Combination, facts: Facts) -> PluginDetails:
     version, plugin_facts = combination[NAME], facts.plugin
     return PluginDetails(
-        from_="source" if is_from_source(combination, facts) else "installer",
+        origin="source" if is_from_source(combination, facts) else "installer",
         net_name=plugin_facts.network_names(version)[0],
         files=tuple(file.value for file in plugin_facts.files if file.holds(version)),
         configure=tuple(option for option in plugin_facts.configure if option.holds(version)),
@@ -68,7 +68,7 @@ def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the release tarball, the one that has `configure`."""
-    if image.details(PluginDetails).from_ == "source":
+    if image.details(PluginDetails).origin == "source":
         version = image.version(NAME)
         url = next(tarball.url for tarball in facts.plugin.tarballs if tarball.holds(version))
         release = facts.plugin.releases.get(version)

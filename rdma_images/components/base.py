@@ -6,7 +6,7 @@ from typing import get_args
 from rdma_images.components import cuda
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition
 from rdma_images.core import versions
-from rdma_images.core.image import UNWRITTEN, Details, Fabric
+from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric
 from rdma_images.facts import Facts
 
 NAME = "base"
@@ -24,8 +24,8 @@ class BaseDetails(Details):
     image: str  # what is pulled
     cuda: str | None  # the version of the toolkit in it
     entrypoint: str | None
-    removes: tuple[str, ...] = field(metadata=UNWRITTEN)  # packages
-    sets: tuple[str, ...] = field(metadata=UNWRITTEN)  # variables that an image must not keep
+    removed_packages: tuple[str, ...] = field(metadata=TEMPLATE_ONLY)  # packages
+    unset_variables: tuple[str, ...] = field(metadata=TEMPLATE_ONLY)  # variables that an image must not keep
     stand_in: str | None = None  # the base on which a rehearsal really builds
 
 
@@ -48,9 +48,9 @@ def _details(combination: Combination, facts: Facts) -> BaseDetails:
         image=base.image,
         cuda=base.cuda,
         entrypoint=base.entrypoint,
-        bin=(f"{cuda.FOLDER}/bin",) if base.cuda else None,
-        removes=base.remove,
-        sets=tuple(base.environment),
+        program_folders=(f"{cuda.FOLDER}/bin",) if base.cuda else (),
+        removed_packages=base.remove,
+        unset_variables=tuple(base.environment),
     )
 
 
@@ -62,6 +62,6 @@ BASE = ComponentDefinition(
     tag="",
     details=_details,
     required_for=get_args(Fabric),
-    is_measured=True,
-    agrees=lambda planned, measured: planned.endswith(measured),
+    must_be_measured=True,
+    matches_measured=lambda planned, measured: planned.endswith(measured),
 )

@@ -38,7 +38,7 @@ def toolkit_requirements(version: str, facts: Facts) -> tuple[str, ...]:
 def _details(combination: Combination, _: Facts) -> CudaDetails:
     if combination["variant"] != "devel":
         return CudaDetails()
-    return CudaDetails(home=FOLDER, bin=(f"{FOLDER}/bin",))
+    return CudaDetails(home=FOLDER, program_folders=(f"{FOLDER}/bin",))
 
 
 def _requirements(combination: Combination, facts: Facts) -> Iterator[HostRequirement]:
@@ -72,6 +72,6 @@ CUDA = ComponentDefinition(
     details=_details,
     requirements=_requirements,
     decides_wheels=True,
-    is_measured=True,
-    agrees=_agrees,
+    must_be_measured=True,
+    matches_measured=_agrees,
 )

@@ -52,7 +52,7 @@ class BundledVersion:
     where the image does not have the component, or the facts do not know its version.
     """
 
-    by: str
+    brought_by: str
     version: Callable[[Mapping[str, str], Fabric, Facts], str | None]
 
 
@@ -95,8 +95,8 @@ class ComponentDefinition:
     stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = lambda *_: {}  # build arguments of its stand-in
     # Why its stand-in would be no good on the base of an image; empty where it would.
     stand_in_obstacle: Callable[[Image, Facts], str] = lambda *_: ""
-    is_measured: bool = False  # whether a report must have measured its version, for a tag to name it
-    agrees: Callable[[str, str], bool] = _is_prefix  # whether a planned version is true of the measured one
+    must_be_measured: bool = False  # whether a report must have measured its version, for a tag to name it
+    matches_measured: Callable[[str, str], bool] = _is_prefix  # whether a planned version is true of the measured one
 
 
 def sorted_versions(values: Iterable[str]) -> list[str]:
@@ -104,32 +104,28 @@ def sorted_versions(values: Iterable[str]) -> list[str]:
     return sorted(set(values), key=versions.sort_key)
 
 
-def download_source(
-    name: str, version: str, upstream: str, pin: str = UNPINNED, extra: dict[str, str] | None = None
-) -> Source:
+def download_source(name: str, version: str, address: str, pin: str = UNPINNED) -> Source:
     """Return the source of a file to download and verify; without a pin, the lock has it."""
     return Source(
         id=f"{name}-{version}",
         component=name,
         kind="download",
-        upstream=upstream,
+        upstream=address,
         pin=pin,
         context=name,
-        extra=extra or {},
     )
 
 
-def apt_source(name: str, role: str, upstream: str, suites: list[str], components: str, keyring: str) -> Source:
-    """Return the source of the apt archive from which a stage installs.
-
-    Args:
-        role: The name under which the stage's secrets are for this archive.
-    """
+def apt_source(name: str, role: str, address: str, suites: list[str], components: str, keyring: str) -> Source:
+    """Return the source of the apt archive from which a stage installs."""
     return Source(
         id=f"{name}-{suites[0].removesuffix('-security')}",
         component=name,
         kind="apt",
-        upstream=upstream.rstrip("/"),
+        upstream=address.rstrip("/"),
         pin=ARCHIVE_SIGNATURE,
-        extra={"role": role, "suites": " ".join(suites), "components": components, "signed-by": keyring},
+        role=role,
+        suites=tuple(suites),
+        components=components,
+        keyring=keyring,
     )

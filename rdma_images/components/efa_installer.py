@@ -1,7 +1,7 @@
 """AWS's EFA installer, with libfabric and rdma-core, and on some bases the plugin."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rdma_images.components import base, cuda, pytorch
 from rdma_images.components.definition import (
@@ -30,7 +30,7 @@ class InstallerDetails(Details):
     """How efa_installer.sh is called, what is removed again, and what it has to find."""
 
     flags: tuple[VersionedValue, ...]
-    without: str  # its package that is removed again; empty where none is
+    removed_package: str  # its package that is removed again; empty where none is
     cuda_runtime: str  # the file that libfabric opens as libcudart.so, below site-packages; empty without CUDA
 
     @property
@@ -45,7 +45,7 @@ def brings_plugin(combination: Combination, facts: Facts) -> bool:
     system = facts.bases.bases[combination[base.NAME]].system
     return facts.efa.releases[installer].plugin == combination[PLUGIN] and any(
         row.distribution == system and row.platform == combination["platform"] and row.holds(installer)
-        for row in facts.efa.plugin_brought
+        for row in facts.efa.bundled_plugins
     )
 
 
@@ -61,8 +61,8 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
     return InstallerDetails(
         flags=facts.efa.flags_for(version),
-        bin=("/opt/amazon/efa/bin", f"{OPEN_MPI}/bin"),
-        without=PLUGIN_PACKAGE if replaced else "",
+        program_folders=("/opt/amazon/efa/bin", f"{OPEN_MPI}/bin"),
+        removed_package=PLUGIN_PACKAGE if replaced else "",
         cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
     )
 
@@ -79,8 +79,9 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     if checksum:
         yield download_source(NAME, version, url, f"sha256:{checksum}")
     else:
-        signed = {"signature": download.signature.format(version=version), "key": download.key.format(version=version)}
-        yield download_source(NAME, version, url, f"openpgp:{download.fingerprint}", signed)
+        signature, key = (address.format(version=version) for address in (download.signature, download.key))
+        signed = download_source(NAME, version, url, f"openpgp:{download.fingerprint}")
+        yield replace(signed, signature=signature, key=key)
 
 
 def _stand_in_obstacle(image: Image, facts: Facts) -> str:

@@ -12,7 +12,7 @@ from rdma_images.facts import Facts
 NAME = "erdma-apt"
 KEY = "erdma-apt-key"
 KEYRING = "/etc/apt/keyrings/erdma.asc"
-MOUNTED = "/mnt/erdma-apt"  # where a RUN finds the context with the key, and a stand-in's repository beside it
+KEY_MOUNT = "/mnt/erdma-apt"  # where a RUN finds the context with the key, and a stand-in's repository beside it
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,8 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     repository, codename = facts.erdma.repository, image.version(NAME)
     archive = apt_source(NAME, NAME, repository.url, [f"{codename}/erdma"], "main", KEYRING)
     # Another key signs another repository: neither is stood in for alone, and both are in one context.
-    pair = {"pair": NAME}
-    yield replace(archive, extra={**archive.extra, **pair, "over": base.NAME, "stand-in": f"file:{MOUNTED}"})
-    yield Source(
-        id=KEY,
-        component=KEY,
-        kind="download",
-        upstream=repository.key,
-        pin=UNPINNED,
-        context=NAME,
-        extra=pair,
-    )
+    yield replace(archive, pair=NAME, over=base.NAME, stand_in=f"file:{KEY_MOUNT}")
+    yield Source(id=KEY, component=KEY, kind="download", upstream=repository.key, pin=UNPINNED, context=NAME, pair=NAME)
 
 
 def _suite(versions: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | None:

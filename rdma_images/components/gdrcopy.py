@@ -12,7 +12,7 @@ from rdma_images.core.source import Source
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
-from rdma_images.facts.facts_file import FactsFile, Needs, Row, Version
+from rdma_images.facts.facts_file import Fact, FactsFile, Needs, Version
 
 NAME = "gdrcopy"
 PREFIX = "/opt/gdrcopy"
@@ -27,7 +27,7 @@ class GinRequest(Strict):
     packages: tuple[str, ...] = ()  # names in the normal form
 
 
-class Gin(Row):
+class Gin(Fact):
     """The versions that GPU-initiated networking needs over EFA."""
 
     needs: Needs
@@ -39,7 +39,7 @@ class Gdrcopy(FactsFile):
 
     FILE = f"{NAME}.yaml"
 
-    releases: dict[Version, Row]
+    releases: dict[Version, Fact]
     gin: Gin
 
 

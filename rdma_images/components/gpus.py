@@ -6,7 +6,7 @@ from rdma_images.core import versions
 from rdma_images.core.image import Fabric
 from rdma_images.facts import Facts
 
-ALL = "fabric"  # the value of the axis `gpu` that stands for every GPU of the fabric
+ALL_GPUS = "fabric"  # the value of the axis `gpu` that stands for every GPU of the fabric
 
 
 def architecture_name(capability: str) -> str:
@@ -59,7 +59,7 @@ def resolve_architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) 
     For a fabric, the oldest of its GPUs of each generation: the newer ones of a generation run the same code.
     GPUs that this CUDA cannot compile for are left out: it does not run on them either.
     """
-    if choice != ALL:
+    if choice != ALL_GPUS:
         return (choice,)
     supported = compiler_capabilities(cuda, facts)
     return tuple(

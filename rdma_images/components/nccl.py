@@ -40,5 +40,5 @@ NCCL = ComponentDefinition(
     was_tested=_was_tested,
     wheel=gpu_software.WHEEL_NAME,
     decides_wheels=True,
-    is_measured=True,
+    must_be_measured=True,
 )

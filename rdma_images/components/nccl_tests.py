@@ -6,7 +6,7 @@ from typing import get_args
 
 from rdma_images.components import cuda, efa_installer, gpus
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image, machine_name
+from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric, Image, machine_name
 from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.facts.gpu_software import Backend
@@ -32,7 +32,7 @@ class NcclTestsDetails(Details):
 
     architectures: tuple[str, ...]
     gencode: str  # the options for them, as nvcc takes them
-    omitted_backends: tuple[OmittedBackend, ...] = field(metadata=UNWRITTEN)
+    omitted_backends: tuple[OmittedBackend, ...] = field(metadata=TEMPLATE_ONLY)
     mpi: str  # the folder of their MPI
     mpi_packages: str  # the packages of that MPI, and of its headers; empty where the fabric brings it
     mpi_headers: str
@@ -47,7 +47,7 @@ def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
     architectures = gpus.resolve_architectures(combination[GPU], combination.fabric, combination[cuda.NAME], facts)
     has_mpi = combination.fabric == "efa"
     return NcclTestsDetails(
-        bin=("/opt/nccl-tests/bin",),
+        program_folders=("/opt/nccl-tests/bin",),
         architectures=architectures,
         gencode=gpus.gencode_options(architectures),
         # An image that falls back may run on any network, and its kernels then meet the backend of that one.
@@ -87,8 +87,8 @@ NCCL_TESTS = ComponentDefinition(
     properties=(
         Axis(
             GPU,
-            lambda facts: (gpus.ALL, *gpus.known_architectures(facts)),
-            default=gpus.ALL,
+            lambda facts: (gpus.ALL_GPUS, *gpus.known_architectures(facts)),
+            default=gpus.ALL_GPUS,
             property_of=NAME,
             aliases=gpus.architectures_by_name,
         ),

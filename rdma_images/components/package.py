@@ -11,7 +11,7 @@ from rdma_images.core import paths, versions
 from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import Facts
-from rdma_images.facts.facts_file import FactsFile, Needs, Pattern, Row, Version
+from rdma_images.facts.facts_file import Fact, FactsFile, Needs, Pattern, Version
 
 FOLDER = "packages"  # of facts/
 
@@ -30,13 +30,13 @@ def _requirement(text: str) -> str:
 PackageRequirement = Annotated[str, AfterValidator(_requirement)]
 
 
-class PackageRelease(Row):
+class PackageRelease(Fact):
     """One release, and the versions of other components beside which it works."""
 
     needs: Needs = Field(default_factory=dict)
 
 
-class FabricUse(Row):
+class FabricUse(Fact):
     """How the package uses a fabric."""
 
     requirements: tuple[PackageRequirement, ...] = ()  # in place of those of every fabric
@@ -45,18 +45,18 @@ class FabricUse(Row):
     needs: Needs = Field(default_factory=dict)  # for that fabric
 
 
-class NoFabric(Row):
+class NoFabric(Fact):
     """Why the package does not use a fabric, and what to do."""
 
     why: str
     fix: str
 
 
-class Transfer(Strict):
+class KvTransfer(Strict):
     """How a server's KV cache goes from prefill to decode over one fabric."""
 
     package: str  # the component that moves it
-    start: str = 'exec "$@"'  # a line of sh that starts the server
+    start_line: str = 'exec "$@"'  # a line of sh that starts the server
     prefill: tuple[str, ...]  # words after the server's own
     decode: tuple[str, ...]
     env: dict[str, str] = Field(default_factory=dict)
@@ -64,14 +64,14 @@ class Transfer(Strict):
     bootstrap: str = ""  # the port at which prefill servers are asked for their transfers; empty for none
 
 
-class Serving(Row):
+class Serving(Fact):
     """How a server with prefill and decode apart is started; {model}, {gpus} and {port} are the job's."""
 
     server: tuple[str, ...]
     several_nodes: str = ""  # words of sh after the server's, where it spans nodes; empty where it cannot
     router: tuple[str, ...]
     ready: str = ""  # the router's path that answers 200 once its servers do; empty where it opens its port then
-    transfers: dict[Fabric, Transfer]
+    transfers: dict[Fabric, KvTransfer]
 
 
 class PackageFacts(FactsFile):

@@ -16,5 +16,5 @@ PYTHON = ComponentDefinition(
     role="foundation",
     tag="py",
     decides_wheels=True,
-    is_measured=True,
+    must_be_measured=True,
 )

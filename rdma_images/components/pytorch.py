@@ -13,7 +13,7 @@ PYTORCH = ComponentDefinition(
     tag="",
     wheel=re.compile("torch"),
     decides_wheels=True,
-    is_measured=True,
+    must_be_measured=True,
 )
 
 

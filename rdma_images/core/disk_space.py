@@ -28,7 +28,7 @@ def free(folder: Path) -> int:
     return shutil.disk_usage(_existing(folder)).free
 
 
-def require(size: int, purpose: str, folder: Path | None = None) -> None:
+def require_free_space(size: int, purpose: str, folder: Path | None = None) -> None:
     """Require that `size` bytes are free where `folder` is, by default the state folder.
 
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.

@@ -12,7 +12,7 @@ class RdmaImagesError(Exception):
     `exit_code` is the process's, one of core/exit_codes.py.
     """
 
-    exit_code = exit_codes.NO
+    exit_code = exit_codes.FAILED
 
     def details(self) -> object | None:
         """Return what to show before the message, as text or a rich table; None for nothing."""
@@ -22,7 +22,7 @@ class RdmaImagesError(Exception):
 class RefusedError(RdmaImagesError):
     """The request cannot work, or names something unknown; nothing was downloaded or built."""
 
-    exit_code = exit_codes.USAGE
+    exit_code = exit_codes.REFUSED
 
 
 def first_line(error: BaseException) -> str:

@@ -35,7 +35,7 @@ class FileError(RefusedError):
 class FullDiskError(FileError):
     """A file that there is no space for: the command was used well, and failed."""
 
-    exit_code = exit_codes.NO
+    exit_code = exit_codes.FAILED
 
 
 def describe_file_error(error: OSError | ValueError, path: Path | str | None = None) -> FileError:

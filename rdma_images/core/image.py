@@ -23,19 +23,14 @@ TOOL = "rdma-images"  # the distribution that this is
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels
 PACKAGE_ORIGIN = "package-origin"  # of labels that say where a Python package of no public index is from
 
-UNWRITTEN = {"written": False}  # metadata of a field of details that is for the templates alone
+TEMPLATE_ONLY = {"written": False}  # metadata of a field of details that is for the templates alone
 
 
 @dataclass(frozen=True)
 class Details:
     """Facts about a component's version that later steps need; components add their fields."""
 
-    bin: tuple[str, ...] | None = field(default=None, kw_only=True)  # the folders of its programs
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Return the folders of its programs, to be on the PATH."""
-        return self.bin or ()
+    program_folders: tuple[str, ...] = field(default=(), kw_only=True)  # to be on the PATH
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -47,16 +42,15 @@ class Details:
         """Return the values of NCCL_NET for the component's plugin, the preferred first."""
         return ()
 
-    def words(self) -> dict[str, str]:
+    def text_fields(self) -> dict[str, str]:
         """Return the fields as text by their names in kebab-case: {"net-name": "AWS Libfabric"}.
 
-        plan.json and the build arguments of stand-ins have them. Fields that are None, and those for the templates
-        alone, are left out.
+        plan.json and the build arguments of stand-ins have them, without empty fields and those for templates alone.
         """
         words: dict[str, str] = {}
         for attribute in fields(self):
             value = getattr(self, attribute.name)
-            if value is not None and attribute.metadata.get("written", True):
+            if value not in (None, ()) and attribute.metadata.get("written", True):
                 name = attribute.name.rstrip("_").replace("_", "-")
                 words[name] = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         return words
@@ -101,7 +95,7 @@ class RunSetting:
 
 
 @dataclass(frozen=True)
-class Limit:
+class Limitation:
     """A limitation of an image that a user may not expect: shown and labelled."""
 
     name: str  # "torch-compile"
@@ -174,7 +168,7 @@ class ExistingImage:
     python_packages: dict[str, str] = field(default_factory=dict)  # that it imports: name -> version
     python_requires: dict[str, tuple[str, ...]] = field(default_factory=dict)  # what these require of one another
     nccl_path: str = ""  # the library that `nccl` is the version of
-    rehearsal: tuple[str, ...] = ()  # sources that stand-ins replaced in it
+    stand_ins: tuple[str, ...] = ()  # sources that stand-ins replaced in it
 
     @property
     def digest(self) -> str:
@@ -236,8 +230,8 @@ class Image:
     requirements: tuple[HostRequirement, ...] = ()
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show
     environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
-    settings: tuple[RunSetting, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    run_settings: tuple[RunSetting, ...] = ()
+    limitations: tuple[Limitation, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
     stages: tuple[str, ...] = ()  # beside those of the template and of the components
@@ -271,7 +265,7 @@ class BrokenRule:
     versions: dict[str, str]  # the versions the rule relates, by component
     reason: str
     source: str
-    missing: str = ""  # the component that would have to be added; empty where none
+    missing_component: str = ""  # the component that would have to be added; empty where none
 
 
 @dataclass(frozen=True)
@@ -282,7 +276,9 @@ class Refusal:
     axes: dict[str, str]
     broken: tuple[BrokenRule, ...]
     nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
-    leave_out: dict[str, str] = field(default_factory=dict)  # requested axes that the target does not have, with values
+    dropped_axes: dict[str, str] = field(
+        default_factory=dict
+    )  # requested axes that the target does not have, with values
 
 
 @dataclass(frozen=True)
@@ -294,14 +290,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Build:
+class BuildRecord:
     """An image that is in an engine."""
 
     image_id: str
     ref: str  # "rdma-images/<target>:<tag>", with "-rehearsal" at the end of a rehearsal's tag
     digest: str  # of the manifest, "sha256:…": what validate checks and publish pushes
     inputs: str  # digest of all that decides the image's bytes: same inputs, nothing to do
-    rehearsal: tuple[str, ...]  # ids of the sources that stand-ins replaced; empty for an image to ship
+    stand_ins: tuple[str, ...]  # ids of the sources that stand-ins replaced; empty for an image to ship
     finished: str  # ISO 8601, UTC
     seconds: float
     revision: str = ""  # of the sources, as the image's label has it

@@ -35,7 +35,7 @@ def decode_json(content: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def first_misfit(error: "ValidationError") -> str:
+def first_error(error: "ValidationError") -> str:
     """Return where a document first differs from its model: "packages.0: Field required"."""
     misfit = error.errors(include_url=False, include_input=False)[0]
     return plain(f"{'.'.join(map(str, misfit['loc'])) or 'its start'}: {misfit['msg']}")

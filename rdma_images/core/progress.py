@@ -16,7 +16,7 @@ def progress(line: str) -> None:
         sys.stderr.flush()
 
 
-WAIT = 20.0  # seconds between two lines about what is waited for
+REPORT_INTERVAL = 20.0  # seconds between two lines about what is waited for
 
 
 def silent(line: str) -> None:
@@ -24,7 +24,7 @@ def silent(line: str) -> None:
 
 
 @contextmanager
-def report_waiting(report: Progress, describe: Callable[[], str], interval: float = WAIT) -> Iterator[None]:
+def report_waiting(report: Progress, describe: Callable[[], str], interval: float = REPORT_INTERVAL) -> Iterator[None]:
     """Report every `interval` seconds what is waited for, in a thread, until the block ends."""
     start, has_ended = time.monotonic(), threading.Event()
 

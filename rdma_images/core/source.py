@@ -1,6 +1,6 @@
 """Sources of the parts of images, and their pins."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 UNPINNED = "not locked"  # the pin of a source that no lock has a digest of yet
@@ -23,7 +23,20 @@ class Source:
     upstream: str
     pin: str
     context: str | None = None
-    extra: dict[str, str] = field(default_factory=dict)  # {"signature": url, "key": url} of a signed download
+    signature: str = ""  # addresses of a signed download's signature and key
+    key: str = ""
+    pair: str = ""  # the same for sources that are only replaced together
+    stand_in: str = ""  # address of a stand-in that is in no folder of its component; of a base, its name
+    role: str = ""  # of an apt archive: the name by which the stage finds its secrets
+    over: str = ""  # the role of the archive that it comes on top of
+    suites: tuple[str, ...] = ()
+    components: str = ""
+    keyring: str = ""
+    platform: str = ""  # of a base
+    digest: str = ""  # of a base that is pulled
+    bootstrap: str = ""  # the base that is made from Debian's archive
+    laid_over: str = ""  # the folder of the stand-in that is laid over that base
+    local_name: str = ""  # in the engine, of an image that was measured there
 
 
 @dataclass(frozen=True)

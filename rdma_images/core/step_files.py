@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import atomic, files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.core.paths import COMMAND, image_folder
-from rdma_images.core.plain import first_misfit, plain
+from rdma_images.core.plain import first_error, plain
 
 Form = TypeVar("Form")
 MAX_FILE_BYTES = 256 * 2**20  # bytes; the largest is the bill of materials of an image, some MB
@@ -56,7 +56,7 @@ class StepFile(Generic[Form]):
         try:
             return self.decode(pydantic_core.from_json(text))
         except ValidationError as error:
-            problem = first_misfit(error)
+            problem = first_error(error)
         except ValueError as error:
             problem = f"this file cannot be read: {plain(str(error))}"
         raise RdmaImagesError(f"{path}: {problem}\nrun `{COMMAND} {self.step}` again")
@@ -91,4 +91,4 @@ def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
     )
 
 
-BUILD = step_file("build.json", "build", Build)
+BUILD = step_file("build.json", "build", BuildRecord)

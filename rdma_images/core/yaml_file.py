@@ -39,7 +39,7 @@ Words = Annotated[
 YamlPath = tuple[str | int, ...]
 
 
-def matching(form: re.Pattern[str], fault: str) -> AfterValidator:
+def must_match(form: re.Pattern[str], fault: str) -> AfterValidator:
     """Return a validator of a text that `form` matches whole; `fault` follows one that it does not match."""
 
     def check(text: str) -> str:
@@ -94,7 +94,7 @@ class Document(Strict):
 
     @classmethod
     def expanded(cls, data: Any) -> tuple[Any, list[tuple[YamlPath, str]]]:
-        """Return the data of the file with what it refers to in its place, and what cannot be: (path, sentence)."""
+        """Return the data with each reference replaced; (path, sentence) for each that names nothing."""
         return data, []
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:

@@ -11,7 +11,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import kit, lab, steps
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, NoGuestError
-from rdma_images.datapath.kit import Kit
+from rdma_images.datapath.kit import GuestFiles
 from rdma_images.engine.docker_command import Engine
 
 CONSOLE = "datapath-console.log"
@@ -42,7 +42,7 @@ def run(
 
 
 def check(
-    files: ImageDisk, guest_kit: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
+    files: ImageDisk, guest_kit: GuestFiles, fabric: Fabric | None, folder: Path, progress: Progress = silent
 ) -> tuple[Check, ...]:
     """Return the checks for a disk; a failure writes both consoles into `folder`."""
     if files.architecture != "amd64":
@@ -56,7 +56,7 @@ def check(
 
 
 def _check_between(
-    guest_kit: Kit, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
+    guest_kit: GuestFiles, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
     """Return the checks between two machines with these files.
 
@@ -74,7 +74,7 @@ def _check_between(
     return tuple(checks)
 
 
-def _prepare_kit(progress: Progress) -> Kit | str:
+def _prepare_kit(progress: Progress) -> GuestFiles | str:
     """Return what guests are started with, or the reason why none can run on this machine."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"the emulator is for Linux on x86_64, and this is {platform.system()} on {platform.machine()}"

@@ -8,7 +8,7 @@ from rdma_images.core.image import Fabric
 
 
 @dataclass(frozen=True)
-class CheckSubject:
+class CheckDefinition:
     """The subject of a check, whatever its outcome."""
 
     id: str  # without the tier: "rc-pingpong"
@@ -18,22 +18,22 @@ class CheckSubject:
     source: str = ""
 
 
-def passed(subject: CheckSubject, finding: str) -> Check:
+def pass_check(subject: CheckDefinition, finding: str) -> Check:
     """Return a passed check with what shows it."""
     return replace(_untried(subject), outcome="passed", actual=finding)
 
 
-def failed(subject: CheckSubject, finding: str) -> Check:
+def fail_check(subject: CheckDefinition, finding: str) -> Check:
     """Return a failed check with what was found instead."""
     return replace(_untried(subject), outcome="failed", actual=finding, fix=subject.fix)
 
 
-def skipped(subject: CheckSubject, reason: str) -> Check:
+def skip_check(subject: CheckDefinition, reason: str) -> Check:
     """Return a skipped check with the reason."""
     return replace(_untried(subject), reason=reason)
 
 
-def _untried(subject: CheckSubject) -> Check:
+def _untried(subject: CheckDefinition) -> Check:
     return Check(
         id=f"datapath.{subject.id}",
         title=subject.title,
@@ -47,16 +47,16 @@ def _untried(subject: CheckSubject) -> Check:
 
 _HARDWARE_ONLY = {
     "efa": (
-        CheckSubject("efa-srd", "Messages travel over EFA's SRD", "an instance with EFA"),
+        CheckDefinition("efa-srd", "Messages travel over EFA's SRD", "an instance with EFA"),
         "no emulator has EFA's adapter and its SRD protocol",
     ),
     "erdma": (
-        CheckSubject("erdma-provider", "Messages travel through eRDMA's own provider", "an instance with eRDMA"),
+        CheckDefinition("erdma-provider", "Messages travel through eRDMA's own provider", "an instance with eRDMA"),
         "no emulator has Alibaba's adapter, which its provider drives",
     ),
 }
 _GPUDIRECT = (
-    CheckSubject("gpudirect", "The adapter reads and writes a GPU's memory", "an instance with GPUs"),
+    CheckDefinition("gpudirect", "The adapter reads and writes a GPU's memory", "an instance with GPUs"),
     "the emulated machines have no GPU",
 )
 
@@ -79,7 +79,7 @@ def hardware_checks(fabric: Fabric | None) -> tuple[Check, ...]:
     Those of both fabrics where it is not known.
     """
     fabric_checks = [_HARDWARE_ONLY[name] for name in ("efa", "erdma") if fabric in (name, None)]
-    return tuple(skipped(subject, reason) for subject, reason in (*fabric_checks, _GPUDIRECT))
+    return tuple(skip_check(subject, reason) for subject, reason in (*fabric_checks, _GPUDIRECT))
 
 
 def claim(checks: Sequence[Check]) -> str:

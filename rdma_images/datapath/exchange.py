@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rdma_images.core.check import Check
-from rdma_images.datapath.checks import CheckSubject, failed, passed
+from rdma_images.datapath.checks import CheckDefinition, fail_check, pass_check
 from rdma_images.datapath.guest import Guest, TaskResult
-from rdma_images.datapath.lab import ADDRESSES, Lab
+from rdma_images.datapath.lab import ADDRESSES, TwoGuests
 
 # Packets that the emulated adapter has sent and received.
 COUNTERS = "cd /image/sys/class/infiniband/rxe0/ports/1/hw_counters && cat sent_pkts rcvd_pkts"
@@ -31,7 +31,7 @@ class Exchange:
     `server` runs in the first guest; `client` in the second, once the first listens; "{server}" is its address.
     """
 
-    subject: CheckSubject  # its `expected` says what is exchanged
+    subject: CheckDefinition  # its `expected` says what is exchanged
     tool: str
     server: str
     client: str
@@ -40,7 +40,7 @@ class Exchange:
     seconds: float = 20.0  # at most, for each side
 
 
-def perform(lab: Lab, exchange: Exchange) -> Check:
+def perform(lab: TwoGuests, exchange: Exchange) -> Check:
     """Run an exchange in the lab, and return the check of its result.
 
     It is repeated once where packets were lost: a busy machine stops an emulated guest for longer than an adapter sends
@@ -50,12 +50,12 @@ def perform(lab: Lab, exchange: Exchange) -> Check:
     if LOST.search(fault):
         fault = _attempt(lab, exchange)
     if fault:
-        return failed(exchange.subject, fault)
+        return fail_check(exchange.subject, fault)
     origin = "the image's" if lab.survey.is_from_image(exchange.tool) else "an outside"
-    return passed(exchange.subject, f"{exchange.subject.expected}, with {origin} {exchange.tool}")
+    return pass_check(exchange.subject, f"{exchange.subject.expected}, with {origin} {exchange.tool}")
 
 
-def _attempt(lab: Lab, exchange: Exchange) -> str:
+def _attempt(lab: TwoGuests, exchange: Exchange) -> str:
     """Run the exchange and return why it failed, in one line; empty where it passed."""
     packets_before = packets(lab.server)
     server, client = _run_both_sides(lab, exchange)
@@ -67,7 +67,7 @@ def packets(guest: Guest) -> int:
     return sum(int(line) for line in guest.run(COUNTERS, 5).output.split())
 
 
-def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResult | None]:
+def _run_both_sides(lab: TwoGuests, exchange: Exchange) -> tuple[TaskResult, TaskResult | None]:
     """Return how server and client ended; the client is None where the server never listened."""
     kind, port = exchange.listens
     server = lab.server.start(lab.session.script(exchange.server), exchange.seconds)

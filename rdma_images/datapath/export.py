@@ -19,7 +19,7 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import LABEL_PREFIX, Fabric
 from rdma_images.datapath import disk
-from rdma_images.datapath.kit import Kit
+from rdma_images.datapath.kit import GuestFiles
 from rdma_images.engine import Engine, docker_command
 
 # What guests never open, and what nearly all of an image of five gigabytes is: Python's packages and CUDA.
@@ -32,7 +32,7 @@ TAR_MEMORY_BYTES = 256 * 1024 * 1024  # bytes for the tar
 
 
 @contextlib.contextmanager
-def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.ImageDisk]:
+def image_disk(ref: str, engine: Engine, kit: GuestFiles) -> Iterator[disk.ImageDisk]:
     """Yield the disk of an image.
 
     Raises RdmaImagesError where the engine does not have it or cannot read it out.
@@ -55,7 +55,7 @@ def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.ImageDisk]:
 
 
 @contextlib.contextmanager
-def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: Kit) -> Iterator[Container]:
+def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: GuestFiles) -> Iterator[Container]:
     """Yield a container, not started, whose only program is a tar that it was given.
 
     Nothing of the image gets a say in what that does: its environment is taken out, names of users are not looked up
@@ -97,7 +97,7 @@ def _environment(configuration: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, value) for name, _, value in pairs]
 
 
-def _tar_program(kit: Kit, folder: str) -> bytes:
+def _tar_program(kit: GuestFiles, folder: str) -> bytes:
     """Return a tar of the tar program, its loader and its libraries in `folder`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -125,7 +125,7 @@ def without_preloading(loader: bytes) -> bytes:
     return loader.replace(*PRELOADED)
 
 
-def _read_survey(container: Container, engine: Engine, kit: Kit) -> int:
+def _read_survey(container: Container, engine: Engine, kit: GuestFiles) -> int:
     """Start the container, make a disk of its output, and check that the output is complete."""
     with tempfile.TemporaryFile() as errors:
         reading = docker_command.start(

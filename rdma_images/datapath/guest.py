@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.datapath.kit import Kit
+from rdma_images.datapath.kit import GuestFiles
 
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
 GUEST_MEMORY_MIB = 512  # MiB a guest
@@ -24,7 +24,7 @@ class GuestError(RdmaImagesError):
     """A guest ended before its work was done, or does not answer."""
 
 
-class LateError(GuestError):
+class GuestTimeoutError(GuestError):
     """A guest did not answer in time."""
 
 
@@ -52,7 +52,7 @@ class Guest:
     it ends when its wire closes: no exit of this process, not even SIGKILL, leaves one behind.
     """
 
-    kit: Kit
+    kit: GuestFiles
     address: str
     disk: int
     link: int
@@ -96,7 +96,7 @@ class Guest:
         try:
             self._wait(0, time.monotonic() + BOOT_SECONDS)
         except GuestError as error:
-            if isinstance(error, LateError) or OPENING not in self.console():
+            if isinstance(error, GuestTimeoutError) or OPENING not in self.console():
                 raise NoGuestError(str(error)) from None
             raise
         return float(self._results.pop(0).output.split()[0])
@@ -139,7 +139,7 @@ class Guest:
             try:
                 line = self._lines.readline(MAX_ANSWER_BYTES)
             except TimeoutError:
-                raise LateError(f"guest {self.address} did not answer in time; {self._last_words()}") from None
+                raise GuestTimeoutError(f"guest {self.address} did not answer in time; {self._last_words()}") from None
             except ConnectionResetError:
                 line = b""
             if not line:

@@ -41,7 +41,7 @@ _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 @dataclass(frozen=True)
-class Kit:
+class GuestFiles:
     """The programs and files of a guest that do not depend on the image.
 
     The commands are starts of command lines; `kernel` and `initramfs` are files.
@@ -54,7 +54,7 @@ class Kit:
     initramfs: Path
 
 
-def prepare(progress: Progress) -> Kit:
+def prepare(progress: Progress) -> GuestFiles:
     """Return the kit, downloaded and made where it is missing.
 
     Raises RdmaImagesError for a silent archive.
@@ -69,7 +69,7 @@ def prepare(progress: Progress) -> Kit:
     libraries = programs / LIBRARIES
     names = ("ld-linux-x86-64.so.2", "libc.so.6", "libacl.so.1", "libselinux.so.1", "libpcre2-8.so.0")
     firmware = [str(programs / "usr/share" / name) for name in ("qemu", "seabios")]
-    return Kit(
+    return GuestFiles(
         qemu=(*command(programs, "usr/bin/qemu-system-x86_64"), "-L", firmware[0], "-L", firmware[1]),
         mkfs=command(programs, "usr/bin/mkfs.erofs"),
         tar=(*(libraries / name for name in names), programs / "usr/bin/tar"),

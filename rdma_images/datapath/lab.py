@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rdma_images.datapath import survey
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import Guest, TaskResult
-from rdma_images.datapath.kit import Kit
-from rdma_images.datapath.survey import OUTSIDE, SHELL, Survey
+from rdma_images.datapath.kit import GuestFiles
+from rdma_images.datapath.survey import OUTSIDE, SHELL, ImageRdmaFiles
 
 ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
 
@@ -43,7 +43,7 @@ class GuestSession:
 
 
 @dataclass(frozen=True)
-class Lab:
+class TwoGuests:
     """Two running guests, the first as server, the second as client.
 
     `login` is the answer of a login of the image's user to the question what it may lock, None where nobody can log in;
@@ -53,7 +53,7 @@ class Lab:
     server: Guest
     client: Guest
     session: GuestSession
-    survey: Survey
+    survey: ImageRdmaFiles
     login: TaskResult | None = None
     libfabric: TaskResult | None = None
 
@@ -63,7 +63,7 @@ class Lab:
 
 
 @contextlib.contextmanager
-def guests(kit: Kit, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
+def guests(kit: GuestFiles, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
     """Start both guests.
 
     Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
@@ -75,7 +75,7 @@ def guests(kit: Kit, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
         yield first, second
 
 
-def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
+def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> TwoGuests:
     """Return the lab of two guests, once both are ready.
 
     Raises NoGuestError or GuestError when one does not start.
@@ -83,7 +83,7 @@ def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
     for guest in pair:
         guest.ready()
     path = ":".join((disk.environment["PATH"], *FURTHER_PATH))
-    command = f"PATH={shlex.quote(path)} exec chroot /image {survey.command(disk.user)}"
+    command = f"PATH={shlex.quote(path)} exec chroot /image {survey.collect_command(disk.user)}"
     image_survey = survey.parse(pair[0].run(command, 30).output)
     login = _login(pair[0], image_survey)
     session = GuestSession(
@@ -92,7 +92,7 @@ def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
         memlock=parse_memlock(login) or "unlimited",
     )
     provider_list = pair[0].run(session.script("exec fi_info -l"), 30) if image_survey.libfabric else None
-    return Lab(*pair, session, image_survey, login, provider_list)
+    return TwoGuests(*pair, session, image_survey, login, provider_list)
 
 
 def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
@@ -113,7 +113,7 @@ def parse_memlock(login: TaskResult | None) -> str | None:
     return values[-1] if values else None
 
 
-def _login(guest: Guest, image_survey: Survey) -> TaskResult | None:
+def _login(guest: Guest, image_survey: ImageRdmaFiles) -> TaskResult | None:
     """Return the limit that the image's own su leaves a login, as sshd leaves ranks."""
     if not image_survey.is_from_image("su"):
         return None

@@ -5,35 +5,35 @@ import shlex
 from collections.abc import Iterable
 
 from rdma_images.core.check import Check
-from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
+from rdma_images.datapath.checks import CheckDefinition, fail_check, pass_check, skip_check
 from rdma_images.datapath.guest import TaskResult
-from rdma_images.datapath.lab import Lab, parse_memlock
-from rdma_images.datapath.survey import OUTSIDE, Survey
+from rdma_images.datapath.lab import TwoGuests, parse_memlock
+from rdma_images.datapath.survey import OUTSIDE, ImageRdmaFiles
 
 _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
 
-LIBIBVERBS = CheckSubject(
+LIBIBVERBS = CheckDefinition(
     "libibverbs",
     "Programs get the one libibverbs of the image",
     "one libibverbs.so.1",
     "remove the copies that did not come with the image's rdma-core",
     _DOCUMENT,
 )
-PROVIDERS = CheckSubject(
+PROVIDERS = CheckDefinition(
     "providers",
     "Every provider that libibverbs is configured with loads into it",
     "the library of every driver in /etc/libibverbs.d, under the name that libibverbs looks for",
     "install libibverbs and its providers from one rdma-core",
     _DOCUMENT,
 )
-MEMLOCK = CheckSubject(
+MEMLOCK = CheckDefinition(
     "memlock",
     "A login of the image's user may lock memory without limit",
     "unlimited",
     "set memlock to unlimited in /etc/security/limits.d, or remove the line there that limits it",
     "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
 )
-DEVICE = CheckSubject(
+DEVICE = CheckDefinition(
     "device",
     "libibverbs opens the RDMA adapter and finds its port active",
     "PORT_ACTIVE",
@@ -42,31 +42,31 @@ DEVICE = CheckSubject(
 )
 
 
-def libibverbs(lab: Lab) -> Check:
+def libibverbs(lab: TwoGuests) -> Check:
     """Check that programs are linked to the only libibverbs of the image."""
     survey = lab.survey
     if not survey.loaded:
         copies = ", ".join(survey.copies) or "none"
-        return failed(LIBIBVERBS, f"a program that needs libibverbs.so.1 gets none; copies in the image: {copies}")
+        return fail_check(LIBIBVERBS, f"a program that needs libibverbs.so.1 gets none; copies in the image: {copies}")
     other_copies = [path for path, digest in survey.copies.items() if digest != survey.copies.get(survey.loaded)]
     if other_copies:
-        return failed(
+        return fail_check(
             LIBIBVERBS, f"{survey.loaded} is loaded, and beside it is another: {', '.join(sorted(other_copies))}"
         )
-    return passed(LIBIBVERBS, survey.loaded)
+    return pass_check(LIBIBVERBS, survey.loaded)
 
 
-def providers(lab: Lab) -> Check:
+def providers(lab: TwoGuests) -> Check:
     """Check that the image's own loader loads each configured provider, all its symbols bound."""
     survey = lab.survey
     if not survey.loaded:
-        return skipped(PROVIDERS, "there is no libibverbs to load them")
+        return skip_check(PROVIDERS, "there is no libibverbs to load them")
     if not survey.drivers:
-        return failed(PROVIDERS, "/etc/libibverbs.d names no driver, so libibverbs finds no device")
+        return fail_check(PROVIDERS, "/etc/libibverbs.d names no driver, so libibverbs finds no device")
     # libibverbs looks in its own folder, and then for the bare name: the folder is where an rdma-core has them.
     patterns = [pattern for pattern in survey.patterns if pattern.startswith("/")] or list(survey.patterns)
     if not patterns:
-        return failed(PROVIDERS, f"{survey.loaded} has no provider names in it: it is no libibverbs of rdma-core")
+        return fail_check(PROVIDERS, f"{survey.loaded} has no provider names in it: it is no libibverbs of rdma-core")
     names = {driver: patterns[0].replace("%s", driver) for driver in survey.drivers}
     complaints = {driver: _misnamed(driver, survey) for driver, path in names.items() if path not in survey.providers}
     loadable = {driver: path for driver, path in names.items() if driver not in complaints}
@@ -77,11 +77,11 @@ def providers(lab: Lab) -> Check:
         unloadable = "; ".join(
             f"{', '.join(drivers)}: {complaint}" for complaint, drivers in _keys_by_value(complaints).items()
         )
-        return failed(PROVIDERS, f"of {where}, {unloadable}")
-    return passed(PROVIDERS, f"{len(names)} as {where}: {', '.join(sorted(names))}")
+        return fail_check(PROVIDERS, f"of {where}, {unloadable}")
+    return pass_check(PROVIDERS, f"{len(names)} as {where}: {', '.join(sorted(names))}")
 
 
-def _misnamed(driver: str, survey: Survey) -> str:
+def _misnamed(driver: str, survey: ImageRdmaFiles) -> str:
     """Return what the image has instead of a provider of the name that libibverbs looks for."""
     suffixes = {path.rpartition("-")[2] for path in survey.providers if f"/lib{driver}-" in path}
     return f"there only as -{', -'.join(sorted(suffixes))}, for another libibverbs" if suffixes else "missing"
@@ -92,32 +92,32 @@ def _keys_by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
     return {value: sorted(key for key in pairs if pairs[key] == value) for value in pairs.values()}
 
 
-def check_memlock(lab: Lab) -> Check:
+def check_memlock(lab: TwoGuests) -> Check:
     """Check what a login of the image's user may lock.
 
     Everything else in this lab also runs under that limit.
     """
     if lab.login is None:
-        return skipped(MEMLOCK, "the image has no su, so no user can log in")
+        return skip_check(MEMLOCK, "the image has no su, so no user can log in")
     allowed = parse_memlock(lab.login)
     if allowed is None:
-        return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_in_one_line(lab.login)}")
-    return passed(MEMLOCK, allowed) if allowed == "unlimited" else failed(MEMLOCK, f"{allowed} KiB")
+        return fail_check(MEMLOCK, f"a login of {lab.survey.user[0]} said {_in_one_line(lab.login)}")
+    return pass_check(MEMLOCK, allowed) if allowed == "unlimited" else fail_check(MEMLOCK, f"{allowed} KiB")
 
 
-def device(lab: Lab) -> Check:
+def device(lab: TwoGuests) -> Check:
     """Check that ibv_devinfo shows the adapter's port active."""
     result = lab.run("exec ibv_devinfo -d rxe0", 20)
     state = re.search(r"state:\s+(\w+)", result.output)
     if result.status == 0 and state and state[1] == "PORT_ACTIVE":
-        return passed(DEVICE, state[1])
+        return pass_check(DEVICE, state[1])
     # libibverbs warns of every provider that it cannot load; this adapter's is the one that matters.
     relevant = [line for line in result.output.splitlines() if "rxe" in line]
     output = _in_one_line(TaskResult(result.status, "\n".join(relevant) or result.output))
-    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {output}")
+    return fail_check(DEVICE, state[1] if state else f"ibv_devinfo said {output}")
 
 
-def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
+def _complaint(lab: TwoGuests, libraries: Iterable[str]) -> str:
     """Return the loader's complaint about loading these into a program of libibverbs.
 
     Returns:

@@ -10,13 +10,13 @@ from rdma_images.core.check import Check
 from rdma_images.core.image import Fabric
 from rdma_images.core.progress import Progress
 from rdma_images.datapath import library_checks
-from rdma_images.datapath.checks import CheckSubject, failed, hardware_checks, passed, skipped
+from rdma_images.datapath.checks import CheckDefinition, fail_check, hardware_checks, pass_check, skip_check
 from rdma_images.datapath.exchange import WRONG_DATA, Exchange, packets, perform
-from rdma_images.datapath.lab import Lab
+from rdma_images.datapath.lab import TwoGuests
 from rdma_images.datapath.survey import OUTSIDE, SHELL
 
-Step = tuple[CheckSubject, Callable[[Lab], Check]]
-GUESTS = CheckSubject(
+Step = tuple[CheckDefinition, Callable[[TwoGuests], Check]]
+GUESTS = CheckDefinition(
     "guests",
     "Two machines with the image's files start, and stay up until all checks are done",
     "answers from both",
@@ -31,7 +31,7 @@ _WRITE = "ib_write_bw -d rxe0 -x 1 -s 4096 -n 20 -F"
 _LIBFABRIC = "FI_UNIVERSE_SIZE=16 fi_pingpong -I 10 -S 1024 -c"
 _RDMA_CORE = "https://github.com/linux-rdma/rdma-core"
 RC = Exchange(
-    CheckSubject(
+    CheckDefinition(
         id="rc-pingpong",
         title="Two hosts exchange messages over a reliable connection of libibverbs",
         expected="10 messages of 131,072 bytes each way, data checked",
@@ -44,7 +44,7 @@ RC = Exchange(
     listens=("tcp", 18515),
 )
 RDMA_CM = Exchange(
-    CheckSubject(
+    CheckDefinition(
         id="rdma-cm",
         title="Two hosts connect through librdmacm, and read and write each other's memory",
         expected="10 RDMA reads and writes of 1,000 bytes, data checked",
@@ -57,7 +57,7 @@ RDMA_CM = Exchange(
     listens=("cm", 7174),
 )
 WRITE = Exchange(
-    CheckSubject(
+    CheckDefinition(
         id="perftest",
         title="perftest writes to another host's memory",
         expected="20 RDMA writes of 4,096 bytes",
@@ -69,7 +69,7 @@ WRITE = Exchange(
     client=f"exec {_WRITE} {{server}}",
     listens=("tcp", 18515),
 )
-MPI_SUBJECT = CheckSubject(
+MPI_SUBJECT = CheckDefinition(
     "mpi",
     "Two ranks of Open MPI, on two hosts, exchange messages over libfabric's verbs provider",
     "messages of up to 768 bytes, data checked",
@@ -95,10 +95,10 @@ _ENVIRONMENT = {
 _RANKS = "mpirun -x FI_UNIVERSE_SIZE --map-by node -np 2 --host guest1,guest2 NPopenmpi -i -u 1024 -n 5 -o /tmp/netpipe"
 
 
-def exchange_over_mpi(lab: Lab) -> Check:
+def exchange_over_mpi(lab: TwoGuests) -> Check:
     """Check that all that two ranks send arrives, through the adapter."""
     if not lab.survey.is_from_image("mpirun"):
-        return skipped(MPI_SUBJECT, "the image has no MPI")
+        return skip_check(MPI_SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
     # Answers to our stand-in for ssh: what it is given is a command line.
     daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
@@ -108,10 +108,10 @@ def exchange_over_mpi(lab: Lab) -> Check:
     packets_moved = packets(lab.server) - packets_before
     if result.status or WRONG_DATA.search(result.output) or "Integrity check passed" not in result.output:
         lines = [line.strip() for line in result.output.splitlines() if re.search(r"\w", line)]
-        return failed(MPI_SUBJECT, f"mpirun ended with status {result.status}: {' / '.join(lines)[-400:]}")
+        return fail_check(MPI_SUBJECT, f"mpirun ended with status {result.status}: {' / '.join(lines)[-400:]}")
     if not packets_moved:
-        return failed(MPI_SUBJECT, "the ranks exchanged their messages, but not through the RDMA adapter")
-    return passed(MPI_SUBJECT, f"{MPI_SUBJECT.expected}, with the image's {lab.survey.tools['mpirun']}")
+        return fail_check(MPI_SUBJECT, "the ranks exchanged their messages, but not through the RDMA adapter")
+    return pass_check(MPI_SUBJECT, f"{MPI_SUBJECT.expected}, with the image's {lab.survey.tools['mpirun']}")
 
 
 def _run_libfabric(name: str, title: str, provider: str, endpoint: str, fix: str) -> Exchange:
@@ -119,7 +119,7 @@ def _run_libfabric(name: str, title: str, provider: str, endpoint: str, fix: str
     command = f"{_LIBFABRIC} -p '{provider}' -e {endpoint}"
     expected = f"10 messages of 1,024 bytes each way over {provider}, data checked"
     return Exchange(
-        CheckSubject(name, title, expected, fix, source="https://ofiwg.github.io/libfabric/"),
+        CheckDefinition(name, title, expected, fix, source="https://ofiwg.github.io/libfabric/"),
         tool="fi_pingpong",
         server=command,
         client=f"{command} {{server}}",
@@ -155,19 +155,19 @@ RDM = _run_libfabric(
 )
 
 
-def _with_tool(exchange: Exchange, lab: Lab) -> Check:
+def _with_tool(exchange: Exchange, lab: TwoGuests) -> Check:
     """Run an exchange for which the image may lack the tool."""
     if exchange.tool not in lab.survey.tools:
-        return skipped(exchange.subject, f"the image has no {exchange.tool}")
+        return skip_check(exchange.subject, f"the image has no {exchange.tool}")
     return perform(lab, exchange)
 
 
-def _libfabric(exchange: Exchange, provider: str, lab: Lab) -> Check:
+def _libfabric(exchange: Exchange, provider: str, lab: TwoGuests) -> Check:
     """Run an exchange over a provider of libfabric, where the image has it."""
     if lab.libfabric is None:
-        return skipped(exchange.subject, "the image has no libfabric")
+        return skip_check(exchange.subject, "the image has no libfabric")
     if lab.libfabric.status == 0 and f"{provider}:" not in lab.libfabric.output.split():
-        return skipped(exchange.subject, f"the image's libfabric was built without its {provider} provider")
+        return skip_check(exchange.subject, f"the image's libfabric was built without its {provider} provider")
     return perform(lab, exchange)
 
 
@@ -192,17 +192,17 @@ EXCHANGES: tuple[Step, ...] = (
 
 def all_skipped(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
     """Return every check skipped, for one reason."""
-    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *hardware_checks(fabric))
+    return (*(skip_check(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *hardware_checks(fabric))
 
 
 def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
     """Return the checks done before a guest was lost, that failure, and the rest skipped."""
     checked = {check.id for check in checks}
     remaining = (check for check in all_skipped("the guests were lost before", fabric) if check.id not in checked)
-    return (*checks, failed(GUESTS, str(error)), *remaining)
+    return (*checks, fail_check(GUESTS, str(error)), *remaining)
 
 
-def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
+def run_steps(lab: TwoGuests, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
     """Yield every check of the tier, each with the seconds it took.
 
     Raises GuestError when a guest is lost.
@@ -211,13 +211,12 @@ def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[C
         yield (check := _run_step(step, lab, progress))
     no_device = check.outcome == "failed"
     for step in EXCHANGES:
-        yield (
-            skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _run_step(step, lab, progress)
-        )
+        reason = f"no device to try it on: see {check.id}"
+        yield skip_check(step[0], reason) if no_device else _run_step(step, lab, progress)
     yield from hardware_checks(fabric)
 
 
-def _run_step(step: Step, lab: Lab, progress: Progress) -> Check:
+def _run_step(step: Step, lab: TwoGuests, progress: Progress) -> Check:
     """Take a step, report its result, and note how long it took."""
     subject, function = step
     start_time = time.monotonic()

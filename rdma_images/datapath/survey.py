@@ -12,7 +12,7 @@ SHELL = f"{OUTSIDE}/sh"
 
 
 @dataclass(frozen=True)
-class Survey:
+class ImageRdmaFiles:
     """The image's RDMA files.
 
     `copies` are the files of libibverbs with their sha256, `loaded` the one that programs get. `patterns` are the file
@@ -34,12 +34,12 @@ class Survey:
         return tool in self.tools and not self.tools[tool].startswith(OUTSIDE)
 
 
-def command(user: str) -> str:
+def collect_command(user: str) -> str:
     """Return the command whose output `parse` takes; `user` as in an image's configuration."""
     return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *IMAGE_TOOLS))
 
 
-def parse(text: str) -> Survey:
+def parse(text: str) -> ImageRdmaFiles:
     """Return the survey that the guest wrote, parsed. No file name of an image stops it."""
     lines = [(word, value) for word, _, value in (line.partition(" ") for line in text.splitlines()) if value]
 
@@ -49,7 +49,7 @@ def parse(text: str) -> Survey:
     def pairs(kind: str) -> tuple[tuple[str, str], ...]:
         return tuple((first, second) for first, _, second in (value.partition(" ") for value in values(kind)))
 
-    return Survey(
+    return ImageRdmaFiles(
         copies={path: digest for digest, path in pairs("copy")},
         loaded=next(iter(values("loaded")), None),
         patterns=values("pattern"),

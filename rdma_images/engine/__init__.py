@@ -23,7 +23,7 @@ def ensure(progress: Progress = silent) -> Engine:
 
     Raises RdmaImagesError, which says what is missing and what to do, where there is neither.
     """
-    engine, reason = discovery.find()
+    engine, reason = discovery.find_engine()
     if engine:
         return engine
     if running := private.running():
@@ -37,7 +37,7 @@ def ensure(progress: Progress = silent) -> Engine:
 
 def running() -> Engine | None:
     """Return the engine that `ensure` would return, where one answers already; starts nothing."""
-    engine, _ = discovery.find()
+    engine, _ = discovery.find_engine()
     return engine or private.running()
 
 
@@ -46,7 +46,7 @@ def exists() -> bool:
 
     Raises RdmaImagesError where DOCKER_HOST or a context names an engine that cannot be used.
     """
-    engine, _ = discovery.find()
+    engine, _ = discovery.find_engine()
     return engine is not None or private.exists()
 
 

@@ -18,16 +18,16 @@ from rdma_images.engine.layout import layout
 DOCKER = (24, 0)
 BUILDX = (0, 12)
 SSH = "ssh:// is not supported"
-SHUT = "this user may not open Docker's socket"
+SOCKET_DENIED = "this user may not open Docker's socket"
 FIXES = {  # by reason, where there is more to say than that it is to be fixed
     SSH: "forward its socket with `ssh -N -L /tmp/docker.sock:/var/run/docker.sock USER@HOST`, and set "
     "DOCKER_HOST=unix:///tmp/docker.sock",
-    SHUT: "add this user to the socket's group, as with `sudo usermod -aG docker USER`, and log in again",
+    SOCKET_DENIED: "add this user to the socket's group, as with `sudo usermod -aG docker USER`, and log in again",
 }
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 
 
-def find() -> tuple[Engine | None, str]:
+def find_engine() -> tuple[Engine | None, str]:
     """Return the user's usable Docker, or None and the reason, as half a sentence.
 
     Raises RdmaImagesError where the user chose one (DOCKER_HOST, a context) that cannot be used: nobody else's
@@ -51,7 +51,7 @@ def find() -> tuple[Engine | None, str]:
     return None, reason
 
 
-def too_old(name: str, version: str, minimum: tuple[int, int]) -> str | None:
+def version_problem(name: str, version: str, minimum: tuple[int, int]) -> str | None:
     """Return why `version` of `name` does not do, as half a sentence; None where it does."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     if match and (int(match[1]), int(match[2])) >= minimum:
@@ -60,7 +60,7 @@ def too_old(name: str, version: str, minimum: tuple[int, int]) -> str | None:
 
 
 def _chosen_host() -> str | None:
-    """Return what chooses another than the default engine; None for nothing."""
+    """Return what overrides the default engine, DOCKER_HOST or a docker context; None for nothing."""
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST"
     if os.environ.get("DOCKER_CONTEXT", "default") != "default":
@@ -94,11 +94,11 @@ def inspect_engine() -> tuple[Engine | None, str]:
     info = json.loads(output) if output else {}
     if not info.get("ServerVersion"):
         reason = complaint or " ".join(" ".join(info.get("ServerErrors") or ()).split()) or "it does not answer"
-        return None, SHUT if "permission denied while trying to connect" in reason else reason
+        return None, SOCKET_DENIED if "permission denied while trying to connect" in reason else reason
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
     buildx = plugins.get("buildx", {}).get("Version", "")
-    problem = too_old("Docker", info["ServerVersion"], DOCKER)
-    problem = problem or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
+    problem = version_problem("Docker", info["ServerVersion"], DOCKER)
+    problem = problem or (version_problem("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
     if problem:
         return None, problem
     # An engine may have been set up without the bridge that a RUN gets by default.

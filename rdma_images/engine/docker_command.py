@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 from urllib.parse import quote
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress
 from rdma_images.engine import daemon_api
@@ -140,7 +140,7 @@ def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
     return {name: digest for digest, *tags in lines for name in (digest, *tags) if name in names}
 
 
-def built_image(build: Build, engine: Engine, build_command: str, progress: Progress) -> str:
+def built_image(build: BuildRecord, engine: Engine, build_command: str, progress: Progress) -> str:
     """Return by what to address the image that this folder's build recorded: its name, or else its digest.
 
     Folders may have targets of one name on one engine: the name is then the image's that was built last.

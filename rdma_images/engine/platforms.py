@@ -26,7 +26,7 @@ def has_emulator(image_platform: str) -> bool:
     return any(path.read_text(encoding="utf-8").startswith("enabled") for path in formats)
 
 
-def require(platforms: Iterable[str], engine: Engine, builder: str | None = None) -> None:
+def require_emulation(platforms: Iterable[str], engine: Engine, builder: str | None = None) -> None:
     """Raise RefusedError for a platform whose programs the engine, or the builder, does not run."""
     foreign = {name for name in platforms if builder or is_foreign(name)}
     able = _able(engine, builder) if foreign else set()

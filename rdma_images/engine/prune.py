@@ -11,14 +11,14 @@ from rdma_images.core.progress import Progress
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command
 
-LABEL = "io.rdma-images.image-id"
-TARGET = "io.rdma-images.target"
-# Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
-LAYERS = "io.rdma-images.layers"
-KEPT = "kept-"  # begins the tag of an image whose name a build of another folder has taken
+ID_LABEL = "io.rdma-images.image-id"
+TARGET_LABEL = "io.rdma-images.target"
+# Of images that only hold wheel layers, and of those built on them: a build that fails leaves them behind.
+LAYERS_LABEL = "io.rdma-images.layers"
+KEPT_PREFIX = "kept-"  # begins the tag of an image whose name a build of another folder has taken
 # Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
 NO_IMAGE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
-EMPTYING = 3600.0  # seconds that the engine may take to remove tens of gigabytes
+PRUNE_SECONDS = 3600.0  # seconds that the engine may take to remove tens of gigabytes
 IN_USE = re.compile(r"unable to (?:delete|remove).*?container ([0-9a-f]{12,64})", re.DOTALL)
 
 
@@ -32,9 +32,9 @@ class EngineImage:
     target: str = ""
 
     @property
-    def has_lost_its_name(self) -> bool:
+    def was_replaced(self) -> bool:
         """Return whether a newer image took its name."""
-        return not self.ref or self.ref.rpartition(":")[2].startswith(KEPT)
+        return not self.ref or self.ref.rpartition(":")[2].startswith(KEPT_PREFIX)
 
 
 def prune(
@@ -74,13 +74,14 @@ def unused_images(engine: Engine, image_ids: Collection[str], built: Collection[
         image_ids: Of the images that stay.
         built: Digests that this folder's builds recorded.
     """
-    digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.images_with_labels(engine, label)]
+    labels = (ID_LABEL, LAYERS_LABEL)
+    digests = [digest for label in labels for digest in docker_command.images_with_labels(engine, label)]
     if not digests:
         return ()
     inspected = json.loads(_run_docker(engine, "image", "inspect", *dict.fromkeys(digests)).stdout)
     images = [
         EngineImage(
-            image["Id"], name, image["Config"]["Labels"].get(LABEL, ""), image["Config"]["Labels"].get(TARGET, "")
+            image["Id"], name, *(image["Config"]["Labels"].get(label, "") for label in (ID_LABEL, TARGET_LABEL))
         )
         for image in inspected
         for name in image["RepoTags"] or [""]
@@ -88,7 +89,7 @@ def unused_images(engine: Engine, image_ids: Collection[str], built: Collection[
     return tuple(
         image
         for image in images
-        if image.image_id not in image_ids or (image.has_lost_its_name and image.digest not in built)
+        if image.image_id not in image_ids or (image.was_replaced and image.digest not in built)
     )
 
 
@@ -118,7 +119,7 @@ def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False)
 def _empty_cache(engine: Engine) -> None:
     """Empty the builder's cache by the API, which works on a full disk, too."""
     try:
-        docker_command.request(engine, "POST", "/build/prune?all=true", EMPTYING)
+        docker_command.request(engine, "POST", "/build/prune?all=true", PRUNE_SECONDS)
     except OSError:  # it has no socket here
         docker_command.output(engine, "builder", "prune", "--all", "--force")
 

@@ -24,7 +24,7 @@ class FreeableSpace:
     title: str
     bytes: int
     command: str
-    is_limit: bool = False  # of what shares layers with others: at most so many bytes
+    at_most: bool = False  # other images share its layers
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Status:
 def status() -> Status:
     """Return the engine that `ensure` would answer with, as it is now: nothing is started."""
     try:
-        engine, problem = discovery.find()
+        engine, problem = discovery.find_engine()
     except RdmaImagesError as error:
         return Status(None, str(error), locks=locking.holders())
     if engine:
@@ -78,7 +78,7 @@ def table(engine_status: Status) -> Table:
         free = f", {format_bytes(engine_status.disk_free)} free there" if engine_status.disk_free is not None else ""
         rows.add_row("disk", f"{format_bytes(engine_status.folder_used)} in {engine_status.folder}{free}")
     for space in engine_status.space:
-        size = f"{'at most ' * space.is_limit}{format_bytes(space.bytes)}"
+        size = f"{'at most ' * space.at_most}{format_bytes(space.bytes)}"
         rows.add_row(f"can be freed: {space.title}", f"{size}: {space.command}")
     for name, holder in engine_status.locks.items():
         rows.add_row(f"lock: {name}", str(holder))
@@ -93,8 +93,8 @@ def freeable_space(folders: Layout) -> tuple[FreeableSpace, ...]:
         images = 0
     default = "removes those that the default matrix no longer has"
     spaces = [
-        FreeableSpace("build cache", build_cache_bytes(folders), f"`{COMMAND} engine.prune --cache`", is_limit=True),
-        FreeableSpace("images", images, f"`{COMMAND} engine.prune` {default}", is_limit=True),
+        FreeableSpace("build cache", build_cache_bytes(folders), f"`{COMMAND} engine.prune --cache`", at_most=True),
+        FreeableSpace("images", images, f"`{COMMAND} engine.prune` {default}", at_most=True),
     ]
     kinds = {"layers": "layers made of wheels", "downloads": "downloads", "bases": "bootstrapped bases"}
     for name, kind in kinds.items():

@@ -9,7 +9,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts import facts_file
 from rdma_images.facts.bases import Bases
 from rdma_images.facts.fabric_software import Efa, Erdma, Plugin
-from rdma_images.facts.facts_file import FactsFile, Row, Table
+from rdma_images.facts.facts_file import Fact, FactsFile, Table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.gpu_software import Cuda, Nccl, NcclTests, Torch
 from rdma_images.facts.instances import Gpus, Instances
@@ -84,7 +84,7 @@ def _contradictions(facts: Facts) -> Iterator[str]:
 
 
 def _dangling(
-    file: FactsFile, rows: str, rows_by_name: Mapping[str, Row], key: str, other_file: FactsFile, other_rows: str
+    file: FactsFile, rows: str, rows_by_name: Mapping[str, Fact], key: str, other_file: FactsFile, other_rows: str
 ) -> Iterator[str]:
     """Yield what `key` of rows in `file` names and `other_file` lacks."""
     known_rows = getattr(other_file, other_rows)

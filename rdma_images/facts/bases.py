@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.facts.facts_file import FactsFile, Row, Version
+from rdma_images.facts.facts_file import Fact, FactsFile, Version
 
 
-class Base(Row):
+class Base(Fact):
     """A base: a distribution's release, or NVIDIA's CUDA image on top of one."""
 
     distribution: Literal["debian", "ubuntu"]

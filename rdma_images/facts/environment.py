@@ -5,16 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
-
 from rdma_images.core.image import Fabric
-from rdma_images.facts.facts_file import FactsFile, Pattern, Row, VersionedRow
+from rdma_images.facts.facts_file import Fact, FactsFile, Pattern, VersionedFact
 from rdma_images.facts.instances import InstanceType
 
 Effect = Literal["harmful", "slow"]  # see facts/environment.yaml
 
 
-class Variable(VersionedRow):
+class DiscouragedVariable(VersionedFact):
     """A variable that should not be set, and why.
 
     The version of `component` decides whether the row holds.
@@ -25,10 +23,10 @@ class Variable(VersionedRow):
     fabric: Fabric | None = None
     effect: Effect
     why: str
-    component: str | None = Field(default=None, alias="of")
+    component: str | None = None
     image_only: bool = False  # a job may have its reason to set it
-    known_only: bool = False  # not so of a version of `component` that is not known
-    possible: bool = False  # it can go wrong, and need not: of a job, a warning
+    known_only: bool = False  # it does not apply where the version of `component` is unknown
+    possible: bool = False  # it may go wrong, or not: in a job, a warning
     gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's
@@ -64,7 +62,7 @@ class Variable(VersionedRow):
     def conditions(
         self, value: str, network: str | None, node: InstanceType | None, versions: Mapping[str, str]
     ) -> list[str] | None:
-        """Return what of a job's nodes has to be so; None where the row does not hold.
+        """Return the conditions on a job's nodes under which the row applies; None where it never does.
 
         Args:
             value: of the variable in the job.
@@ -89,18 +87,18 @@ class Variable(VersionedRow):
         return conditions
 
 
-class NeededVariable(VersionedRow):
-    """A variable that some versions of `component` need, and to what it is set."""
+class NeededVariable(VersionedFact):
+    """A variable that some versions of `component` need, with its value."""
 
     name: str
     value: str
     fabric: Fabric
-    component: str = Field(alias="of")
+    component: str
     why: str
 
 
-class TransferSetting(Row):
-    """A setting without which what moves a server's KV cache leaves the fabric, or is slow on it."""
+class TransferSetting(Fact):
+    """A setting that transfers of a KV cache need: without it they leave the fabric, or are slow."""
 
     command: Pattern  # what is in the command of the jobs that need it
     fabric: Fabric
@@ -115,7 +113,7 @@ class Environment(FactsFile):
 
     FILE = "environment.yaml"
 
-    variables: dict[str, Variable]
+    variables: dict[str, DiscouragedVariable]
     needed: dict[str, NeededVariable]
     transfers: dict[str, TransferSetting]
 
@@ -124,16 +122,16 @@ PREFIXES = ("NCCL_", "FI_", "OFI_NCCL_", "RDMAV_", "IBV_")
 MIN_SIMILARITY = 0.88  # as difflib measures it: one letter of eight
 
 
-class LibraryVariables(Row):
+class LibraryVariables(Fact):
     """The variables that a library reads."""
 
     names: tuple[str, ...]
 
 
 class Variables(FactsFile):
-    """facts/variables.yaml."""
+    """facts/known-variables.yaml."""
 
-    FILE = "variables.yaml"
+    FILE = "known-variables.yaml"
 
     libraries: dict[str, LibraryVariables]
 

@@ -1,13 +1,13 @@
 """Facts about what brings a fabric: AWS's EFA installer, aws-ofi-nccl, and Alibaba's apt repository for eRDMA."""
 
 from rdma_images.core.image import Platform
-from rdma_images.facts.facts_file import FactsFile, Row, Version, VersionedRow, VersionUrl
+from rdma_images.facts.facts_file import Fact, FactsFile, Version, VersionedFact, VersionUrl
 
 EFA_INSTALLER = "efa-installer"
 AWS_OFI_NCCL = "aws-ofi-nccl"
 
 
-class VersionedValue(VersionedRow):
+class VersionedValue(VersionedFact):
     """A name, file or option of some versions, and why an image is built with it."""
 
     value: str
@@ -17,7 +17,7 @@ class VersionedValue(VersionedRow):
         return self.value
 
 
-class InstallerRelease(Row):
+class InstallerRelease(Fact):
     """One release, with what it brings. What is not stated is not known."""
 
     libfabric: Version | None = None
@@ -26,26 +26,26 @@ class InstallerRelease(Row):
     sha256: str | None = None  # of the tarball
 
 
-class SupportedDistribution(VersionedRow):
+class SupportedDistribution(VersionedFact):
     """Installer versions that install on a distribution."""
 
     distribution: str  # "debian13"
 
 
-class BundledPlugin(VersionedRow):
+class BundledPlugin(VersionedFact):
     """Installer versions that bring the plugin on a distribution and platform."""
 
     distribution: str
     platform: Platform
 
 
-class NgcTrap(VersionedRow):
+class NgcEntrypointFlags(VersionedFact):
     """Installers that need `flags` on a base with NVIDIA's entrypoint."""
 
     flags: tuple[str, ...]
 
 
-class InstallerDownload(Row):
+class InstallerDownload(Fact):
     """The address of tarballs, and their key; {version} is replaced."""
 
     url: VersionUrl
@@ -61,9 +61,9 @@ class Efa(FactsFile):
 
     releases: dict[Version, InstallerRelease]
     supported: tuple[SupportedDistribution, ...]
-    plugin_brought: tuple[BundledPlugin, ...]
+    bundled_plugins: tuple[BundledPlugin, ...]
     flags: tuple[VersionedValue, ...]  # of efa_installer.sh
-    ngc_trap: NgcTrap
+    ngc_entrypoint: NgcEntrypointFlags
     download: InstallerDownload
 
     def flags_for(self, version: str) -> tuple[VersionedValue, ...]:
@@ -71,7 +71,7 @@ class Efa(FactsFile):
         return tuple(flag for flag in self.flags if flag.holds(version))
 
 
-class PluginRelease(Row):
+class PluginRelease(Fact):
     """One release. What is not stated is not known."""
 
     min_nccl: Version | None = None
@@ -81,21 +81,21 @@ class PluginRelease(Row):
     sha512: str | None = None  # of the release tarball, the one that has `configure`
 
 
-class PluginPlatform(VersionedRow):
+class PluginPlatform(VersionedFact):
     """A feature of a plugin for EFA, and its headings in configure's summary."""
 
     name: str
     headings: tuple[str, ...]
 
 
-class CudaFixes(Row):
+class CudaFixes(Fact):
     """The first plugin whose notes name fixes for a CUDA major: of older ones it is not known."""
 
     major: int
     plugin: Version
 
 
-class TarballUrl(VersionedRow):
+class TarballUrl(VersionedFact):
     """The address of release tarballs with `configure`; {version} is replaced."""
 
     url: VersionUrl
@@ -106,7 +106,7 @@ class Plugin(FactsFile):
 
     FILE = f"{AWS_OFI_NCCL}.yaml"
 
-    asks: tuple[VersionedValue, ...]  # the oldest libfabric with which it takes the provider efa
+    min_libfabric: tuple[VersionedValue, ...]  # the oldest libfabric with which it takes the provider efa
     releases: dict[Version, PluginRelease]
     net_names: tuple[VersionedValue, ...]  # to which the plugin answers: what NCCL_NET may say
     files: tuple[VersionedValue, ...]  # that it installs, relative to its prefix
@@ -123,7 +123,7 @@ class Plugin(FactsFile):
         return [row.value for row in self.net_names if version is None or row.holds(version)]
 
 
-class AptRepository(Row):
+class AptRepository(Fact):
     """The apt repository."""
 
     url: str
@@ -131,13 +131,13 @@ class AptRepository(Row):
     packages: tuple[str, ...]
 
 
-class AptSuite(Row):
+class AptSuite(Fact):
     """A suite of the repository, for the bases of one codename."""
 
     platforms: tuple[Platform, ...]
 
 
-class NcclOnErdma(Row):
+class NcclOnErdma(Fact):
     """The oldest NCCL that Alibaba supports, and the releases that were seen to work."""
 
     minimum: Version

@@ -61,8 +61,8 @@ class Origin(Strict):
         return f"{self.title} ({self.confidence}, read {self.read})"
 
 
-class Row(Strict):
-    """Facts read in one place.
+class Fact(Strict):
+    """Values from one source.
 
     `sources` names another place for single values: {libfabric: changelog}.
     """
@@ -83,8 +83,8 @@ class VersionRange(Strict):
         return is_reached and (self.before is None or not versions.at_least(version, self.before))
 
 
-class VersionedRow(Row, VersionRange):
-    """Something that is so for a range of versions."""
+class VersionedFact(Fact, VersionRange):
+    """A fact that holds for a range of one component's versions."""
 
 
 class FactsFile(Document):
@@ -94,21 +94,21 @@ class FactsFile(Document):
 
     sources: dict[str, Origin]
 
-    def cite(self, row: Row, value: str = "") -> str:
+    def cite(self, row: Fact, value: str = "") -> str:
         """Return where `value` of `row` is from, or the row as a whole."""
         return str(self.sources[row.sources.get(value, row.source)])
 
-    def rows(self) -> Iterator[tuple[YamlPath, Row]]:
+    def rows(self) -> Iterator[tuple[YamlPath, Fact]]:
         """Yield every row with its place in the file."""
         for name, field in type(self).model_fields.items():
             table = getattr(self, name)
             key = field.alias or name
-            if isinstance(table, Row):
+            if isinstance(table, Fact):
                 yield (key,), table
             elif isinstance(table, Mapping):
-                yield from (((key, step), row) for step, row in table.items() if isinstance(row, Row))
+                yield from (((key, step), row) for step, row in table.items() if isinstance(row, Fact))
             elif isinstance(table, tuple):
-                yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
+                yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Fact))
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield (path, sentence) for names of unknown sources or values."""

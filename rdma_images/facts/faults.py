@@ -7,12 +7,12 @@ from pydantic import Field
 
 from rdma_images.core.image import Fabric
 from rdma_images.core.versions import sort_key
-from rdma_images.facts.facts_file import FactsFile, VersionedRow, VersionRange
+from rdma_images.facts.facts_file import FactsFile, VersionedFact, VersionRange
 
 INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")  # a fix by a newer version
 
 
-class Fault(VersionedRow):
+class Fault(VersionedFact):
     """A fault of some versions, and the variables that avoid it or bring it about."""
 
     unless: str | None = None  # "NAME=value", or "NAME" for any value: a variable that avoids it
@@ -28,12 +28,12 @@ class Fault(VersionedRow):
 class KnownFault(Fault):
     """A fault of some versions of `component`, where other conditions hold, too."""
 
-    component: str = Field(alias="of")
+    component: str
     fabric: Fabric | None = None
     # The versions of other components beside which it occurs.
     beside: dict[str, VersionRange] = Field(default_factory=dict)
     machine: str | None = None  # as ELF files call it
-    without: str | None = None  # a library, by its name: it occurs where the loader finds none
+    missing_library: str | None = None  # a library, by its name: it occurs where the loader finds none
     refuses: bool = False  # whether a plan is refused for it
     compiling: bool = False  # whether it fails as it is compiled: an image that has it is past that
 
@@ -89,7 +89,7 @@ class PackageFault(Fault):
     nor one in an image of another `cuda` (its major version).
     """
 
-    packages: tuple[str, ...] = Field(alias="of")
+    packages: tuple[str, ...]
     fabric: Fabric
     modules: str = ""
     needs: str = ""
@@ -99,9 +99,9 @@ class PackageFault(Fault):
 
 
 class Packages(FactsFile):
-    """facts/packages.yaml."""
+    """facts/package-faults.yaml."""
 
-    FILE = "packages.yaml"
+    FILE = "package-faults.yaml"
 
     faults: tuple[PackageFault, ...]
 

@@ -6,13 +6,13 @@ from typing import Literal
 from pydantic import Field
 
 from rdma_images.core.image import Fabric, Platform
-from rdma_images.facts.facts_file import FactsFile, Row, Version
+from rdma_images.facts.facts_file import Fact, FactsFile, Version
 
 WHEEL_NAME = re.compile(r"nvidia-nccl-cu\d+")
 Backend = Literal["PROXY", "GDAKI", "GPI", "EFA_GDA"]
 
 
-class CudaMajor(Row):
+class CudaMajor(Fact):
     """The driver that a CUDA major asks of the host, and the compilers for it."""
 
     driver: Version  # oldest NVIDIA driver that runs it
@@ -30,7 +30,7 @@ class Cuda(FactsFile):
     majors: dict[Version, CudaMajor]
 
 
-class NcclRelease(Row):
+class NcclRelease(Fact):
     """One release; its libnccl.so.2 asks a plugin for these ABI versions, oldest first."""
 
     cuda: tuple[int, ...]  # CUDA majors that have a wheel: 12 is nvidia-nccl-cu12
@@ -46,7 +46,7 @@ class Nccl(FactsFile):
     releases: dict[Version, NcclRelease]
 
 
-class TorchRelease(Row):
+class TorchRelease(Fact):
     """One release. Its wheels bring CUDA and NCCL as wheels of their own, pinned exactly."""
 
     cuda: Version  # "13.2": what the wheel was built for
@@ -64,14 +64,14 @@ class Torch(FactsFile):
     releases: dict[Version, TorchRelease]
 
 
-class Backends(Row):
+class Backends(Fact):
     """The backends of NCCL's GPU-initiated networking that a fabric has."""
 
     used: tuple[Backend, ...]
     only_on: dict[Backend, tuple[str, ...]] = Field(default_factory=dict)  # instance types, where not on all
 
 
-class DefaultMeasurement(Row):
+class DefaultMeasurement(Fact):
     """The defaults of a measurement with nccl-tests."""
 
     program: str
@@ -84,5 +84,5 @@ class NcclTests(FactsFile):
     FILE = "nccl-tests.yaml"
 
     measure: DefaultMeasurement
-    releases: dict[Version, Row]
+    releases: dict[Version, Fact]
     backends: dict[Fabric, Backends]

@@ -4,10 +4,10 @@ from typing import Literal
 
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
-from rdma_images.facts.facts_file import FactsFile, Row, Version
+from rdma_images.facts.facts_file import Fact, FactsFile, Version
 
 
-class InstanceType(Row):
+class InstanceType(Fact):
     """An instance type with GPUs and RDMA interfaces."""
 
     fabric: Fabric
@@ -26,13 +26,13 @@ class InstanceType(Row):
         return self.interfaces + (self.first_card == "ena")
 
 
-class NodeResources(Row):
+class NodeResources(Fact):
     """The resources of a node before anything is changed on it."""
 
     hugepages: int  # MiB, in pages of 2 MiB
 
 
-class UnsettledType(Row):
+class UnsettledType(Fact):
     """An instance type whose sources contradict each other or leave out what a job needs."""
 
     fabric: Fabric
@@ -52,7 +52,7 @@ class Instances(FactsFile):
     def find(self, name: str) -> InstanceType:
         """Return the type called `name`, with or without "ml." and "ecs.".
 
-        Raises RefusedError for a type that is not known, or not well enough; for a GPU, with the types that have it.
+        Raises RefusedError for an unknown type or incomplete facts; for a GPU, it lists the types that have it.
         """
         short_name = name.removeprefix("ml.")
         key = short_name if short_name in self.types or short_name in self.unsettled else f"ecs.{short_name}"
@@ -75,7 +75,7 @@ def _is_gpu(name: str, gpu: str | None) -> bool:
     return gpu is not None and name.lower().replace("-", " ") == gpu.lower()
 
 
-class Gpu(Row):
+class Gpu(Fact):
     """One model of GPU."""
 
     capability: Version  # NVIDIA's compute capability, "8.6"

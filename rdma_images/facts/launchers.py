@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
-from rdma_images.facts.facts_file import FactsFile, Pattern, Row
+from rdma_images.facts.facts_file import Fact, FactsFile, Pattern
 
 Starter = Literal["mpirun", "torchrun"]
 Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]
@@ -22,39 +22,39 @@ class Parameter(Strict):
     form: Pattern
     default: str | None = None
     optional: bool = False
-    only: Fabric | None = None
+    only_fabric: Fabric | None = None
     starter: Starter | None = None  # with which alone the job uses it
-    several: bool = False  # only where a node has several interfaces
+    several_interfaces: bool = False  # only where a node has several interfaces
     kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
 
     def applies(self, fabric: Fabric, interfaces: int, kind: Kind) -> bool:
         """Return whether a job of this fabric and launcher has this parameter."""
-        has_interfaces = interfaces > 1 or not self.several
-        return self.only in (None, fabric) and has_interfaces and (self.kinds is None or kind in self.kinds)
+        has_interfaces = interfaces > 1 or not self.several_interfaces
+        return self.only_fabric in (None, fabric) and has_interfaces and (self.kinds is None or kind in self.kinds)
 
     @property
     def when(self) -> str:
         """Return when the parameter is required, or its default."""
-        if not self.required:
+        if not self.is_required:
             return self.default or ""
-        fabric = f" on {FABRIC_TITLES[self.only]}" if self.only else ""
-        return f"required{fabric}{', with several interfaces' if self.several else ''}"
+        fabric = f" on {FABRIC_TITLES[self.only_fabric]}" if self.only_fabric else ""
+        return f"required{fabric}{', with several interfaces' if self.several_interfaces else ''}"
 
     @property
-    def required(self) -> bool:
-        """Return whether there is no job without it."""
+    def is_required(self) -> bool:
+        """Return whether the user must give a value."""
         return self.default is None and not self.optional
 
 
-class PodResources(Row):
+class PodResources(Fact):
     """The requests of a pod with all GPUs of a node."""
 
     hugepages: int  # MiB
     memory: int  # MiB for each GPU, of a measurement
-    training: float  # the share of a node's memory, of a training
+    training_memory_share: float  # the share of a node's memory, of a training
 
 
-class LauncherVariable(Row):
+class LauncherVariable(Fact):
     """An environment variable of a job, and where it is needed."""
 
     name: str
@@ -91,7 +91,7 @@ class RunMethod(Strict):
     pods: str = ""
 
 
-class Launcher(Row):
+class Launcher(Fact):
     """A launcher of jobs; its templates are in jobs/<name>/."""
 
     summary: str
@@ -100,13 +100,13 @@ class Launcher(Row):
     starts: tuple[Starter, ...]
     restarts: Literal["launcher", "torchrun"] = "launcher"  # who starts a failed attempt again
     fabrics: tuple[Fabric, ...]
-    least_nodes: int = 1  # on which it can start a job
+    min_nodes: int = 1  # on which it can start a job
     version: str = ""  # of the launcher that the templates are right for
     instances: Pattern | None = None  # for the only types that it has
     image: Pattern | None = None  # for the only images that it starts
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     fields: dict[str, str] = Field(default_factory=dict)  # of jobs.yaml, those that it has: how it does each
-    without: dict[str, str] = Field(default_factory=dict)  # of those that it has not: why, or what to do
+    unsupported_fields: dict[str, str] = Field(default_factory=dict)  # of those that it has not: why, or what to do
 
     @model_validator(mode="before")
     @classmethod
@@ -118,7 +118,7 @@ class Launcher(Row):
         return {**rest, "fields": {**written["pod-fields"], **written.get("fields", {})}}
 
 
-class ClusterMaker(Row):
+class ClusterMaker(Fact):
     """A maker of clusters; its templates are in jobs/<name>/."""
 
     summary: str
@@ -146,7 +146,7 @@ class Launchers(FactsFile):
                 yield ("launchers", name, "parameters", parameter), "every launcher has this parameter: remove it"
             for field in launcher.fields.keys() - self.fields.keys():
                 yield ("launchers", name, "fields", field), f"no field of a job: {suggestion(field, self.fields)}"
-            for field in launcher.without:
+            for field in launcher.unsupported_fields:
                 if field in launcher.fields or field not in self.fields:
                     yield ("launchers", name, "without", field), "no field of a job that this launcher lacks: remove it"
 
@@ -163,7 +163,7 @@ def parse_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, s
             raise RefusedError(
                 f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].description}"
             )
-    missing_rows = {name: row for name, row in parameters.items() if row.required and name not in values}
+    missing_rows = {name: row for name, row in parameters.items() if row.is_required and name not in values}
     if missing_rows:
         lines = [f"  --param {name}=…  {row.description}" for name, row in missing_rows.items()]
         raise RefusedError("\n".join([f"{subject} cannot know, and needs:", *lines]))

@@ -3,27 +3,27 @@
 import re
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from rdma_images.facts import facts_file
-from rdma_images.facts.facts_file import FactsFile, Pattern, Row, VersionedRow
-from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.facts.facts_file import Fact, FactsFile, Pattern, VersionedFact
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 
 Carrier = Literal["libfabric", "verbs", "tcp"]
 
 
-class WordingRow(VersionedRow):
+class PatternFact(VersionedFact):
     """A line by its wording, and its meaning: the fields of `Wording`, and their sources."""
 
     pattern: Pattern
     why: str
-    component: Literal["nccl", "aws-ofi-nccl"] = Field(default="nccl", alias="of")
+    component: Literal["nccl", "aws-ofi-nccl"] = "nccl"
     requires_line: Pattern = ""
-    stops: bool = False
-    started: bool = False
-    degrades: bool = False
-    anywhere: bool = False
-    instead_of: tuple[str, ...] = ()
+    is_fatal: bool = False
+    after_start: bool = False
+    slows_job: bool = False
+    in_any_line: bool = False
+    supersedes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -34,21 +34,21 @@ class WordingRow(VersionedRow):
         return self
 
 
-class Transport(Row):
+class NamedNetwork(Fact):
     """A network by the pattern of its name in NCCL, and what it sends over."""
 
     name: Pattern
     carrier: Carrier
 
 
-class NcclLogs(FactsFile):
+class NcclLogFacts(FactsFile):
     """facts/nccl-logs.yaml."""
 
     FILE = "nccl-logs.yaml"
 
-    networks: dict[str, Transport]
-    causes: dict[str, WordingRow]
-    notes: dict[str, WordingRow]
+    networks: dict[str, NamedNetwork]
+    causes: dict[str, PatternFact]
+    notes: dict[str, PatternFact]
 
     def plain(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Return the tables without their sources, as `Wordings` takes them; JSON can hold it."""
@@ -62,6 +62,6 @@ class NcclLogs(FactsFile):
         }
 
 
-def load_wordings() -> Wordings:
+def load_log_patterns() -> LogPatterns:
     """Return what lines of NCCL's logs mean, by facts/nccl-logs.yaml."""
-    return Wordings(facts_file.read(NcclLogs).plain())
+    return LogPatterns(facts_file.read(NcclLogFacts).plain())

@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import Field
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.facts_file import FactsFile, Needs, Row
+from rdma_images.facts.facts_file import Fact, FactsFile, Needs
 
 
-class HostSetting(Row):
+class HostSetting(Fact):
     """A setting of the host or orchestrator; `docker` is docker run's option, if any."""
 
     name: str  # "devices"
@@ -18,7 +18,7 @@ class HostSetting(Row):
     why: str
 
 
-class JobVariable(Row):
+class JobVariable(Fact):
     """An environment variable that a job may need."""
 
     name: str
@@ -27,18 +27,18 @@ class JobVariable(Row):
     why: str
 
 
-class RequiredNetwork(Row):
+class RequiredNetwork(Fact):
     """The only NCCL_NET (None: the plugin's name) and FI_PROVIDER to be used."""
 
     network: str | None = None
     provider: str | None = None
 
 
-class Limitation(Row):
+class ComponentLimitation(Fact):
     """A limitation of images with `component` that a user may not expect, and what to do."""
 
     feature: str
-    component: str = Field(alias="of")
+    component: str
     variant: Literal["runtime", "devel"] | None = None
     fabric: Fabric | None = None
     unless_packages: tuple[str, ...] = ()  # of Debian, any of which ends it
@@ -54,5 +54,6 @@ class RunRequirements(FactsFile):
 
     settings: dict[str, HostSetting]
     variables: dict[str, JobVariable]
-    insist: dict[str, RequiredNetwork]  # for each fabric, and "nothing" for a run without any
-    limits: dict[str, Limitation]
+    required_networks: dict[str, RequiredNetwork]  # by fabric
+    without_fabric: RequiredNetwork  # of a run over TCP
+    limitations: dict[str, ComponentLimitation]

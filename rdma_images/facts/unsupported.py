@@ -2,15 +2,13 @@
 
 import re
 
-from pydantic import Field
-
-from rdma_images.facts.facts_file import FactsFile, Pattern, Row
+from rdma_images.facts.facts_file import Fact, FactsFile, Pattern
 
 
-class UnsupportedValue(Row):
+class UnsupportedValue(Fact):
     """Values of an axis that no image can have; `match` matches them whole."""
 
-    axis: str = Field(alias="of")
+    axis: str
     match: Pattern
     why: str
     fix: str

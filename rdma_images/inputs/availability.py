@@ -1,4 +1,4 @@
-"""What a build needs from outside: whether each source, its mirror or a stand-in can be had, within seconds."""
+"""Where each download of a build can come from (upstream, mirror, cache, stand-in), asked within seconds."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +87,7 @@ def find_supplies(sources: Iterable[Source], mirror_settings: Mirrors, rehearse:
     return tuple(_stand_in(s) if _replacement_group(s.source) in unreachable_groups else s for s in supplies)
 
 
-def require(supplies: Sequence[Supply]) -> None:
+def require_reachable(supplies: Sequence[Supply]) -> None:
     """Raise UnreachableSourcesError unless every source has an answer."""
     if not all(supply.reachable for supply in supplies):
         raise UnreachableSourcesError(supplies)
@@ -101,12 +101,11 @@ def is_locked(source: Source, mirror_settings: Mirrors) -> bool:
 def has_stand_in(source: Source) -> bool:
     """Return whether a rehearsal can replace this source."""
     if source.kind == "base":
-        base = source.extra.get("stand-in")
-        return base is not None and bootstrap.is_possible(base, source.extra["platform"])
-    return "stand-in" in source.extra or paths.find_data(f"dockerfiles/stand-ins/{source.component}").is_dir()
+        return bool(source.stand_in) and bootstrap.is_possible(source.stand_in, source.platform)
+    return bool(source.stand_in) or paths.find_data(f"dockerfiles/stand-ins/{source.component}").is_dir()
 
 
-def rehearsed_ids(supplies: Iterable[Supply]) -> tuple[str, ...]:
+def stand_in_ids(supplies: Iterable[Supply]) -> tuple[str, ...]:
     """Return the ids of the sources that stand-ins replace."""
     return tuple(sorted({supply.source.id for supply in supplies if supply.via == "stand-in"}))
 
@@ -165,16 +164,14 @@ def _route(source: Source, mirror_settings: Mirrors) -> Route:
 
 def _base_route(source: Source, mirror: str | None) -> Route:
     """Return the route of a base: its mirror, bootstrapping, or its own registry."""
-    if "in-engine" in source.extra:
-        return "cache", IMAGE_SCHEME + source.extra["in-engine"]
-    name = source.extra.get("bootstrap", "")
-    if name and name == source.extra.get("stand-in"):
-        return "stand-in", name
-    if name and not mirror and bootstrap.is_possible(name, source.extra["platform"]):
-        return "bootstrap", name
+    if source.local_name:
+        return "cache", IMAGE_SCHEME + source.local_name
+    if source.bootstrap and source.bootstrap == source.stand_in:
+        return "stand-in", source.bootstrap
+    if source.bootstrap and not mirror and bootstrap.is_possible(source.bootstrap, source.platform):
+        return "bootstrap", source.bootstrap
     address = IMAGE_SCHEME + with_registry(mirror or source.upstream)
-    digest = source.extra["digest"]
-    address = address if "@" in address or digest == UNPINNED else f"{address}@{digest}"
+    address = address if "@" in address or source.digest == UNPINNED else f"{address}@{source.digest}"
     return ("mirror" if mirror else "upstream"), address
 
 
@@ -189,11 +186,11 @@ def _has_pin(route: Route, source: Source) -> bool:
     return via == "cache" or source.pin != UNPINNED
 
 
-QueryKey = tuple[Via, str, str]  # and the address, the suites
+QueryKey = tuple[Via, str, tuple[str, ...]]  # and the address, the suites
 
 
 def _query_key(route: Route, source: Source) -> QueryKey:
-    return (*route, source.extra.get("suites", ""))
+    return (*route, source.suites)
 
 
 def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> "dict[QueryKey, Reachability]":
@@ -214,7 +211,7 @@ def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachabil
     if not _has_pin(route, source):
         return False, UNPINNED
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
-        return _bootstrap_answer(address, source.extra["platform"])
+        return _bootstrap_answer(address, source.platform)
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import reachable
 
@@ -223,7 +220,7 @@ def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachabil
     if source.kind == "apt":
         if not address:
             return True, "not asked: the base names its own archive"
-        return reachable.probe_apt(address, source.extra["suites"].split()[0], mirror_settings)
+        return reachable.probe_apt(address, source.suites[0], mirror_settings)
     if source.kind == "index":
         return reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
     return reachable.probe_download(address, mirror_settings)
@@ -237,19 +234,19 @@ def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
 
 def _explain_pull(supply: Supply) -> Supply:
     """Return a base's supply, with the reason if it cannot be bootstrapped here."""
-    name = supply.source.extra.get("bootstrap", "") if supply.via == "upstream" else ""
-    reason = bootstrap.obstacle(name, supply.source.extra["platform"]) if name else None
+    name = supply.source.bootstrap if supply.via == "upstream" else ""
+    reason = bootstrap.obstacle(name, supply.source.platform) if name else None
     return dataclasses.replace(supply, detail=f"{supply.detail}; not bootstrapped: {reason}") if reason else supply
 
 
 def _replacement_group(source: Source) -> str:
     """Return the id that a key and the repository it signs share."""
-    return source.extra.get("pair", source.id)
+    return source.pair or source.id
 
 
 def _stand_in(supply: Supply) -> Supply:
     folder = paths.find_data(f"dockerfiles/stand-ins/{supply.source.component}")
-    address = supply.source.extra.get("stand-in") or paths.display_path(folder)
+    address = supply.source.stand_in or paths.display_path(folder)
     detail = f"in place of {supply.address}: {supply.detail}"
     return dataclasses.replace(supply, via="stand-in", address=address, reachable=True, detail=detail)
 

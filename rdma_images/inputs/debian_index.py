@@ -34,7 +34,7 @@ def require_packages(images: Iterable[Image], facts: Facts, mirrors: Mirrors, pr
     for image in images:
         if not image.debian_packages:
             continue
-        archives = [s for s in sources.pinned(image, facts) if s.kind == "apt" and s.extra.get("role") == "base"]
+        archives = [s for s in sources.pinned(image, facts) if s.kind == "apt" and s.role == "base"]
         indexes = [address for source in archives for address in _index_addresses(source, image.platform, mirrors)]
         listed = [_index_packages(address, mirrors, progress) for address in indexes]
         names = set(chain.from_iterable(index for index in listed if index is not None))
@@ -54,7 +54,7 @@ def require_packages(images: Iterable[Image], facts: Facts, mirrors: Mirrors, pr
 def _index_addresses(source: Source, platform: str, mirrors: Mirrors) -> Iterator[str]:
     """Yield the addresses of an archive's indexes; none where only the base names the archive."""
     if address := mirrors.address(source) or source.upstream:
-        for suite, component in product(source.extra["suites"].split(), source.extra["components"].split()):
+        for suite, component in product(source.suites, source.components.split()):
             architecture = platform.rpartition("/")[2]
             yield f"{address.rstrip('/')}/dists/{suite}/{component}/binary-{architecture}/Packages.xz"
 

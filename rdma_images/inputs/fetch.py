@@ -112,10 +112,10 @@ def _verify(source: Source, address: str, file: Path, settings: DownloadSettings
             )
         return
     companions = {}
-    for part in ("signature", "key"):
+    for part, part_address in (("signature", source.signature), ("key", source.key)):
         companions[part] = file.with_name(f"{file.name}.{part}")
         companions[part].unlink(missing_ok=True)  # small, and never resumed
-        signature_address = mirrors.sibling_address(address, source.upstream, source.extra[part])
+        signature_address = mirrors.sibling_address(address, source.upstream, part_address)
         download(signature_address, companions[part], replace(settings, name=f"the {part} of {source.id}"))
     openpgp.check(file, companions["signature"], companions["key"], value, f"{source.id} from {address}")
 

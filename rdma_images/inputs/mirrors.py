@@ -25,7 +25,7 @@ SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-b
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # the first that is set counts
 
 
-class Credential(yaml_file.Strict):
+class MirrorLogin(yaml_file.Strict):
     """A login as mirrors.yaml has it; the password itself is never in the file."""
 
     username: str
@@ -45,7 +45,7 @@ class MirrorsFile(yaml_file.Document):
         description="The address that replaces a source's own, by the name that `invoke sources` shows.",
     )
     ca_bundle: Path | None = Field(default=None, description="Certificates for downloads and for steps of a build.")
-    credentials: dict[str, Credential] = Field(default_factory=dict, description="Logins by host.")
+    credentials: dict[str, MirrorLogin] = Field(default_factory=dict, description="Logins by host.")
 
     @field_validator("credentials", mode="before")
     @classmethod

@@ -70,7 +70,7 @@ def relock(
     outcomes += [
         _lock_base(source, mirror_settings, upgrade, progress)
         for source in by_id.values()
-        if source.kind == "base" and "in-engine" not in source.extra
+        if source.kind == "base" and not source.local_name
     ]
     for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
@@ -136,9 +136,7 @@ def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress
         raise RdmaImagesError(f"{reference}: the registry has no such image")
 
     locked = _lock_digest("bases.yaml", source.upstream, pins.bases(), ask, upgrade)
-    if locked.outcome == "failed" and bootstrap.is_possible(
-        source.extra.get("bootstrap", ""), source.extra["platform"]
-    ):
+    if locked.outcome == "failed" and bootstrap.is_possible(source.bootstrap, source.platform):
         return LockOutcome(source.upstream, "kept", "not pinned: it is bootstrapped on this host")
     return locked
 

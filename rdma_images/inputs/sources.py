@@ -61,8 +61,8 @@ def source_of_base(image: Image, facts: Facts) -> Source:
     """Return the base of an image."""
     if image.onto:
         ref, digest = image.onto.base.ref, image.onto.base.digest
-        extra = {"digest": digest, "platform": image.platform, "in-engine": local_name(ref)}
-        return Source(f"base-{digest}", "base", "base", ref, digest, context="base", extra=extra)
+        source = Source(f"base-{digest}", "base", "base", ref, digest, context="base", digest=digest)
+        return replace(source, platform=image.platform, local_name=local_name(ref))
     name = image.axes["base"]
     return _base("base", name, facts.bases.bases[name], image.platform, _effective_base(image))
 
@@ -87,10 +87,11 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
         upstream=upstream,
         pin=ARCHIVE_SIGNATURE if bootstrap else digest,
         context=role,
-        extra={"digest": digest, "platform": platform}
-        | ({"bootstrap": bootstrap} if bootstrap else {})
-        | ({"stand-in": effective_base if effective_base != name else base.stand_in} if base.stand_in else {})
-        | ({"laid-over": CUDA_BASE} if base.stand_in and base.cuda else {}),
+        digest=digest,
+        platform=platform,
+        bootstrap=bootstrap,
+        stand_in=(effective_base if effective_base != name else base.stand_in) if base.stand_in else "",
+        laid_over=CUDA_BASE if base.stand_in and base.cuda else "",
     )
 
 

@@ -69,7 +69,7 @@ class ImageConfig(MeasuredValue):
         return machine_name(self.platform) or architecture
 
     @property
-    def rehearsal(self) -> tuple[str, ...]:
+    def stand_ins(self) -> tuple[str, ...]:
         """Return the ids of the sources that stand-ins replaced."""
         return tuple(filter(None, plain(self.label("rehearsal") or "").split(",")))
 
@@ -83,11 +83,11 @@ class Expected(MeasuredValue):
     """
 
     fabric: Literal["efa", "erdma"] | None
-    because: str
+    reason: str
     target: str | None = None
     components: dict[str, str] = Field(default_factory=dict)
     instance: str = ""
-    question: str = ""
+    requested_fabric: str = ""
 
 
 class Inspection(MeasuredValue):
@@ -104,20 +104,20 @@ class Inspection(MeasuredValue):
             None where it is the real one.
         """
         source_id = f"{source}-{self.subject.label(f'component.{source}')}"
-        return source_id if source_id in self.subject.rehearsal else None
+        return source_id if source_id in self.subject.stand_ins else None
 
     def libraries_named(self, name: str) -> list[str]:
         """Return the files, without links, called `name`, or `name` and a version."""
         tree = self.measured.tree
         pattern = re.compile(re.escape(name) + r"(\.\d+)*")
-        files = tree.files.libraries if tree else {}
+        files = tree.files.library_files if tree else {}
         return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
 
 
 def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> str:
     """Return the names of missing libraries, with the folder where one lies."""
     tree = inspection.measured.tree
-    readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
+    readable = sorted(path for path, file in tree.files.library_files.items() if not file.condition) if tree else []
     path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
     if not path:
         similar = next((base_name(path) for name in names for path in readable if _is_another_release(path, name)), "")
@@ -196,8 +196,8 @@ def nccl_wheels(inspection: Inspection) -> dict[str, str]:
 
 def resolve_links(files: Files, path: str) -> str:
     """Return the file behind a library's links."""
-    for _ in files.libraries:
-        file = files.libraries.get(path)
+    for _ in files.library_files:
+        file = files.library_files.get(path)
         if not file or not file.target:
             break
         path = posixpath.normpath(posixpath.join(posixpath.dirname(path), file.target))

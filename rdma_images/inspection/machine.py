@@ -65,12 +65,12 @@ class AllReduceRun(MeasuredValue):
 class RequestedNetwork(MeasuredValue):
     """The way from NCCL to the image's network.
 
-    `plugin` is that for libfabric, "" for what NCCL has itself. `insists` is NCCL_NET of the image's environment;
+    `plugin` is that for libfabric, "" for what NCCL has itself. `required_network` is NCCL_NET of the environment;
     `device` is whether the machine has a device for the network.
     """
 
     plugin: str
-    insists: str
+    required_network: str
     device: bool
 
 

@@ -33,7 +33,7 @@ class Files(MeasuredValue):
 
     count: Count
     bytes: Count
-    libraries: dict[str, LibraryFile]
+    library_files: dict[str, LibraryFile]
 
 
 class NcclFile(MeasuredValue):
@@ -267,10 +267,10 @@ class StartedLibrary(MeasuredValue):
     opened: dict[str, str] = Field(default_factory=dict)
     log: list[LogLine] = Field(default_factory=list)
     mapped: list[str] = Field(default_factory=list)
-    shim: str = ""
-    last: str = ""
-    ended: str = ""
-    complaints: list[str] = Field(default_factory=list)
+    cuda_stub: str = ""
+    last_step: str = ""
+    end_reason: str = ""
+    stderr_tail: list[str] = Field(default_factory=list)
 
 
 class StartedNetwork(MeasuredValue):
@@ -279,7 +279,7 @@ class StartedNetwork(MeasuredValue):
     plugins: list[StartedLibrary]
     libfabric: StartedLibrary
     verbs: StartedLibrary
-    gpu: bool  # whether the machine has one, whose driver answers in place of the shim
+    has_gpu: bool  # whether the machine has one, whose driver answers in place of the shim
 
 
 class MeasuredLayer(MeasuredValue):
@@ -288,8 +288,8 @@ class MeasuredLayer(MeasuredValue):
     digest: str  # of the uncompressed layer
     bytes: Count
     unpacked: Count
-    count: Count
-    mostly: str
+    file_count: Count
+    largest_folder: str
     leftovers: Leftovers
     names: list[str] = Field(default_factory=list)  # what the topmost one holds, if few; folders end with a slash
 
@@ -297,10 +297,9 @@ class MeasuredLayer(MeasuredValue):
 class Measured(MeasuredValue):
     """Everything measured in one image, pod or host.
 
-    What has no value has its reason in `missing`, by probe. A field with a `Probe` is what the probe of its name
-    returns; probes/measure.py has the function. Those of `missing` that are also in `lost` should have had one: the
-    measurement was begun and brought nothing to go by. Those in `stopped` took too long, and were ended: another time
-    they may have a value. All others had nothing to measure, or were not asked for.
+    A field with a `Probe` is what the probe of its name returns; probes/measure.py has the function. `missing` says by
+    probe why there is no value. Probes in `failed` began and brought nothing to go by; those in `timed_out` took too
+    long, and may have a value another time; all others had nothing to measure, or were not asked for.
     """
 
     system: Annotated[System | None, Probe("static", "device", "gpu")] = None
@@ -317,8 +316,8 @@ class Measured(MeasuredValue):
     layers: tuple[MeasuredLayer, ...] | None = None
     torch_reuse: str = ""  # why torch was imported, or was not since it is as in an earlier image
     missing: dict[str, str] = Field(default_factory=dict)
-    lost: tuple[str, ...] = ()
-    stopped: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    timed_out: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
 
 

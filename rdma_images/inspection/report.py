@@ -30,7 +30,7 @@ class Report:
     digest: str  # of the image validated
     suite: str  # digest of the validators that ran
     image_id: str | None  # None for an image nobody here planned
-    rehearsal: tuple[str, ...]
+    stand_ins: tuple[str, ...]
     started: str  # ISO 8601, UTC
     seconds: float
     checks: tuple[Check, ...]

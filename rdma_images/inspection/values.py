@@ -10,13 +10,10 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Probe:
-    """The tiers whose validators read a probe, and what no value means, if no fault."""
+    """The tiers that need a probe, and what to say if it has no value though nothing is wrong."""
 
     def __init__(self, *tiers: Tier, nothing: str = "") -> None:
-        """Describe a probe of `tiers`.
-
-        `nothing` is empty where a probe without a value has failed.
-        """
+        """Describe a probe of `tiers`; without `nothing`, a probe without a value has failed."""
         self.tiers, self.nothing = tiers, nothing
 
 
@@ -35,8 +32,8 @@ class ToolRun(MeasuredValue):
     """One command; `path` is "" for no such tool, `rc` None where it did not end."""
 
     path: str
-    rc: int | None
-    out: str
-    err: str
+    exit_code: int | None
+    stdout: str
+    stderr: str
     timed_out: bool
     seconds: float

@@ -18,7 +18,7 @@ from rdma_images.render.bake import Compression
 CHUNK = 1 << 18  # bytes
 TIME = 315532800  # 1980-01-01, the earliest time that a wheel can hold
 TIME_IN_TABLE = "1980-01-01T00:00:00Z"
-LINKED = 64 * 1024  # bytes: equal files from this size on are one file with several names
+MIN_LINKED_BYTES = 64 * 1024  # bytes: equal files from this size on are one file with several names
 MEDIA_TYPES: Mapping[Compression, str] = {
     "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
     "gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -66,7 +66,7 @@ def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compre
             if entry.wheel not in archives:
                 archives[entry.wheel] = stack.enter_context(ZipFile(entry.wheel))
             pieces = chunks(entry, archives[entry.wheel], CHUNK)
-            if first_path != entry.path and entry.size >= LINKED:
+            if first_path != entry.path and entry.size >= MIN_LINKED_BYTES:
                 for _ in pieces:  # compared with RECORD all the same
                     pass
                 writer.write_header(entry.path, tarfile.LNKTYPE, entry.executable, link=first_path)

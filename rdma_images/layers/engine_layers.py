@@ -15,7 +15,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine import client as engine_client
-from rdma_images.engine.prune import LAYERS
+from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers import layer_store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.layer_image import LayerImage, LayerSet, LoadedImage, layer_image
@@ -59,14 +59,16 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
 
     Layers that an image of the other compression has, too, are left out: BuildKit may have made blobs of its own.
     """
-    ids = docker_command.images_with_labels(engine, LAYERS)
+    ids = docker_command.images_with_labels(engine, LAYERS_LABEL)
     same_compression: set[str] = set()
     other_compression: set[str] = set()
     if ids:
         inspected = docker_command.run(engine, "image", "inspect", *dict.fromkeys(ids))
         for image in json.loads(inspected.stdout):
             group = (
-                same_compression if image["Config"]["Labels"][LAYERS] == compressor(compression) else other_compression
+                same_compression
+                if image["Config"]["Labels"][LAYERS_LABEL] == compressor(compression)
+                else other_compression
             )
             group.update(image["RootFS"]["Layers"])
     return EngineLayers(same_compression - other_compression, engine.kind == "private")
@@ -93,13 +95,13 @@ def load_image(
     for batch in _batches(layer_set.recipes, layer_pool):
         layers += batch
         files = [layer for _, layer in batch]
-        unsent = [layer for layer in files if not engine_layers.has(layer.blob(layer_set.part))]
+        unsent = [layer for layer in files if not engine_layers.has(layer.blob(layer_set.variant))]
         is_last = len(layers) == len(layer_set.recipes)
         if is_last:
             layer_store.check_collisions(layer_set.recipes)
         if unsent or is_last:
             name = layer_set.ref if is_last else f"{layer_set.ref}-{len(layers)}"
-            blobs = [(recipe.title, layer.blob(layer_set.part)) for recipe, layer in layers]
+            blobs = [(recipe.title, layer.blob(layer_set.variant)) for recipe, layer in layers]
             image = layer_image(blobs, layer_set.platform, layer_set.compression)
             try:
                 _transfer(image, name, layer_set, unsent, engine)
@@ -109,13 +111,13 @@ def load_image(
                     raise
                 progress("the engine lacks blobs of its own images: all wheel layers are offered to it again")
                 _transfer(image, name, layer_set, [layer for _, layer in layers], engine)
-            engine_layers.add(layer.blob(layer_set.part) for layer in unsent)
+            engine_layers.add(layer.blob(layer_set.variant) for layer in unsent)
             partial_names += [] if is_last else [name]
             if unsent:
-                sent_size = format_megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
+                sent_size = format_megabytes(sum(layer.blob(layer_set.variant).size for layer in unsent))
                 progress(f"the engine has {len(layers)} of {len(layer_set.recipes)} wheel layers, {sent_size} new")
     docker_command.remove_images(engine, *partial_names)  # the image that is built on them keeps the layers
-    return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.part) for _, layer in layers))
+    return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.variant) for _, layer in layers))
 
 
 def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequence[StoredLayer], engine: Engine) -> None:
@@ -125,15 +127,15 @@ def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequenc
         EngineRefusedError: The engine does not take the image.
         RdmaImagesError: The bytes of a layer are damaged; they are removed.
     """
-    files = {layer.blob(layer_set.part).digest: layer.file(layer_set.part) for layer in unsent}
+    files = {layer.blob(layer_set.variant).digest: layer.file(layer_set.variant) for layer in unsent}
     try:
         (pull if engine.kind == "private" else _send)(image, name, layer_set.platform, files, engine)
     except EngineRefusedError:
         for layer in unsent:
-            blob = layer.blob(layer_set.part)
-            if not blob.is_in(layer.file(layer_set.part)):
-                unlink_blob(layer.file(layer_set.part), blob.digest)
-                raise layer.discard(layer_set.part) from None
+            blob = layer.blob(layer_set.variant)
+            if not blob.is_in(layer.file(layer_set.variant)):
+                unlink_blob(layer.file(layer_set.variant), blob.digest)
+                raise layer.discard(layer_set.variant) from None
         raise
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdma_images.engine.prune import LAYERS
+from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
@@ -21,7 +21,7 @@ class LayerSet:
     """The layers of one image's wheels, lowest first; `part` is runtime or devel."""
 
     recipes: tuple[Recipe, ...]
-    part: str
+    variant: str
     platform: str
 
     @property
@@ -33,7 +33,7 @@ class LayerSet:
     def tag(self) -> str:
         """Return the tag of the image of these layers in a repository."""
         keys = json.dumps([recipe.key for recipe in self.recipes])
-        return f"{self.part}-{hashlib.sha256(keys.encode()).hexdigest()[:16]}"
+        return f"{self.variant}-{hashlib.sha256(keys.encode()).hexdigest()[:16]}"
 
     @property
     def ref(self) -> str:
@@ -71,7 +71,7 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
             "os": system,
             "created": CREATED,
             # With the same, layers of equal content are equal blobs. An image that is built on this one inherits it.
-            "config": {"Labels": {LAYERS: compressor(compression)}},
+            "config": {"Labels": {LAYERS_LABEL: compressor(compression)}},
             "history": [{"created": CREATED, "created_by": title} for title, _ in layers],
             "rootfs": {"type": "layers", "diff_ids": [blob.diff_id for _, blob in layers]},
         }

@@ -78,7 +78,7 @@ class LayerPool:
     def _begin(self, missing: Sequence[Recipe]) -> None:
         """Start to make the missing layers, the topmost, which is largest, first."""
         size = sum(recipe.size for recipe in missing)
-        disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
+        disk_space.require_free_space(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {format_megabytes(size)} to download")
         processes = process_pool(PROCESSES)
         self._stack.callback(processes.shutdown, cancel_futures=True)

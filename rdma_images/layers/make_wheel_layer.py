@@ -15,7 +15,7 @@ from pathlib import Path
 from rdma_images.core import files
 from rdma_images.layers import blob
 from rdma_images.layers.recipe import PREFIX
-from rdma_images.layers.wheel_tree import IsDevel, LayerMember, MisstatedError, WheelError, tree
+from rdma_images.layers.wheel_tree import IsDevel, LayerMember, WheelError, WrongRecordError, tree
 from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.
@@ -65,7 +65,7 @@ def make_layer(task: LayerTask) -> tuple[str, ...]:
     while True:
         try:
             _make_layer(task, misstated)
-        except MisstatedError as error:
+        except WrongRecordError as error:
             if error.wheel in misstated:
                 raise
             misstated.append(error.wheel)
@@ -76,13 +76,13 @@ def make_layer(task: LayerTask) -> tuple[str, ...]:
 def _make_layer(task: LayerTask, misstated: Collection[Path]) -> None:
     """Make one layer, with the digests of the files themselves for the `misstated` wheels."""
     trees = [tree(wheel, size, matcher(task.patterns), wheel in misstated) for wheel, size in task.wheels]
-    runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
+    runtime, devel = merge_members([t.runtime for t in trees]), merge_members([t.devel for t in trees])
     with files.as_file_error(task.folder):
         listed = {entry.path: (entry.digest, entry.wheel.name) for entry in runtime}
-        describe(task.folder, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
+        write_record(task.folder, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
 
 
-def merged(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
+def merge_members(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
     """Return the entries of several wheels by path, a common file once.
 
     Raises WheelError for one that two bring with different contents, except for UNUSED_FILE.
@@ -113,7 +113,7 @@ def _blob(entries: Sequence[LayerMember], task: LayerTask, part: str) -> blob.Bl
         return blob.write(entries, file, task.compression)
 
 
-def describe(folder: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
+def write_record(folder: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
     """Write beside the blobs in `folder` what they are and hold."""
     (folder / LISTING_FILE).write_text(json.dumps(listed), encoding="utf-8")
     record = {"runtime": asdict(runtime), "devel": asdict(devel)}

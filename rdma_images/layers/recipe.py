@@ -16,7 +16,7 @@ from rdma_images.render.bake import Compression
 from rdma_images.render.wheel_layers import WheelLayer
 
 # The version of this code, by compression. Raise it when the code writes other bytes for the same wheels.
-EDITIONS: Mapping[Compression, int] = {"zstd": 2, "gzip": 2}
+FORMAT_VERSIONS: Mapping[Compression, int] = {"zstd": 2, "gzip": 2}
 # Blocks of zeros at the end of the tar, where readers need two. More make the diff ids of each compression differ from
 # each other and from BuildKit's for the same files: of two blobs with one diff id BuildKit takes the first that it saw,
 # and compresses it again for an image with the other. Edition 1 in zstd had two, and no table of contents.
@@ -38,7 +38,7 @@ class Recipe:
     def key(self) -> str:
         """Return the digest of everything that decides the bytes: 64 hexadecimal digits."""
         inputs = {
-            "edition": EDITIONS[self.compression],
+            "edition": FORMAT_VERSIONS[self.compression],
             "wheels": sorted((wheel.file, wheel.sha256) for wheel in self.wheels),
             "devel files": devel_patterns(),
             "prefix": PREFIX,

@@ -48,15 +48,15 @@ def query_registry(layer_set: LayerSet, repository: Repository) -> RegistryLayer
         blobs = dict(zip((recipe.key for recipe in recipes), _blobs(repository, image, len(recipes)), strict=True))
     else:
         for recipe in recipes:
-            if manifest := _manifest(repository, _tag(recipe, layer_set.part)):
+            if manifest := _manifest(repository, _tag(recipe, layer_set.variant)):
                 blobs[recipe.key] = _blobs(repository, manifest, 1)[0]
     for recipe in recipes:
         remote, local = blobs.get(recipe.key), layer_store.find(recipe)
-        if remote and local and remote != local.blob(layer_set.part):
+        if remote and local and remote != local.blob(layer_set.variant):
             raise RdmaImagesError(
                 f"{repository.ref}: {recipe.name} is {remote.digest} there, but of the same wheels this machine made "
-                f"{local.blob(layer_set.part).digest}\nfind out who wrote it, and delete the tag "
-                f"{layer_set.tag if image else _tag(recipe, layer_set.part)} there; or build without --cache-layers"
+                f"{local.blob(layer_set.variant).digest}\nfind out who wrote it, and delete the tag "
+                f"{layer_set.tag if image else _tag(recipe, layer_set.variant)} there; or build without --cache-layers"
             )
     # Only an image that is ours to the byte: settings in its config would be those of what is built on it.
     is_ours = image is not None and _layer_image(layer_set, blobs).manifest.digest == image.digest
@@ -74,7 +74,7 @@ def complete_registry(
         layer_set, blobs = remote.layer_set, dict(remote.blobs)
         for recipe in remote.missing:
             layer = layer_pool.layer_future(recipe).result()
-            blobs[recipe.key] = layer.blob(layer_set.part)
+            blobs[recipe.key] = layer.blob(layer_set.variant)
             registry_errors.retry(partial(_send, recipe, layer, layer_set, repository), progress=progress)
         layer_store.check_collisions(layer_set.recipes)
         complete_image = _layer_image(layer_set, blobs)
@@ -99,12 +99,12 @@ def _layer_image(layer_set: LayerSet, blobs: Mapping[str, Blob]) -> LayerImage:
 
 def _send(recipe: Recipe, layer: StoredLayer, layer_set: LayerSet, repository: Repository) -> None:
     """Send one layer, and then the tag under which it is looked up."""
-    blob = layer.blob(layer_set.part)
-    repository.put_file(blob.digest, layer.file(layer_set.part))
+    blob = layer.blob(layer_set.variant)
+    repository.put_file(blob.digest, layer.file(layer_set.variant))
     _put_image(
         repository,
         layer_image([(recipe.title, blob)], layer_set.platform, layer_set.compression),
-        _tag(recipe, layer_set.part),
+        _tag(recipe, layer_set.variant),
     )
 
 

@@ -39,7 +39,7 @@ SHEBANG = b"#!python"  # what an installer replaces, by the wheel's specificatio
 
 # A wheel of torch's closure unpacks to 10 times its size at most (cuda-toolkit: texts of 2.6 kB), and deflate makes at
 # most 1,032 bytes of one. What lies between is a mistake or an attack on the disk.
-RATIO = 100
+MAX_RATIO = 100
 # What zipfile raises for a damaged archive.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError, zlib.error, struct.error)
 
@@ -54,7 +54,7 @@ class WheelError(RdmaImagesError):
     """A wheel that is what the lock says, and still cannot be installed."""
 
 
-class MisstatedError(WheelError):
+class WrongRecordError(WheelError):
     """A wheel whose RECORD has another digest of a file than the file has, as if it was patched after packing."""
 
     wheel = Path()
@@ -126,7 +126,7 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
     except _DAMAGE as error:
         raise wheel_error(entry.wheel, f"{entry.member} cannot be read: {error}") from None
     if count != entry.size or hasher.hexdigest() != entry.digest:
-        misstated = MisstatedError(str(wheel_error(entry.wheel, f"{entry.member} is not what its RECORD says")))
+        misstated = WrongRecordError(str(wheel_error(entry.wheel, f"{entry.member} is not what its RECORD says")))
         misstated.wheel = entry.wheel
         raise misstated
 
@@ -217,9 +217,9 @@ def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
     if repeated:
         raise wheel_error(wheel, f"it brings {repeated[0]} twice")
     unpacked = sum(member.file_size for member in members)
-    if unpacked > size * RATIO:
+    if unpacked > size * MAX_RATIO:
         raise wheel_error(
-            wheel, f"{format_bytes(size)} would unpack to {format_bytes(unpacked)}, more than {RATIO} times as much"
+            wheel, f"{format_bytes(size)} would unpack to {format_bytes(unpacked)}, more than {MAX_RATIO} times as much"
         )
 
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator
 
-from rdma_images.nccl_logs.wordings import Wording
+from rdma_images.nccl_logs.log_patterns import LogPattern
 
 NUMBERS = b"0123456789abcdef"  # deleted from lines; a mark may then be found where it was not, and is never missed
-MAX_SHAPES = 20_000  # shapes that are remembered
-MAX_SHAPE_BYTES = 1000  # bytes of one
+MAX_CLASSES = 20_000  # classes that are remembered
+MAX_CLASS_BYTES = 1000  # bytes of one
 CONTROL_BYTES = bytes((*range(9), *range(10, 32), 127))  # control characters but the tab
 WIDE_CONTROL = re.compile(rb"\xc2[\x80-\x9f]|\xed[\xa0-\xbf]")  # control characters, surrogates
 # What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
@@ -23,61 +23,65 @@ CONTROL = re.compile(
 
 
 @dataclass(frozen=True, eq=False)
-class LineShape:
+class LineClass:
     """What lines that differ only in numbers may mean."""
 
-    matters: bool = False  # such a line can mean something
+    is_relevant: bool = False  # such a line can mean something
     is_nccl: bool = False  # it is NCCL's
     is_raw: bool = False  # it has to be unwrapped or cleaned before anything can be found in it
-    wordings: tuple[Wording, ...] = ()  # what it may mean
+    patterns: tuple[LogPattern, ...] = ()  # what it may mean
 
 
-FOREIGN, QUIET, USUAL = LineShape(), LineShape(is_nccl=True), LineShape(matters=True, is_nccl=True)
+NOT_NCCL, IRRELEVANT_NCCL, RELEVANT_NCCL = (
+    LineClass(),
+    LineClass(is_nccl=True),
+    LineClass(is_relevant=True, is_nccl=True),
+)
 
 
-class LineShapes(Dict[bytes, LineShape]):
-    """Map lines without their numbers to their shapes."""
+class LineClasses(Dict[bytes, LineClass]):
+    """Map lines without their numbers to their classes."""
 
-    def __init__(self, wordings: Iterable[Wording], marks: Iterable[str]) -> None:
-        """Take what makes a line matter: the beginning of a wording, or a mark."""
+    def __init__(self, patterns: Iterable[LogPattern], marks: Iterable[str]) -> None:
+        """Take what makes a line relevant: the beginning of a pattern, or a mark."""
         super().__init__()
-        self._wordings = tuple((_without_numbers(row.mark), row) for row in wordings)
-        self._wordings_anywhere = tuple((mark, row) for mark, row in self._wordings if row.anywhere)
+        self._patterns = tuple((_without_numbers(row.mark), row) for row in patterns)
+        self._patterns_in_any_line = tuple((mark, row) for mark, row in self._patterns if row.in_any_line)
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 
-    def of_lines(self, text: str) -> list[LineShape]:
-        """Return the shape of each line of the text."""
+    def of_lines(self, text: str) -> list[LineClass]:
+        """Return the class of each line of the text."""
         return list(map(self.__getitem__, _without_numbers(text).split(b"\n")))
 
-    def __missing__(self, text: bytes) -> LineShape:
-        shape = self._new_shape(text)
-        if len(text) <= MAX_SHAPE_BYTES:
-            if len(self) >= MAX_SHAPES:
+    def __missing__(self, text: bytes) -> LineClass:
+        kind = self._new_class(text)
+        if len(text) <= MAX_CLASS_BYTES:
+            if len(self) >= MAX_CLASSES:
                 self.clear()
-            self[text] = shape
-        return shape
+            self[text] = kind
+        return kind
 
-    def _new_shape(self, text: bytes) -> LineShape:
+    def _new_class(self, text: bytes) -> LineClass:
         is_nccl = NCCL in text
-        rows = self._wordings if is_nccl else self._wordings_anywhere
-        wordings = tuple(row for mark, row in rows if mark in text)
+        rows = self._patterns if is_nccl else self._patterns_in_any_line
+        patterns = tuple(row for mark, row in rows if mark in text)
         if text.startswith(b"{") or _has_control(text):
-            return LineShape(matters=True, is_nccl=is_nccl, is_raw=True, wordings=wordings)
-        if wordings or any(mark in text for mark in self._marks):
-            return LineShape(matters=True, is_nccl=is_nccl, wordings=wordings)
+            return LineClass(is_relevant=True, is_nccl=is_nccl, is_raw=True, patterns=patterns)
+        if patterns or any(mark in text for mark in self._marks):
+            return LineClass(is_relevant=True, is_nccl=is_nccl, patterns=patterns)
         if is_nccl:
-            return USUAL if all(mark in text for mark in IN_CHANNELS) else QUIET
-        return FOREIGN
+            return RELEVANT_NCCL if all(mark in text for mark in IN_CHANNELS) else IRRELEVANT_NCCL
+        return NOT_NCCL
 
 
-def printable_parts(line: str) -> Iterator[str]:
+def printable_texts(line: str) -> Iterator[str]:
     """Yield the non-empty texts of a log line, unwrapped from JSON, without control characters."""
     for part in filter(None, _unwrap_json(line) if line.startswith("{") else line.split("\r")):
         yield part if part.isprintable() else CONTROL.sub("", part)
 
 
 def _unwrap_json(line: str) -> Iterator[str]:
-    """Yield all the text in an object of JSON; a line that is no such object as it is."""
+    """Yield the lines of every string in the JSON object on this line; a line that is none, unchanged."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):

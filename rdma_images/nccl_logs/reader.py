@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Counter as CounterOf
 from typing import Iterable
 
-from rdma_images.nccl_logs.lines import LineShape, LineShapes, printable_parts
+from rdma_images.nccl_logs.lines import LineClass, LineClasses, printable_texts
+from rdma_images.nccl_logs.log_patterns import LogPattern, LogPatterns
 from rdma_images.nccl_logs.processes import MAX_VALUES, VALUES, Process, Processes
 from rdma_images.nccl_logs.quotes import TRACEBACK, FirstTraceback, shorten
-from rdma_images.nccl_logs.wordings import Wording, Wordings
 
 MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ATTN|ERROR|TRACE) ")
 MAX_MESSAGE_LENGTH = 2048  # characters of a message that are looked into: NCCL's own are shorter
@@ -42,9 +42,9 @@ class LogSummary:
     receivers: set[int]
     has_nccl_lines: bool
     causes: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()  # those of the causes that leave no job good, whatever its channels use
-    fatal_fault: str = ""  # that one of them that no job gets over, the nearest to the cause
-    transfer_fault: str = ""  # that one of them that ends a job in which NCCL has started
+    faults: tuple[str, ...] = ()  # the causes that make any job bad, whatever its channels use
+    fatal_fault: str = ""  # the cause that ended the job; of several, the one that explains best
+    transfer_fault: str = ""  # the cause that ended the job after NCCL had started
     notes: tuple[str, ...] = ()
     places: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of a cause or note: the first lines that say it
     first_warning: str = ""  # of NCCL that no row knows
@@ -60,12 +60,12 @@ class LogSummary:
 class LogReader:
     """Read the logs of a job piece by piece; holds what they say and not their lines."""
 
-    def __init__(self, wordings: Wordings) -> None:
+    def __init__(self, patterns: LogPatterns) -> None:
         """Take what lines mean."""
-        self._wordings = wordings
-        rows = (*wordings.causes.values(), *wordings.notes.values())
-        self._shapes = LineShapes(rows, MARKS)
-        self._lines: dict[Wording, dict[str, str]] = {row: {} for row in rows}  # and the place of each
+        self._patterns = patterns
+        rows = (*patterns.causes.values(), *patterns.notes.values())
+        self._classes = LineClasses(rows, MARKS)
+        self._lines: dict[LogPattern, dict[str, str]] = {row: {} for row in rows}  # and the place of each
         self._required = {row.requires_line: re.compile(row.requires_line) for row in rows if row.requires_line}
         self._found: set[str] = set()  # of the required lines
         self._processes = Processes()
@@ -81,46 +81,46 @@ class LogReader:
     def read(self, text: str, log: str = "", number: int = 1) -> None:
         """Read whole lines of a log; its name and the number of the first line say where they are."""
         self._log = log
-        shapes = self._shapes.of_lines(text)
-        if not self._traceback.is_open and not any(shape.matters or shape.is_nccl for shape in set(shapes)):
+        kinds = self._classes.of_lines(text)
+        if not self._traceback.is_open and not any(kind.is_relevant or kind.is_nccl for kind in set(kinds)):
             return
-        for offset, (line, shape) in enumerate(zip(text.split("\n"), shapes)):
-            if shape.matters or self._traceback.is_open:
+        for offset, (line, kind) in enumerate(zip(text.split("\n"), kinds)):
+            if kind.is_relevant or self._traceback.is_open:
                 self._number = number + offset
-                self._read_line(line, shape)
-            elif shape.is_nccl and not self._has_nccl_lines:
+                self._read_line(line, kind)
+            elif kind.is_nccl and not self._has_nccl_lines:
                 self._has_nccl_lines = MESSAGE.search(line) is not None
 
-    def _read_line(self, line: str, shape: LineShape) -> None:
-        if shape.is_raw:
-            for part in printable_parts(line):
-                self._read_part(part, self._shapes.of_lines(part)[0])
+    def _read_line(self, line: str, kind: LineClass) -> None:
+        if kind.is_raw:
+            for part in printable_texts(line):
+                self._read_part(part, self._classes.of_lines(part)[0])
         else:
-            self._read_part(line, shape)
+            self._read_part(line, kind)
 
-    def _read_part(self, part: str, shape: LineShape) -> None:
+    def _read_part(self, part: str, kind: LineClass) -> None:
         """Read a line without control characters, out of what wrapped it."""
-        prefix, *messages = MESSAGE.split(part, MAX_MESSAGES) if shape.is_nccl else (part,)
+        prefix, *messages = MESSAGE.split(part, MAX_MESSAGES) if kind.is_nccl else (part,)
         if not messages:
             self._traceback.read(part)
             self._record_version(part)
-            self._record_meanings((row for row in shape.wordings if row.anywhere), part)
+            self._record_meanings((row for row in kind.patterns if row.in_any_line), part)
             return
         self._has_nccl_lines = True
         if WARNING in part and not self._first_warning:
             self._record_warning(part)
         for message in messages:
-            self._read_message(prefix[-MAX_PREFIX_LENGTH:], message[:MAX_MESSAGE_LENGTH], shape)
+            self._read_message(prefix[-MAX_PREFIX_LENGTH:], message[:MAX_MESSAGE_LENGTH], kind)
             prefix = message
 
-    def _read_message(self, prefix: str, message: str, shape: LineShape) -> None:
+    def _read_message(self, prefix: str, message: str, kind: LineClass) -> None:
         """Read a message of NCCL's; `prefix` is what stands before it."""
         process = self._processes.find(prefix)
         if channel := CHANNEL.match(message):
             self._record_channel(process, channel)
         else:
             self._processes.record(process, message, self._place)
-            self._record_meanings(shape.wordings, message)
+            self._record_meanings(kind.patterns, message)
             self._found.update(name for name, pattern in self._required.items() if pattern.search(message))
 
     @property
@@ -153,8 +153,8 @@ class LogReader:
         if "NCCL version " in line:
             self._processes.record(self._processes.find(""), line[:MAX_MESSAGE_LENGTH], self._place)
 
-    def _record_meanings(self, rows: Iterable[Wording], line: str) -> None:
-        """Record the line for each of the wordings that it may have."""
+    def _record_meanings(self, rows: Iterable[LogPattern], line: str) -> None:
+        """Record the line for each of these patterns that it matches."""
         line = line[:MAX_MESSAGE_LENGTH]
         for row in rows:
             lines = self._lines[row]
@@ -164,7 +164,7 @@ class LogReader:
     def _record_warning(self, line: str) -> None:
         """Record NCCL's first warning that no row explains."""
         words = line[line.index(WARNING) + len(WARNING) :].strip()[:MAX_MESSAGE_LENGTH]
-        if not any(row.meaning(words) for row in self._wordings.causes.values()):
+        if not any(row.meaning(words) for row in self._patterns.causes.values()):
             self._first_warning = shorten(words)
 
     def summary(self) -> LogSummary:
@@ -184,27 +184,27 @@ class LogReader:
         )
         causes = self._causes(summary.nccl)
         summary.causes = self._meanings(causes, summary)
-        summary.faults = self._meanings([row for row in causes if row.stops or row.degrades], summary)
-        summary.fatal_fault = self._nearest([row for row in causes if row.stops], summary)
-        summary.transfer_fault = self._nearest([row for row in causes if row.stops and row.started], summary)
-        summary.notes = self._meanings(self._wordings.notes.values(), summary)
+        summary.faults = self._meanings([row for row in causes if row.is_fatal or row.slows_job], summary)
+        summary.fatal_fault = self._nearest([row for row in causes if row.is_fatal], summary)
+        summary.transfer_fault = self._nearest([row for row in causes if row.is_fatal and row.after_start], summary)
+        summary.notes = self._meanings(self._patterns.notes.values(), summary)
         return summary
 
-    def _causes(self, version: str | None) -> list[Wording]:
+    def _causes(self, version: str | None) -> list[LogPattern]:
         """Return the causes that the lines show, without those that say nothing beside another."""
-        shown = {name: row for name, row in self._wordings.causes.items() if self._is_shown(row, version)}
-        replaced = {name for row in shown.values() for name in row.instead_of}
+        shown = {name: row for name, row in self._patterns.causes.items() if self._is_shown(row, version)}
+        replaced = {name for row in shown.values() for name in row.supersedes}
         return [row for name, row in shown.items() if name not in replaced]
 
-    def _is_shown(self, row: Wording, version: str | None) -> bool:
+    def _is_shown(self, row: LogPattern, version: str | None) -> bool:
         has_required = not row.requires_line or row.requires_line in self._found
         return bool(self._lines[row]) and row.fits(version) and has_required
 
-    def _nearest(self, rows: list[Wording], summary: LogSummary) -> str:
+    def _nearest(self, rows: list[LogPattern], summary: LogSummary) -> str:
         """Return the first meaning of the last row, which explains best; "" for no row."""
         return next(iter(self._meanings(rows[-1:], summary)), "")
 
-    def _meanings(self, rows: Iterable[Wording], summary: LogSummary) -> tuple[str, ...]:
+    def _meanings(self, rows: Iterable[LogPattern], summary: LogSummary) -> tuple[str, ...]:
         """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
         places: dict[str, list[str]] = {}
         for row in rows:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Iterable, Tuple
 
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.nccl_logs.reader import LogReader, LogSummary
-from rdma_images.nccl_logs.wordings import Wordings
 
 # "efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"
 NetworkSentence = Tuple[str, str]  # the network, and the sentence
@@ -58,16 +58,16 @@ class Verdict:
         return f"{self.sentence}; {self.ranks_logged} of {self.ranks} ranks {verb} lines in the log"
 
 
-def judge_lines(lines: Iterable[str], wordings: Wordings) -> Verdict:
+def judge_lines(lines: Iterable[str], patterns: LogPatterns) -> Verdict:
     """Return the verdict on the lines of a log."""
-    reader = LogReader(wordings)
+    reader = LogReader(patterns)
     reader.read("\n".join(lines))
-    return judge_summary(reader.summary(), wordings)
+    return judge_summary(reader.summary(), patterns)
 
 
-def judge_summary(summary: LogSummary, wordings: Wordings) -> Verdict:
+def judge_summary(summary: LogSummary, patterns: LogPatterns) -> Verdict:
     """Return the verdict on the summary of a job's logs."""
-    network, sentence = _judge(summary, wordings)
+    network, sentence = _judge(summary, patterns)
     if network == "unknown" and summary.fatal_fault:
         network, sentence = "refused", f"the job ended: {summary.fatal_fault}"
     good = network in GOOD_NETWORKS and not summary.faults
@@ -100,19 +100,19 @@ def _quotes(network: str, summary: LogSummary) -> list[str]:
     return quotes + ([f'the first traceback\'s last line "{summary.traceback}"'] if summary.traceback else [])
 
 
-def _judge(summary: LogSummary, wordings: Wordings) -> NetworkSentence:
+def _judge(summary: LogSummary, patterns: LogPatterns) -> NetworkSentence:
     """Return the network and the sentence.
 
     They are those of the channels; without any, what kept NCCL from having one.
     """
     if summary.networks:
-        return _judge_channels(summary, wordings)
+        return _judge_channels(summary, patterns)
     if summary.fatal_fault and not summary.channels:
         lead = WHILE_RUNNING if summary.fatal_fault == summary.transfer_fault else "NCCL did not start"
         return "refused", f"{lead}: {summary.fatal_fault}" if summary.has_nccl_lines else summary.fatal_fault
     if _is_single_node(summary):
         return "one node", f"no channel uses a network: all are inside one node ({_channel_counts(summary.channels)})"
-    return _judge_announcements(summary, wordings)
+    return _judge_announcements(summary, patterns)
 
 
 def _is_single_node(summary: LogSummary) -> bool:
@@ -127,14 +127,14 @@ def _is_single_node(summary: LogSummary) -> bool:
     return bool(summary.senders) and summary.receivers <= summary.senders and len(summary.senders) >= ranks
 
 
-def _judge_channels(summary: LogSummary, wordings: Wordings) -> NetworkSentence:
-    carriers = {name: wordings.find_carrier(name) for name in summary.networks}
+def _judge_channels(summary: LogSummary, patterns: LogPatterns) -> NetworkSentence:
+    carriers = {name: patterns.carrier_of(name) for name in summary.networks}
     counted = _channel_counts({name: count for name, count in summary.channels.items() if name.startswith("NET/")})
     if "tcp" in carriers.values():
         return "fallback", f"the channels use TCP sockets ({counted}): {_causes(summary)}"
     if unknown_networks := sorted(name for name, carrier in carriers.items() if carrier is None):
         return "unknown", f"a channel uses {', '.join(unknown_networks)}, a network that is not known here ({counted})"
-    if _announced_sockets(summary, wordings):
+    if _announced_sockets(summary, patterns):
         sentence = f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_causes(summary)}"
         return "fallback", sentence
     if set(carriers.values()) == {"libfabric"}:
@@ -170,7 +170,7 @@ def _judge_devices(summary: LogSummary, counted: str) -> NetworkSentence:
     return "unknown", f"the channels use RDMA ({counted}), and no line says on what: keep those with NET/IB"
 
 
-def _judge_announcements(summary: LogSummary, wordings: Wordings) -> NetworkSentence:
+def _judge_announcements(summary: LogSummary, patterns: LogPatterns) -> NetworkSentence:
     """Judge a log without a network's channel.
 
     What NCCL announced can show a fallback, never a good network.
@@ -179,7 +179,7 @@ def _judge_announcements(summary: LogSummary, wordings: Wordings) -> NetworkSent
     if other_providers:
         names = ", ".join(other_providers)
         return "fallback", f"libfabric chose {names}, not EFA, and no channel of a network is in the log"
-    if _announced_sockets(summary, wordings):
+    if _announced_sockets(summary, patterns):
         nodes = max(summary.processes.nodes.values(), default=0)
         job = f"for a job on {nodes} nodes, " if nodes > 1 else ""
         sentence = f"NCCL announced TCP sockets, {job}and no channel of a network is in the log: {_causes(summary)}"
@@ -198,12 +198,12 @@ def _judge_announcements(summary: LogSummary, wordings: Wordings) -> NetworkSent
     return "unknown", "no line of NCCL's is in the log: run the job with NCCL_DEBUG=INFO and keep what it prints"
 
 
-def _announced_sockets(summary: LogSummary, wordings: Wordings) -> bool:
+def _announced_sockets(summary: LogSummary, patterns: LogPatterns) -> bool:
     """Return whether a rank has no other network than TCP.
 
     On one node that is healthy: none is used there.
     """
-    return any(wordings.find_carrier(name) == "tcp" for name in summary.processes.values("network"))
+    return any(patterns.carrier_of(name) == "tcp" for name in summary.processes.values("network"))
 
 
 def _not_efa(providers: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
-from rdma_images.core.yaml_file import Strict, YamlPath, matching
+from rdma_images.core.yaml_file import Strict, YamlPath, must_match
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.plan import runtime
@@ -37,15 +37,15 @@ def _absolute(path: str) -> str:
 
 
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
-VariableName = Annotated[str, matching(VARIABLE_NAME, "is no name of a variable: write letters, digits and _")]
+VariableName = Annotated[str, must_match(VARIABLE_NAME, "is no name of a variable: write letters, digits and _")]
 Variables = dict[VariableName, str]
-UserName = Annotated[str, matching(USER_NAME, "cannot be made: write small letters, digits, _ and -, and not root")]
-LabelName = Annotated[str, matching(LABEL_NAME, "is written by this tool: choose another name")]
+UserName = Annotated[str, must_match(USER_NAME, "cannot be made: write small letters, digits, _ and -, and not root")]
+LabelName = Annotated[str, must_match(LABEL_NAME, "is written by this tool: choose another name")]
 SecretName = Annotated[
-    str, matching(SECRET_NAME, "cannot name a secret: write small letters, digits and -, and not ours")
+    str, must_match(SECRET_NAME, "cannot name a secret: write small letters, digits and -, and not ours")
 ]
-Owner = Annotated[str, matching(OWNER, "is no owner: write root, UID or UID:GID")]
-Mode = Annotated[str, matching(MODE, 'is no mode: write octal digits, as in "0755"')]
+Owner = Annotated[str, must_match(OWNER, "is no owner: write root, UID or UID:GID")]
+Mode = Annotated[str, must_match(MODE, 'is no mode: write octal digits, as in "0755"')]
 # A list of words, or one text that is split as a shell does it.
 Command = Annotated[
     tuple[str, ...],
@@ -163,14 +163,15 @@ def broken_rules(image: Image, facts: Facts) -> Iterator[BrokenRule]:
     yield from harmful.values()
     networks = {name.lower() for component in image.components.values() for name in component.details.networks}
     for name, value in variables.items():
-        insisted = image.environment.get(name)
+        required = image.environment.get(name)
         is_same_network = name == runtime.NETWORK and value.lower() in networks
-        if insisted is not None and value != insisted and not is_same_network and name not in harmful:
+        if required is not None and value != required and not is_same_network and name not in harmful:
             reason = (
-                f"env sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error "
+                f"env sets {name}={value}, and the image sets {name}={required}, so that NCCL ends with an error "
                 "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
             )
-            yield BrokenRule("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
+            source = facts.running.required_networks[image.fabric]
+            yield BrokenRule("own-environment", {}, reason, facts.running.cite(source))
 
 
 def notes(image: Image) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rdma_images.plan import axes
 from rdma_images.plan.matrix import Target, package_names
 
 DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
-# The components that are no axis, and what brings each.
+# The components whose version another component's package decides, and how.
 BUNDLED = {component.name: component.bundled for component in components.ALL if component.bundled}
 PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
@@ -44,7 +44,7 @@ class Candidate:
 
     def _decided_by(self, name: str) -> str:
         if name in BUNDLED:
-            return BUNDLED[name].by
+            return BUNDLED[name].brought_by
         if self.axes[name] == DECIDERS.get(name):
             return DECIDERS[name]
         return "--set" if name in self.requested else "matrix"
@@ -90,5 +90,5 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
 def _bundled_version(row: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the known versions of components that others bring."""
     for name, bundled in BUNDLED.items():
-        if bundled.by in row and (version := bundled.version(row, fabric, facts)):
+        if bundled.brought_by in row and (version := bundled.version(row, fabric, facts)):
             yield name, version

@@ -33,8 +33,8 @@ def problems(image: Image, name: str, facts: Facts) -> Iterator[str]:
     has = f"{name} has {node.gpu} ({gpus.architecture_name(capability)})"
     if able and not versions.at_least(capability, min(able, key=versions.sort_key)):
         yield f"{has}, which CUDA {version} of {image.target} does not run on\nchoose another --instance"
-    code = image.axes.get(GPU, gpus.ALL)
-    if code != gpus.ALL and not gpus.runs_on_any(code, [name], facts):
+    code = image.axes.get(GPU, gpus.ALL_GPUS)
+    if code != gpus.ALL_GPUS and not gpus.runs_on_any(code, [name], facts):
         yield f"{has}, and {image.target} is compiled for {code}\nleave out --set gpu={code}"
 
 

@@ -14,10 +14,10 @@ NOT_INHERITED = frozenset({"values", "exclude", "like"})
 
 
 def merged_target(name: str, targets: Mapping[str, Any], seen: tuple[str, ...] = ()) -> Any:
-    """Return a target as it is written, with what it has of the one that it is like.
+    """Return the target with everything it inherits from the target that its `like` names.
 
-    Its mappings (`default`, `env`) are laid over the other's key by key, its lists come after the other's, and all else
-    replaces what the other has. The other may be of the same file, or one that the tool brings.
+    Mappings (`default`, `env`) merge key by key, lists are appended, and any other value replaces the inherited one.
+    The other target may be of the same file, or one that the tool brings.
 
     Raises RefusedError for a target that is not there, and for a circle.
     """
@@ -43,7 +43,7 @@ def merged_target(name: str, targets: Mapping[str, Any], seen: tuple[str, ...] =
 
 
 def _joined(inherited: Any, written: Any) -> Any:
-    """Return what is written, over a mapping or after a list that is inherited."""
+    """Merge mappings key by key, and append lists; any other written value replaces the inherited one."""
     if isinstance(inherited, dict) and isinstance(written, dict):
         return inherited | written
     if isinstance(inherited, list) and isinstance(written, list):

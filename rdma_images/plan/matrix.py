@@ -18,7 +18,7 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
-from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath, matching
+from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath, must_match
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, likeness, local_packages
 from rdma_images.plan.additions import TargetAdditions, Variables
@@ -48,9 +48,9 @@ def _normalized(name: str) -> str:
 
 
 PackageName = Annotated[str, AfterValidator(_normalized)]
-DebianPackage = Annotated[str, matching(DEBIAN_PACKAGE, "is no Debian package: write name or name=version")]
+DebianPackage = Annotated[str, must_match(DEBIAN_PACKAGE, "is no Debian package: write name or name=version")]
 TargetName = Annotated[
-    str, matching(NAME, "cannot name an image: take up to 100 small letters, digits, and - between them")
+    str, must_match(NAME, "cannot name an image: take up to 100 small letters, digits, and - between them")
 ]
 
 
@@ -136,7 +136,7 @@ class Target(TargetAdditions):
 
     def complete(self, changes: Mapping[str, str] | None = None) -> Row:
         """Return the default row with `changes` and all axes that follow from them."""
-        compiled = {nccl_tests.GPU: gpus.ALL} if self.source_packages else {}
+        compiled = {nccl_tests.GPU: gpus.ALL_GPUS} if self.source_packages else {}
         parts = {name: axes.NEWEST for name in self.with_ if name in axes.OPTIONAL}
         return axes.complete(compiled | parts | self.default | dict(changes or {}))
 

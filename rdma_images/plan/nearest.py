@@ -37,8 +37,8 @@ def nearest(
     if refused.foreign:
         return None
     steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
-    added = {broken.missing: axes.NEWEST for broken in broken_rules if broken.missing in axes.OPTIONAL}
-    culprits = [_culprits(refused, rule) for rule in broken_rules if rule.missing not in added]
+    added = {rule.missing_component: axes.NEWEST for rule in broken_rules if rule.missing_component in axes.OPTIONAL}
+    culprits = [_culprits(refused, rule) for rule in broken_rules if rule.missing_component not in added]
     for count in range(0 if added else 1, MAX_CHANGES + 1):
         sets = [
             names for names in combinations(steps, count) if all(culprit.intersection(names) for culprit in culprits)

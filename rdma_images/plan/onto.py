@@ -71,7 +71,7 @@ def check_reference(ref: str) -> None:
 
 
 def target_onto(target: Target, ref: str) -> Target:
-    """Return the target changed so that its fabric and its packages are added to the image `ref`.
+    """Return the target as a layer of fabric and packages over the image `ref`.
 
     Raises:
         RefusedError: The target compiles Python packages.
@@ -238,7 +238,7 @@ def _is_system(folder: str) -> bool:
 def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that replace the image's own."""
     current = base.environment
-    programs = [folder for part in image.components.values() for folder in part.details.programs]
+    programs = [folder for part in image.components.values() for folder in part.details.program_folders]
     path = current.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").split(":")
     # Last, so that the image's own programs come first, its mpirun for example.
     variables = {"PATH": ":".join([*path, *(folder for folder in programs if folder not in path)])}
@@ -265,7 +265,7 @@ def _changes(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
     if ERDMA in image.components:
         yield ImageChange("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
     if PLUGIN in image.components:
-        origin = "compiled on it" if image.details(PluginDetails).from_ == "source" else "the installer's"
+        origin = "compiled on it" if image.details(PluginDetails).origin == "source" else "the installer's"
         plugin, reason = f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {image.version(NCCL)}"
         if base.installer and base.plugins:
             yield ImageChange("replaced", ", ".join(base.plugins), f"by {plugin}, {reason}")

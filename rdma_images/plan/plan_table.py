@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does
     from rich.console import RenderableType
 
 ADDED = "with"  # the column of the parts that a target may add
-# Properties with their usual values; a table shows those of which one of its images has another value.
+# Columns that a table shows only where an image's value differs from this usual one.
 PROPERTIES = {"gpu": "fabric", "variant": "runtime", "fallback": "refuse"}
 
 
@@ -118,11 +118,11 @@ def _refusal(refusal: Refusal) -> RenderableType:
         suffix = f" ({related})" if related else ""
         text.append(f"  {broken.rule}", "bold").append(f"{suffix}\n    {broken.reason}\n")
         text.append(f"    source: {broken.source}\n", "dim")
-    if refusal.leave_out:
-        text.append("  leave out: ").append(_typed(refusal.leave_out), "green")
+    if refusal.dropped_axes:
+        text.append("  leave out: ").append(_typed(refusal.dropped_axes), "green")
     elif refusal.nearest:
         text.append("  nearest that works: ").append(_typed(refusal.nearest), "green")
-    elif any(broken.versions or broken.missing for broken in refusal.broken):
+    elif any(broken.versions or broken.missing_component for broken in refusal.broken):
         text.append("  no change of two axes makes it work")
     return text
 

@@ -108,7 +108,7 @@ def write(image: Image) -> Path:
 
 def plan_document(image: Image) -> dict[str, object]:
     """Return the content of plan.json: an image, the details of its components in words."""
-    words = {name: {"details": component.details.words()} for name, component in image.components.items()}
+    words = {name: {"details": component.details.text_fields()} for name, component in image.components.items()}
     plain = asdict(image)
     return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}
 
@@ -163,7 +163,7 @@ def _image(
         ),
         unknown=rules.unknown_facts(planned, facts),
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
-        settings=tuple(runtime.settings(planned.fabric, facts)),
+        run_settings=tuple(runtime.run_settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
         if sources or any(component.is_compiled(planned, facts) for component in present_components)
         else (),
@@ -175,7 +175,7 @@ def _image(
     )
     if base:
         return onto.image_onto(image, base)
-    return replace(image, limits=tuple(runtime.limits(image, facts)))
+    return replace(image, limitations=tuple(runtime.limitations(image, facts)))
 
 
 def _brought_packages(planned: Candidate, target: Target, facts: Facts) -> Iterator[str]:
@@ -202,7 +202,7 @@ def tag(planned: Candidate) -> str:
         for number, component in enumerate(named)
     ]
     parts += [words[planned[axis]] for axis, words in TAG_WORDS.items() if planned[axis] in words]
-    if planned.versions.get("gpu", gpus.ALL) != gpus.ALL:
+    if planned.versions.get("gpu", gpus.ALL_GPUS) != gpus.ALL_GPUS:
         parts.append(planned["gpu"])
     text = "-".join(parts)
     if not _TAG.fullmatch(text):

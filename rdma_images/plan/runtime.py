@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import cast, get_args
 
-from rdma_images.core.image import LABEL_PREFIX, Component, Fabric, Image, Limit, RunSetting
+from rdma_images.core.image import LABEL_PREFIX, Component, Fabric, Image, Limitation, RunSetting
 from rdma_images.core.versions import satisfies
 from rdma_images.facts import Facts
 
@@ -21,12 +21,12 @@ def environment(
     """
     if axes["fallback"] == "allow":
         return {}
-    insisted = facts.running.insist[fabric]
-    network = next((name for component in components.values() for name in component.details.networks), insisted.network)
-    return {name: value for name, value in ((NETWORK, network), (PROVIDER, insisted.provider)) if value}
+    required = facts.running.required_networks[fabric]
+    network = next((name for component in components.values() for name in component.details.networks), required.network)
+    return {name: value for name, value in ((NETWORK, network), (PROVIDER, required.provider)) if value}
 
 
-def settings(fabric: Fabric, facts: Facts) -> Iterator[RunSetting]:
+def run_settings(fabric: Fabric, facts: Facts) -> Iterator[RunSetting]:
     """Yield what the fabric needs from the host, and variables that jobs may need."""
     running = facts.running
     for row in running.settings.values():
@@ -39,22 +39,22 @@ def settings(fabric: Fabric, facts: Facts) -> Iterator[RunSetting]:
             )
 
 
-def limits(image: Image, facts: Facts) -> Iterator[Limit]:
+def limitations(image: Image, facts: Facts) -> Iterator[Limitation]:
     """Yield what does not work in an image, by its components, variant, fabric and packages."""
     table, found = facts.running, image.components
-    for name, row in table.limits.items():
+    for name, row in table.limitations.items():
         applies = row.component in found and row.fabric in (None, image.fabric)
         applies = applies and row.variant in (None, image.axes["variant"])
         met = [part in found and satisfies(found[part].version, need) for part, need in row.unless_needs.items()]
         ended = set(row.unless_packages) & set(image.debian_packages) or (met and all(met))
         if applies and not ended:
-            yield Limit(name, row.feature, row.why, row.fix, table.cite(row))
+            yield Limitation(name, row.feature, row.why, row.fix, table.cite(row))
 
 
-def run_without_fabric(image: Image, facts: Facts) -> str | None:
-    """Return what lets a run start without the fabric; None where nothing is needed."""
-    no_insistence = facts.running.insist["nothing"]
-    instead = {NETWORK: no_insistence.network, PROVIDER: no_insistence.provider}
+def tcp_docker_options(image: Image, facts: Facts) -> str | None:
+    """Return docker run's options for a run over TCP; None where none is needed."""
+    tcp = facts.running.without_fabric
+    instead = {NETWORK: tcp.network, PROVIDER: tcp.provider}
     return " ".join(f"--env={name}={instead[name]}" for name in image.environment if name in instead) or None
 
 
@@ -64,7 +64,7 @@ def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[RunSettin
     Without one, what images of every fabric ask for.
     """
     if label := labels.get(f"{LABEL_PREFIX}.fabric"):
-        return list(settings(cast(Fabric, label), facts))
-    first, *others = (list(settings(fabric, facts)) for fabric in get_args(Fabric))
+        return list(run_settings(cast(Fabric, label), facts))
+    first, *others = (list(run_settings(fabric, facts)) for fabric in get_args(Fabric))
     options = [{setting.docker for setting in option} for option in others]
     return [setting for setting in first if all(setting.docker in option for option in options)]

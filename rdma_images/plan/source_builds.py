@@ -12,12 +12,12 @@ from rdma_images.core import files, paths, versions
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BrokenRule, Image, SourceBuild
 from rdma_images.facts import Facts
-from rdma_images.facts.facts_file import FactsFile, Row
+from rdma_images.facts.facts_file import Fact, FactsFile
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import PackageOptions, Target
 
 
-class SourcePackage(Row):
+class SourcePackage(Fact):
     """The needs of a package's build; "{architectures}" in variables becomes "80;90"."""
 
     variables: dict[str, str] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -
     """Return the GPUs to compile for, ("sm_80", "sm_90"); empty without a CUDA compiler."""
     if not packages or not cuda.toolkit_requirements(candidate[cuda.NAME], facts):
         return ()
-    choice = candidate.axes.get(nccl_tests.GPU, gpus.ALL)
+    choice = candidate.axes.get(nccl_tests.GPU, gpus.ALL_GPUS)
     return gpus.resolve_architectures(choice, candidate.fabric, candidate[cuda.NAME], facts)
 
 

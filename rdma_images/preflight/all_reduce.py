@@ -16,8 +16,8 @@ from rdma_images.preflight.devices import Device
 from rdma_images.preflight.system import Finding
 
 if TYPE_CHECKING:
+    from rdma_images.nccl_logs.log_patterns import LogPatterns
     from rdma_images.nccl_logs.verdict import Verdict
-    from rdma_images.nccl_logs.wordings import Wordings
     from rdma_images.preflight.job_nodes import JobNode
 
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
@@ -106,7 +106,7 @@ class Ranks:
 
 
 def check_answers(
-    ranks: Ranks, answers: dict[int, Any], node: JobNode, usable: list[Device], required: str, wordings: Wordings
+    ranks: Ranks, answers: dict[int, Any], node: JobNode, usable: list[Device], required: str, patterns: LogPatterns
 ) -> Iterator[Finding]:
     """Yield the findings of the all-reduce from what `ranks.run` returned, after NCCL's lines where it failed.
 
@@ -114,7 +114,7 @@ def check_answers(
     """
     from rdma_images.nccl_logs.verdict import judge_lines  # here, since `validate` takes the processes alone along
 
-    verdict = judge_lines([line for rank in answers for line in ranks.lines("nccl", rank)], wordings)
+    verdict = judge_lines([line for rank in answers for line in ranks.lines("nccl", rank)], patterns)
     failed = [rank for rank, answer in answers.items() if "error" in answer]
     if failed:
         # One that was late waited for another, which says more.

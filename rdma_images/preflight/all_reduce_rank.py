@@ -36,7 +36,7 @@ class CallError(Exception):
 
 
 def call_cuda(cuda: Any, function: str, *arguments: Any) -> None:
-    """Call a function of CUDA's driver. Raises CallError with its words and what they may come from."""
+    """Call a function of CUDA's driver. Raises CallError with CUDA's message and its likely cause."""
     code = getattr(cuda, function)(*arguments)
     if code:
         text = ctypes.c_char_p()
@@ -47,7 +47,7 @@ def call_cuda(cuda: Any, function: str, *arguments: Any) -> None:
 
 
 def call_nccl(nccl: Any, function: str, *arguments: Any) -> None:
-    """Call a function of NCCL. Raises CallError with its words."""
+    """Call a function of NCCL. Raises CallError with NCCL's message."""
     code = getattr(nccl, function)(*arguments)
     if code:
         raise CallError("%s: %s" % (function, nccl.ncclGetErrorString(code).decode("utf-8", "replace")))

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import judge_summary
-from rdma_images.nccl_logs.wordings import Wordings
 from rdma_images.preflight.system import read_file
 
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
@@ -99,17 +99,17 @@ def descendants(process: int) -> list[int]:
     return children + [member for child in children for member in descendants(child)]
 
 
-class NcclLogs:
+class NodeLogs:
     """The logs of one node's processes in one folder, which other nodes may share."""
 
-    def __init__(self, folder: str, wordings: Wordings, is_printed: bool) -> None:
+    def __init__(self, folder: str, patterns: LogPatterns, is_printed: bool) -> None:
         """Take the folder ("" for none), what lines mean, and whether each line goes to standard output, too."""
-        self.wordings, self.is_printed = wordings, is_printed
+        self.patterns, self.is_printed = patterns, is_printed
         host = socket.gethostname().partition(".")[0]  # %h of NCCL's
         self.pattern = os.path.join(glob.escape(folder), "%s.*.log" % glob.escape(host)) if folder else ""
         self.offsets = {path: os.path.getsize(path) for path in glob.glob(self.pattern)}  # an earlier attempt's lines
-        self.reader = LogReader(wordings)
-        self.verdict = judge_summary(self.reader.summary(), wordings)
+        self.reader = LogReader(patterns)
+        self.verdict = judge_summary(self.reader.summary(), patterns)
 
     def read(self) -> None:
         """Read what was written since the last time, up to the last whole line of each file."""
@@ -128,9 +128,9 @@ class NcclLogs:
             if self.is_printed:
                 print(text, end="", flush=True)
         if is_new:
-            self.verdict = judge_summary(self.reader.summary(), self.wordings)
+            self.verdict = judge_summary(self.reader.summary(), self.patterns)
 
-    def misses(self, required: str) -> bool:
+    def uses_other_network(self, required: str) -> bool:
         """Return whether the channels between nodes use something else than what is required ("": nothing is)."""
         has_network = any(name.startswith("NET/") for name in self.verdict.channels)
         is_judged = has_network and self.verdict.network != "unknown"

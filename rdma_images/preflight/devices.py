@@ -35,7 +35,7 @@ class Device:
     rate: str
     link_layer: str
     firmware: str
-    peer: str  # of EFA: whose memory it reaches beside the host's, "NA" for none's
+    gpu_memory_peers: str  # of EFA: the GPUs whose memory it reaches, "NA" for none
     open_errno: int  # of opening its file; 0 where it opens
 
     @classmethod
@@ -54,7 +54,7 @@ class Device:
             rate=first_line(port + "/rate"),
             link_layer=first_line(port + "/link_layer"),
             firmware=first_line(path + "/fw_ver"),
-            peer=first_line(path + "/device/p2p"),
+            gpu_memory_peers=first_line(path + "/device/p2p"),
             open_errno=open_errno(root + "/dev/infiniband/" + verbs[0]) if verbs else errno.ENOENT,
         )
 
@@ -85,7 +85,7 @@ def read_devices(root: str = "") -> list[Device]:
     return [Device.read(root, path) for path in sorted(glob.glob(root + FOLDER + "/*"))]
 
 
-def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
+def usable_devices(devices: list[Device], fabric: str) -> list[Device]:
     """Return the devices that carry "efa" or "erdma"; for "any" or "", of whichever fabric this machine has."""
     drivers = {device.driver for device in devices}
     if fabric not in ("efa", "erdma"):
@@ -105,9 +105,9 @@ def selected_devices(devices: list[Device]) -> list[Device]:
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
     """Yield what is wrong with the devices of the required fabric ("": TCP may do); the job asked for `count`.
 
-    One node may do without any.
+    With one node, no device is required.
     """
-    present = fabric_devices(devices, fabric)
+    present = usable_devices(devices, fabric)
     usable = [device for device in present if device.is_usable]
     if nodes < 2 and not (fabric or count or usable):
         return

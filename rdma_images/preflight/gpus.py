@@ -57,8 +57,8 @@ def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
         sentence = "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv, and give the pod the device"
         yield "warning", "gdrcopy", sentence
     has_dma_buf = "Open Kernel Module" in first_line(root + DRIVER_FILE)
-    known = [device for device in devices if device.peer]
-    if known and not has_dma_buf and all(device.peer == "NA" for device in known):
+    known = [device for device in devices if device.gpu_memory_peers]
+    if known and not has_dma_buf and all(device.gpu_memory_peers == "NA" for device in known):
         sentence = "EFA's driver does not reach the GPUs' memory (p2p of %s is NA): take NVIDIA's open kernel modules"
         yield "warning", "peer", sentence % known[0].name
     if all(device.driver == "efa" for device in devices):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
-from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, limits, meeting, system
 from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
 from rdma_images.preflight.meeting import Meeting, Message
@@ -59,13 +59,13 @@ class Preflight:
         self.options, self.node, self.root = options, node, options.root
         self.nccl = system.find_nccl()
         self.devices = devices.read_devices(self.root)
-        self.fabric_devices = devices.fabric_devices(self.devices, options.require)
+        self.fabric_devices = devices.usable_devices(self.devices, options.require)
         self.usable = [device for device in self.fabric_devices if device.is_usable]
         self.gpus = options.gpus or gpus.visible_gpus(len(gpus.gpu_files(self.root)))
         self.interfaces, self.ifname = interfaces.read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
         self.used_interfaces = interfaces.socket_interfaces(self.interfaces, self.ifname, self.nccl)
         with open(WORDINGS_FILE, encoding="utf-8") as file:
-            self.wordings = Wordings(json.load(file))
+            self.patterns = LogPatterns(json.load(file))
 
     def local_findings(self) -> Iterator[Finding]:
         """Yield the findings about this node alone."""
@@ -147,7 +147,7 @@ class Preflight:
                 unique_id = nodes_meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
             answers = ranks.run(unique_id, all_reduce.LIMIT_SECONDS + self.node.nodes)
             failed = print_findings(
-                all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.wordings)
+                all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.patterns)
             )
             # The ranks stay until all have an answer: an earlier end breaks the others' connections.
             return self.share_failures(nodes_meeting, failed) if nodes_meeting else failed
@@ -165,17 +165,17 @@ class Preflight:
         folder = command.find_folder(self.options.log, os.environ)
         if not folder:
             print_line("warning", "log", "no folder for NCCL's log can be written: the job's network is not judged")
-        logs = command.NcclLogs(folder, self.wordings, self.options.print_log)
+        logs = command.NodeLogs(folder, self.patterns, self.options.print_log)
 
         def look() -> bool:
             answer_ranks(folder or NO_FOLDER)
             logs.read()
-            return logs.misses(self.options.require)
+            return logs.uses_other_network(self.options.require)
 
         code = start_command(self.options.command, folder, look)
         logs.read()
         verdict = logs.verdict
-        if code == WRONG_NETWORK and logs.misses(self.options.require):
+        if code == WRONG_NETWORK and logs.uses_other_network(self.options.require):
             sentence = "the command was ended, since %s is required: %s" % (self.options.require, verdict.sentence)
             print_line("error", "network", sentence)
         return self.print_result("%s; %s" % (verdict.network, verdict.sentence), verdict.nccl or "", code)

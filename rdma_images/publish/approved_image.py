@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 from rdma_images.inputs import sources
@@ -27,7 +27,7 @@ class ApprovedImage:
     """One image that passed the gate."""
 
     image: Image
-    build: Build
+    build: BuildRecord
     report: Report
     tags: Tags
     allowed_failed: tuple[str, ...]  # failed checks that the user allowed by name
@@ -38,7 +38,7 @@ class ApprovedImage:
     other_targets: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
 
 
-def read_build(image: Image) -> Build:
+def read_build(image: Image) -> BuildRecord:
     """Return the image's build. Raises RefusedError if it was not built."""
     build = BUILD.read(image.id)
     if build is None:
@@ -81,7 +81,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
 def _bill(approved: ApprovedImage, labels: dict[str, str]) -> Artifact:
     """Return the bill of materials, which is also written beside the report."""
     name, report = approved.image.target, approved.report
-    parts = bill.list_parts(report, approved.image if approved.is_built_here else None, labels)
+    parts = bill.list_entries(report, approved.image if approved.is_built_here else None, labels)
     document = bill.cyclonedx_bill(name, report, parts)
     atomic.write(paths.image_folder(approved.image.id) / "sbom.cdx.json", document.decode())
     return Artifact(bill.CYCLONEDX, "sbom.cdx.json", document, report.started, bill.PREDICATE)
@@ -97,8 +97,8 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
             title="vulnerabilities.json",
             content=content,
             created=approved.scan.finished.isoformat(),
-            form=VULNERABILITIES,
-            edition=sha256_digest(content),
+            predicate_type=VULNERABILITIES,
+            content_digest=sha256_digest(content),
         )
 
 

@@ -14,23 +14,23 @@ EDITION = "io.rdma-images.edition"
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something to attach; artifacts that say the same are attached only once.
+    """Something to attach; equal artifacts are attached only once.
 
-    Two say the same when they are the same bytes, or of one `form` and `edition`: the provenance of an image that was
-    built twice, say, with other times in it. `created` is ISO 8601, UTC: of the content, not of the attaching.
+    Two are equal if their bytes are, or their predicate type and content digest: the provenance of an image that was
+    built twice differs in its times alone. `created` is ISO 8601, UTC: of the content, not of the attaching.
     """
 
     type: str
     title: str
     content: bytes
     created: str
-    form: str = ""  # the predicate type, which says what it is; empty for files of other tools
-    edition: str = ""
+    predicate_type: str = ""  # the predicate type, which says what it is; empty for files of other tools
+    content_digest: str = ""
 
     @property
     def annotations(self) -> dict[str, str]:
         """Return the annotations of its manifest."""
-        predicate_annotations = {FORM: self.form, EDITION: self.edition}
+        predicate_annotations = {FORM: self.predicate_type, EDITION: self.content_digest}
         return {CREATED: self.created, **{name: value for name, value in predicate_annotations.items() if value}}
 
 
@@ -42,7 +42,7 @@ class Attachment:
     title: str
     digest: str
     new: bool  # False: it was there
-    equivalent: bool = False  # the registry has one that says the same, in other bytes
+    has_equal: bool = False  # the registry has an equal one in other bytes
 
 
 IsTrusted = Callable[[Descriptor, Artifact], bool]
@@ -82,7 +82,7 @@ def _attach(
     if manifest.digest in {entry.digest for entry in listed}:
         return Attachment(artifact.type, artifact.title, manifest.digest, new=False)
     if entry := next(equivalent, None):
-        return Attachment(artifact.type, artifact.title, entry.digest, new=False, equivalent=True)
+        return Attachment(artifact.type, artifact.title, entry.digest, new=False, has_equal=True)
     repository.put_blob(EMPTY)
     repository.put_blob(artifact.content)
     response = repository.put_manifest(manifest.digest, manifest)
@@ -93,7 +93,7 @@ def _attach(
 
 def _is_equivalent(entry: Descriptor, artifact: Artifact) -> bool:
     marks = entry.annotations.get(FORM, ""), entry.annotations.get(EDITION, "")
-    return bool(artifact.form) and marks == (artifact.form, artifact.edition)
+    return bool(artifact.predicate_type) and marks == (artifact.predicate_type, artifact.content_digest)
 
 
 def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:

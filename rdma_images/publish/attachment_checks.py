@@ -76,9 +76,9 @@ def _check_report(content: bytes, digest: str, allowed: Collection[str]) -> Iter
     if report.warnings:
         detail += f"; warned: {', '.join(report.warnings)}"
     yield VerifyFinding("report", not unexcused, detail)
-    if report.rehearsal:
+    if report.stand_ins:
         yield VerifyFinding(
-            "rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: do not deploy this image"
+            "rehearsal", False, f"stand-ins for {', '.join(report.stand_ins)}: do not deploy this image"
         )
 
 

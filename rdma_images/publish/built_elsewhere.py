@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build, Component, Fabric, Image, Platform
+from rdma_images.core.image import BuildRecord, Component, Fabric, Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
 from rdma_images.publish import gate, report_versions
@@ -54,14 +54,14 @@ def _approve(ref: str, report: Report, suite: str, allow_failed: Sequence[str]) 
         components={component: Component(component, version, "measured") for component, version in measured.items()},
     )
     # Only a build knows the other fields: they stay empty.
-    build = Build(image.id, ref, report.digest, "", report.rehearsal, report.inspection.subject.created, 0.0)
-    ending = REHEARSAL if report.rehearsal and not tag.endswith(REHEARSAL) else ""
+    build = BuildRecord(image.id, ref, report.digest, "", report.stand_ins, report.inspection.subject.created, 0.0)
+    ending = REHEARSAL if report.stand_ins and not tag.endswith(REHEARSAL) else ""
     return ApprovedImage(
         image=image,
         build=build,
         report=report,
         tags=Tags(tag + ending),
-        allowed_failed=gate.approve(build, report, suite, allow_failed, is_built_here=False),
+        allowed_failed=gate.require_publishable(build, report, suite, allow_failed, is_built_here=False),
         measured=measured,
         is_built_here=False,
     )

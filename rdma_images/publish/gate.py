@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
 from rdma_images.publish.report_versions import is_commit, revision
@@ -14,10 +14,10 @@ from rdma_images.registry.registries import is_loopback
 COMMITTED = "source.committed"
 
 
-def approve(
-    build: Build, report: Report, suite: str, allow_failed: Sequence[str] = (), is_built_here: bool = True
+def require_publishable(
+    build: BuildRecord, report: Report, suite: str, allow_failed: Sequence[str] = (), is_built_here: bool = True
 ) -> tuple[str, ...]:
-    """Let `build` pass; return the failed checks that the user allowed by name.
+    """Require a `build` that may be published; return the failed checks that the user allowed by name.
 
     Args:
         suite: The digest of the validators as they are now.
@@ -37,7 +37,7 @@ def approve(
         raise RefusedError(f"{build.image_id} was validated by another suite than today's{retry_advice}")
     if not any(check.outcome == "passed" for check in report.checks):
         raise RefusedError(f"{build.image_id}: no check passed in its report{retry_advice}")
-    if set(report.rehearsal) != set(build.rehearsal):
+    if set(report.stand_ins) != set(build.stand_ins):
         raise RefusedError(f"{build.image_id}: build and report name different stand-ins{retry_advice}")
     if report.unmeasured:
         raise RefusedError(
@@ -68,11 +68,11 @@ def check_exceptions(reports: Sequence[Report], allow_failed: Sequence[str]) -> 
             raise RefusedError(f"--allow-failed {check_id}: no such failed check\n{advice}")
 
 
-def check_rehearsal_host(build: Build, host: str) -> None:
+def check_rehearsal_host(build: BuildRecord, host: str) -> None:
     """Raise RefusedError when a rehearsal would leave this machine."""
-    if build.rehearsal and not is_loopback(host):
+    if build.stand_ins and not is_loopback(host):
         raise RefusedError(
-            f"{build.image_id} is a rehearsal (stand-ins for {', '.join(build.rehearsal)}) and may only go "
+            f"{build.image_id} is a rehearsal (stand-ins for {', '.join(build.stand_ins)}) and may only go "
             f"to a registry on the loopback interface, which {host} is not\nbuild it without --rehearse"
         )
 

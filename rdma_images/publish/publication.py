@@ -51,7 +51,7 @@ class Publication:
     requires: dict[str, str]  # of the host: {"nvidia-driver": "580.65.06"}
     suite: str
     allowed_failed: tuple[str, ...]
-    rehearsal: tuple[str, ...]
+    stand_ins: tuple[str, ...]
     copies: dict[str, PublishedCopy] = field(default_factory=dict)  # by registry name
     schema: int = 1
 

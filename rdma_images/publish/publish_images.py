@@ -11,7 +11,7 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
 from rdma_images.publish.approved_image import ApprovedImage, read_build, read_report
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.evidence.policy import Policy, require
+from rdma_images.publish.evidence.policy import Policy, require_passed
 from rdma_images.publish.evidence.scan_result import SCAN
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.publisher import Publisher
@@ -54,8 +54,8 @@ def approved_images(
             image=image,
             build=build,
             report=report,
-            tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
-            allowed_failed=gate.approve(build, report, suite, allow_failed),
+            tags=image_tags(image, all_images, matrix, rehearsal=bool(build.stand_ins)),
+            allowed_failed=gate.require_publishable(build, report, suite, allow_failed),
             measured=measured_versions(image, report),
             other_targets=tuple(sorted({other.target for other in all_images} - {image.target})),
         )
@@ -70,7 +70,7 @@ def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> 
     decided = []
     for approved in images:
         scan = SCAN.read(approved.image.id)
-        decisions = require(approved.image.id, scan, approved.build.digest, policy, datetime.now(UTC).date())
+        decisions = require_passed(approved.image.id, scan, approved.build.digest, policy, datetime.now(UTC).date())
         decided.append(replace(approved, scan=scan, decisions=decisions))
     return tuple(decided)
 
@@ -144,6 +144,6 @@ def _publication(approved: ApprovedImage, copy: PublishedCopy) -> Publication:
         requires={requirement.name: requirement.at_least for requirement in image.requirements},
         suite=approved.report.suite,
         allowed_failed=approved.allowed_failed,
-        rehearsal=approved.build.rehearsal,
+        stand_ins=approved.build.stand_ins,
         copies={copy.registry: copy},
     )

@@ -19,7 +19,7 @@ from rdma_images.registry.client import Manifest, Repository, labels_in
 
 
 @dataclass(frozen=True)
-class Arrival:
+class PushedImage:
     """An image under its tag, as it was read back, and how it got there."""
 
     manifest: Manifest
@@ -55,7 +55,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
         approved, arrival, repository, publisher, image_signer.is_trusted if image_signer else trust_all
     )
     if publisher.signer and image_signer:
-        unsigned = [artifact for artifact, attachment in zip(files, attached, strict=True) if not attachment.equivalent]
+        unsigned = [artifact for artifact, attachment in zip(files, attached, strict=True) if not attachment.has_equal]
         has_new = any(attachment.new for attachment in attached)  # which nobody can have signed
         if has_new or not image_signer.has_signed(unsigned):
             image_signer.sign(unsigned, publisher.retry)
@@ -81,7 +81,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
 
 def _find_or_push(
     approved: ApprovedImage, destination: Destination, repository: Repository, publisher: Publisher
-) -> Arrival:
+) -> PushedImage:
     """Return the image under its tag, pushed where it is not in the registry yet."""
     digest = approved.build.digest
     tag, current = publisher.retry(partial(_target_tag, approved, destination, repository))
@@ -90,8 +90,8 @@ def _find_or_push(
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
-        return Arrival(manifest, traffic, pushed=False, tag=tag)
-    created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short))
+        return PushedImage(manifest, traffic, pushed=False, tag=tag)
+    created = publisher.retry(lambda: destination.kind.ensure_repository(repository.name, approved.tags.short))
     for line in created:
         publisher.progress(f"{destination.name}: made {line}")
     mounted = mount_wheel_layers(approved, destination, repository, publisher.progress)
@@ -101,11 +101,11 @@ def _find_or_push(
         command = f"{COMMAND} build {approved.image.options}"
         docker_command.built_image(approved.build, engine, command, publisher.progress)
     manifest, traffic = push.push(engine, digest, repository, tag, publisher.push_policy, publisher.progress, mounted)
-    return Arrival(manifest, traffic, pushed=True, tag=tag, created=created)
+    return PushedImage(manifest, traffic, pushed=True, tag=tag, created=created)
 
 
 def _attach(
-    approved: ApprovedImage, arrival: Arrival, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
+    approved: ApprovedImage, arrival: PushedImage, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
     """Attach the evidence; return the artifacts, and each result."""
     manifest = arrival.manifest

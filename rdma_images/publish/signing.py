@@ -36,7 +36,7 @@ class ImageSigner:
         except registry_errors.MalformedError:
             return False
         with self._cosign.trust(self._signer) as trust:
-            return trust is not None and self._cosign.has_attested(self._ref, trust, artifact.form, content)
+            return trust is not None and self._cosign.has_attested(self._ref, trust, artifact.predicate_type, content)
 
     def has_signed(self, artifacts: Sequence[Artifact]) -> bool:
         """Return whether the registry has the signer's signatures of image and artifacts."""
@@ -45,7 +45,7 @@ class ImageSigner:
                 trust is not None
                 and self._cosign.has_signed(self._ref, trust)
                 and all(
-                    self._cosign.has_attested(self._ref, trust, artifact.form, artifact.content)
+                    self._cosign.has_attested(self._ref, trust, artifact.predicate_type, artifact.content)
                     for artifact in artifacts
                 )
             )
@@ -60,4 +60,4 @@ class ImageSigner:
         """Sign each of `artifacts` as a statement on the image, and not the image itself."""
         for artifact in artifacts:
             predicate = canonical(statement.parse_predicate(artifact.content))
-            retry(partial(self._cosign.attest, self._ref, self._signer, artifact.form, predicate))
+            retry(partial(self._cosign.attest, self._ref, self._signer, artifact.predicate_type, predicate))

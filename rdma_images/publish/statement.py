@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.plain import decode_json
 from rdma_images.core.source import Source
 from rdma_images.inspection.report import OUTCOMES, Report, encode_report, shown_outcome
@@ -36,7 +36,9 @@ def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, 
     )
 
 
-def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Sequence[Source] = ()) -> dict[str, Any]:
+def provenance(
+    image: Image, build: BuildRecord, revision: dict[str, str], pinned: Sequence[Source] = ()
+) -> dict[str, Any]:
     """Return the SLSA provenance 1.0 of a build.
 
     `revision` has the address and commit of the sources, as far as they are known; `pinned` are the downloads, bases

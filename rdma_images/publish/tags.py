@@ -117,12 +117,12 @@ def measured_versions(image: Image, report: Report) -> dict[str, str]:
     measured = versions(report)
     for component in (component for component in components.IN_TAGS if component.name in image.components):
         planned, version = image.version(component.name), measured.get(component.name)
-        if version is None and component.is_measured:
+        if version is None and component.must_be_measured:
             raise RefusedError(
                 f"{image.id}: the tag names {component.name} {planned}, which the report has not measured\n"
                 f"run `{COMMAND} validate` for it again"
             )
-        if version is not None and not component.agrees(planned, version) and not report.rehearsal:
+        if version is not None and not component.matches_measured(planned, version) and not report.stand_ins:
             raise RefusedError(
                 f"{image.id}: the tag would say {component.name} {planned}, but the image has {version}\n"
                 f"report this as a defect, with report.json: the build and its plan differ"

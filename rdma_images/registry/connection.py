@@ -37,7 +37,7 @@ class Connection:
     ) -> None:
         self.host = host
         # With every request and not on the session, where the environment's bundle would win over the one chosen.
-        self._how: dict[str, Any] = {"timeout": timeout} | ({"verify": str(ca)} if ca else {})
+        self._request_options: dict[str, Any] = {"timeout": timeout} | ({"verify": str(ca)} if ca else {})
         self._retry_policy = retry_policy
         self._login_source = login
         secure = tls if tls is not None else not is_loopback(host)
@@ -89,7 +89,7 @@ class Connection:
             headers["Authorization"] = authorization
         try:
             return self._session().request(
-                method, url, **{**self._how, **options, "headers": headers, "auth": _without_netrc}
+                method, url, **{**self._request_options, **options, "headers": headers, "auth": _without_netrc}
             )
         except requests.RequestException as error:
             raise registry_errors.transport_error(self.host, error) from None
@@ -134,7 +134,7 @@ class Connection:
             )
         try:
             auth = (login.username, login.password) if login is not None else _without_netrc
-            response = self._session().get(realm, params=query, auth=auth, **self._how)
+            response = self._session().get(realm, params=query, auth=auth, **self._request_options)
         except requests.RequestException as error:
             raise registry_errors.transport_error(
                 realm.partition("//")[2].partition("/")[0] or self.host, error

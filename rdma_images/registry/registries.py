@@ -23,7 +23,7 @@ SecretReference = Annotated[str, AfterValidator(check_reference)]
 NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
 
 
-class Credentials(yaml_file.Strict):
+class LoginReferences(yaml_file.Strict):
     """References to a user name and a password."""
 
     username: SecretReference = Field(description="env:NAME or file:PATH.")
@@ -49,7 +49,7 @@ def _check_word(text: str) -> str:
 # Told apart by their form, so that an error is about the form that was meant.
 Access = Annotated[
     Annotated[str, AfterValidator(_check_word), WithJsonSchema({"enum": ["none", "docker-config"]}), Tag("word")]
-    | Annotated[Credentials, Tag("references")],
+    | Annotated[LoginReferences, Tag("references")],
     Discriminator(lambda given: "word" if isinstance(given, str) else "references"),
 ]
 

@@ -63,7 +63,7 @@ class _Stages:
         self.parts |= dict.fromkeys(image.stages, FABRIC_STAGES)
         if lock.sources and not image.onto:
             self.parts["source-packages"] = ("wheels",)
-        programs = [folder for part in image.components.values() for folder in part.details.programs]
+        programs = [folder for part in image.components.values() for folder in part.details.program_folders]
         self.context: dict[str, Any] = {
             "version": image.version,
             "details": lambda name: image.components[name].details,

@@ -37,7 +37,7 @@ def labels(
     image: Image,
     summary: str,
     revision: Revision,
-    rehearsed: Sequence[str],
+    stand_ins: Sequence[str],
     lock: Lock | None = None,
 ) -> dict[str, str]:
     """Return the labels of an image.
@@ -46,7 +46,7 @@ def labels(
         image: The image.
         summary: What it is for.
         revision: The state of its sources.
-        rehearsed: The ids of the sources that stand-ins replaced; the label `rehearsal` names them.
+        stand_ins: The ids of the sources that stand-ins replaced; the label `rehearsal` names them.
         lock: Its wheels; a label for each that is not the public index's says where it is from.
     """
     parts = image.components.values()
@@ -58,14 +58,14 @@ def labels(
         **{f"component.{c.name}": c.version for c in parts},
         **{f"requires.{r.name}": f">={r.at_least}" for r in image.requirements},
         **{f"{c.name}.{suffix}": words for c in parts for suffix, words in c.details.labels.items()},
-        **{f"run.{setting.name}": setting.value for setting in image.settings},
-        **{f"limit.{limit.name}": f"{limit.feature}: {limit.why}; {limit.fix}" for limit in image.limits},
+        **{f"run.{setting.name}": setting.value for setting in image.run_settings},
+        **{f"limit.{limit.name}": f"{limit.feature}: {limit.why}; {limit.fix}" for limit in image.limitations},
     }
     for wheel in lock.wheels if lock else ():
         if wheel.origin:
             image_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin
-    if rehearsed:
-        image_labels["rehearsal"] = ",".join(sorted(rehearsed))
+    if stand_ins:
+        image_labels["rehearsal"] = ",".join(sorted(stand_ins))
     prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
     all_labels = _oci_labels(image, summary, revision) | prefixed
     return dict(sorted((all_labels | (image.additions.labels if image.additions else {})).items()))

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core import paths
-from rdma_images.core.image import Build, ExistingImage, Image
+from rdma_images.core.image import BuildRecord, ExistingImage, Image
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.report.checks_table import counts_text, verdict_style
 
 
-def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:
+def summary_text(builds: Sequence[BuildRecord], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:
     """Return for each image its name, the counts of its checks and its report's path.
 
     For one of `images` that was added to an image that exists, also the size of the difference.
@@ -34,7 +34,7 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
     return output
 
 
-def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
+def as_json(builds: Sequence[BuildRecord], reports: Sequence[Report]) -> str:
     """Return {"builds": […], "reports": […]}, without the measurements."""
     short = [
         {k: v for k, v in encode_report(report).items() if k != "facts"} | {"passed": report.passed}
@@ -61,6 +61,6 @@ def _verdict(report: Report | None) -> Text:
     if report is None:
         return Text("none: not validated", "yellow")
     verdict = Text(counts_text(report), verdict_style(report))
-    if report.rehearsal:
-        verdict.append(f"; a rehearsal without {', '.join(report.rehearsal)}", "yellow")
+    if report.stand_ins:
+        verdict.append(f"; a rehearsal without {', '.join(report.stand_ins)}", "yellow")
     return verdict

@@ -14,7 +14,7 @@ from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line, unless its first part alone is longer
 SHORT_LINE = 120  # characters of what a check found that passed
-CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
+CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/facts_file.py, Origin
 STYLES = {
     **{"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan"},
     **{"not measured": "yellow", "skipped": "dim"},
@@ -51,9 +51,9 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
         parts.append(Text(sentence))
     if report.base_faults:
         parts.append(Text(f"Faults of the image that the fabric was added to: {', '.join(report.base_faults)}."))
-    if report.rehearsal:
-        stood_in = ", ".join(report.rehearsal)
-        parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))
+    if report.stand_ins:
+        stand_ins = ", ".join(report.stand_ins)
+        parts.append(Text(f"A rehearsal: stand-ins took the place of {stand_ins}. Not an image to ship.", "yellow"))
     parts.append(Text(summary_line(report, verbose), verdict_style(report), no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
@@ -112,7 +112,7 @@ def summary_line(report: Report, verbose: bool = False) -> str:
     source = f"; kept from {report.started}, as neither the image nor the checks have changed" if report.reused else ""
     expected = report.inspection.expected if report.inspection else None
     fabric_note = (
-        f"; not checked for EFA or eRDMA: {plain(expected.because)}" if expected and not expected.fabric else ""
+        f"; not checked for EFA or eRDMA: {plain(expected.reason)}" if expected and not expected.fabric else ""
     )
     dropped = f"; no longer checked: {', '.join(report.no_longer_checked)}" if report.no_longer_checked else ""
     hidden = {"noted", "skipped"} & set(report.counts)
@@ -123,9 +123,9 @@ def summary_line(report: Report, verbose: bool = False) -> str:
 def _check_text(check: Check) -> Text:
     text = Text(check.title)
     if check.outcome == "passed" and check.actual:
-        text.append(f": {_short(check.actual)}", "dim")
+        text.append(f": {_shorten(check.actual)}", "dim")
     elif check.outcome in ("skipped", "not measured"):
-        text.append(f": {_short(check.reason)}", "dim")
+        text.append(f": {_shorten(check.reason)}", "dim")
     return text
 
 
@@ -167,7 +167,7 @@ def _with_rest(parts: list[str], count: int) -> str:
     return "; ".join(parts[:count]) + (f"; and {remaining} more" if remaining else "")
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text in one line, without its end where that is long."""
     line = " ".join(text.split())
     return line if len(line) <= SHORT_LINE else f"{line[: SHORT_LINE - 1]}…"

@@ -63,7 +63,7 @@ def _page(reports: Sequence[Report]) -> str:
     return report_page.report_html(reports)
 
 
-def publish_cached(cached: Report, folder: Path) -> Report:
+def write_cached(cached: Report, folder: Path) -> Report:
     """Write a cached report into `folder`; return it marked as reused."""
     report = replace(cached, reused=True)
     if not _exists(report, folder):

@@ -42,9 +42,9 @@ def measured_slices(report: Report) -> list[Slice]:
     layer_slices, start = [], 0.0
     for layer in layers:
         width = 100 * layer.bytes / total
-        folder = layer.mostly or "nothing"
+        folder = layer.largest_folder or "nothing"
         layer_slices.append(
-            Slice(plain(_short(folder)), _kind(folder), start, width, layer.bytes, width > 100 * LABEL_SHARE)
+            Slice(plain(_short_folder(folder)), _kind(folder), start, width, layer.bytes, width > 100 * LABEL_SHARE)
         )
         start += width
     return layer_slices
@@ -57,7 +57,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     rows = [
         (
             "meant for",
-            f"{inspection.expected.fabric or 'no fabric'}: {inspection.expected.because}" if inspection else "",
+            f"{inspection.expected.fabric or 'no fabric'}: {inspection.expected.reason}" if inspection else "",
         ),
         ("digest", report.digest),
         ("platform", inspection.subject.platform if inspection else ""),
@@ -79,7 +79,7 @@ def _measured(inspection: Inspection) -> list[tuple[str, str]]:
         ("Python", system.python if system else ""),
         ("PyTorch", torch.version if torch else ""),
         ("NCCL mapped by torch", f"{nccl.version} at {nccl.path}" if nccl else ""),
-        ("libfabric", _libfabric(fi_info.out) if fi_info else ""),
+        ("libfabric", _libfabric(fi_info.stdout) if fi_info else ""),
         ("plugin", plugin),
         ("plugin's interfaces", _interfaces(plugin_file.exports) if plugin_file else ""),
         ("files", f"{tree.files.count:,}" if tree else ""),
@@ -102,7 +102,7 @@ def _kind(folder: str) -> str:
     return "fabric" if folder.startswith("/opt/amazon") else "system"
 
 
-def _short(folder: str) -> str:
+def _short_folder(folder: str) -> str:
     inside = folder.partition("-packages/")[2]
     return inside.rpartition("/")[2] if inside.startswith("nvidia/cu") else inside or folder
 
@@ -204,7 +204,7 @@ def _title(ref: str) -> tuple[str, str]:
 def _question(report: Report) -> str:
     """Return what the report was asked beside the image; "" for nothing."""
     expected = report.inspection.expected if report.inspection else None
-    if not expected or not expected.question:
+    if not expected or not expected.requested_fabric:
         return ""
-    fabric = FABRIC_TITLES.get(expected.question)
+    fabric = FABRIC_TITLES.get(expected.requested_fabric)
     return f" on {expected.instance or fabric}" if fabric else " without a fabric"

@@ -42,7 +42,7 @@ class SealedContainer:
     running: bool
     mounted: Mapping[str, str] = field(default_factory=dict)  # folder -> name of its volume
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the container still runs.
 
         One whose `sleep` is another program may end by itself.
@@ -56,8 +56,8 @@ class SealedContainer:
 class IdleClock:
     """The seconds since a container's processes last computed, as its engine counts them.
 
-    On a busy machine, too: those who wait for a processor get more of one than IDLE. The time before the container has
-    started does not count.
+    Waiting for a busy processor does not count as idle: a waiting process still gets more than IDLE of one. Nor does
+    the time before the container has started.
     """
 
     IDLE = 0.001  # of a processor

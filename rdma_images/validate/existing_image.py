@@ -85,7 +85,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
         shell=tuple(config.get("Shell") or ()),
         entrypoint=tuple(config.get("Entrypoint") or ()),
         failed=failed,
-        rehearsal=report.rehearsal,
+        stand_ins=report.stand_ins,
     )
     onto.write_record(image)
     return image
@@ -179,7 +179,7 @@ def _library_path_folders(image_config: ImageConfig) -> list[str]:
 def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:
     """Return the folders with a fabric's library that the loader searches."""
     library_folders = {
-        posixpath.dirname(path) for path in tree.files.libraries if FABRIC_LIBRARY.fullmatch(base_name(path))
+        posixpath.dirname(path) for path in tree.files.library_files if FABRIC_LIBRARY.fullmatch(base_name(path))
     }
     library_paths = [answer.path for name, answer in tree.libraries.resolved.items() if FABRIC_LIBRARY.fullmatch(name)]
     if inspection.measured.settings:
@@ -196,7 +196,7 @@ def _cuda_runtime(inspection: Inspection, tree: Tree) -> str:
     """
     major = cuda_in_use(inspection, tree.libraries).partition(".")[0]
     mapped = inspection.measured.torch.mapped if inspection.measured.torch else []
-    files = [path for path in (*mapped, *tree.files.libraries) if CUDA_RUNTIME.fullmatch(base_name(path))]
+    files = [path for path in (*mapped, *tree.files.library_files) if CUDA_RUNTIME.fullmatch(base_name(path))]
     candidates = [path for path in files if base_name(path) == f"libcudart.so.{major}"]
     searched = _library_path_folders(inspection.subject)
     return min(candidates, key=lambda path: (path not in mapped, posixpath.dirname(path) not in searched), default="")

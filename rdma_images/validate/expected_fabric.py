@@ -18,14 +18,14 @@ def expected_image(image_config: ImageConfig, measured: Measured, image: Image |
     """
     if image:
         versions = {name: component.version for name, component in image.components.items()}
-        return Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
+        return Expected(fabric=image.fabric, reason="as planned", target=image.target, components=versions)
     label = image_config.label("fabric")
     target = image_config.label("target")
     if label in ("efa", "erdma"):
         fabric: Fabric = "efa" if label == "efa" else "erdma"
-        return Expected(fabric=fabric, because=f"its label says {label}", target=target)
+        return Expected(fabric=fabric, reason=f"its label says {label}", target=target)
     guess, because = guess_fabric(image_config, measured)
-    return Expected(fabric=guess, because=because, target=target)
+    return Expected(fabric=guess, reason=because, target=target)
 
 
 def guess_fabric(image_config: ImageConfig, measured: Measured) -> tuple[Fabric | None, str]:
@@ -33,7 +33,7 @@ def guess_fabric(image_config: ImageConfig, measured: Measured) -> tuple[Fabric 
     for device, device_facts in (measured.devices.rdma if measured.devices else {}).items():
         if device_facts.driver == "efa" or device.startswith("erdma"):
             return "efa" if device_facts.driver == "efa" else "erdma", f"guessed: the machine has {device}"
-    files = measured.tree.files.libraries if measured.tree else {}
+    files = measured.tree.files.library_files if measured.tree else {}
     plugins = measured.tree.libraries.plugins if measured.tree else {}
     under_efa = next((path for path in files if path.startswith("/opt/amazon/efa/")), None)
     if under_efa:

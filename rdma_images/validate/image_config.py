@@ -26,7 +26,7 @@ def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
         }
 
     history = [
-        step.model_copy(update={"made_by": "(not shown)"}) if leftovers.secret_in(step.made_by.encode()) else step
+        step.model_copy(update={"made_by": "(not shown)"}) if leftovers.find_secret(step.made_by.encode()) else step
         for step in image_config.history
     ]
     return image_config.model_copy(

@@ -61,8 +61,8 @@ class LayerContent:
             self.bytes_by_category[category] = self.bytes_by_category.get(category, 0) + member.size
         kind, why = leftovers.leftover_kind(path), leftovers.BY_NAME
         content = archive.extractfile(member)
-        may_hold_secret = kind in (None, "secret") and leftovers.may_hold_secret(path, member.size)
-        if content and may_hold_secret and (secret := leftovers.secret_in(content.read(leftovers.MAX_TEXT_BYTES))):
+        may_hold_secret = kind in (None, "secret") and leftovers.file_may_hold_secret(path, member.size)
+        if content and may_hold_secret and (secret := leftovers.find_secret(content.read(leftovers.MAX_TEXT_BYTES))):
             kind, why = "secret", secret
         if kind and len(self.leftovers[kind]) < MAX_LEFTOVERS:
             self.leftovers[kind][path] = why
@@ -160,8 +160,8 @@ def read_layer(digest: str, file: Path) -> MeasuredLayer:
         digest=digest,
         bytes=size,
         unpacked=content.unpacked,
-        count=content.count,
-        mostly=mostly,
+        file_count=content.count,
+        largest_folder=mostly,
         names=content.names if content.count <= MAX_NAMES else [],
         leftovers=Leftovers(**content.leftovers),
     )

@@ -44,8 +44,8 @@ class ComputedLoader:
             link_facts["soname"] or posixpath.basename(file): file for file, link_facts in reversed(linkages)
         }
 
-    def resolved(self, name: str, requiring_file: str | None = None) -> dict[str, str]:
-        """Return where dlopen(name) ends, see loader.resolved."""
+    def resolve_name(self, name: str, requiring_file: str | None = None) -> dict[str, str]:
+        """Return where dlopen(name) ends, see loader.resolve_name."""
         path = self.path(name, requiring_file or "")
         if not path:
             return {"path": "", "file": "", "error": f"{name}: not in {self.method}, not in the default folders"}

@@ -31,7 +31,7 @@ EXPORT_PROBES = ("tree", "packages", "system", "settings")
 SUBJECT_FILE, ANSWERS_FILE = "subject.json", "answers.json"
 
 
-def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = MAX_MEMORY_BYTES) -> Measured:
+def measure_export(export: Iterable[bytes], image_config: ImageConfig, memory: int = MAX_MEMORY_BYTES) -> Measured:
     """Return what files alone show: all but what `import torch` and tools would say.
 
     `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and
@@ -140,7 +140,7 @@ def measurements(root: Root, image_config: ImageConfig) -> dict[str, Any]:
     files = tree.summary(root.entries())
     loaders = ComputedLoader(root, environment, image_config.machine)
     folders = packages.import_folders(root, environment)
-    image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
+    image_libraries = libraries.fabric_libraries(root, files["library_files"], environment, loaders, folders)
     return {
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),

@@ -28,7 +28,7 @@ def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
         raise RdmaImagesError(
             f"{host} cannot be reached: {plain(complaint or str(error))}\n{UNREACHABLE_FIX}"
         ) from None
-    if set(names) <= {*measured.lost, *measured.stopped}:
+    if set(names) <= {*measured.failed, *measured.timed_out}:
         raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{UNREACHABLE_FIX}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in PROBE_DECLARATIONS}
     unmeasured = {name: why for name, why in missing.items() if getattr(measured, name, None) is None}

@@ -47,7 +47,7 @@ def measure(
             activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result())
             activities.append("its network plugin, which is started as NCCL starts it")
-            if box.goes_on():
+            if box.is_running():
                 measured = run_probes.with_network(host, measured, image_config, instance)
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
@@ -58,11 +58,11 @@ def measure(
 
 def _earlier_torch(
     image_config: ImageConfig, reading: "Future[tuple[MeasuredLayer, ...]]", box: container.SealedContainer, again: bool
-) -> torch_reuse.EarlierTorch:
+) -> torch_reuse.ReusableImport:
     """Return the torch that need not be imported again."""
     if again or box.mounted:
-        return torch_reuse.EarlierTorch(None, "everything was asked for again" if again else "the image has volumes")
-    return torch_reuse.find(image_config, reading.result)
+        return torch_reuse.ReusableImport(None, "everything was asked for again" if again else "the image has volumes")
+    return torch_reuse.find_reusable(image_config, reading.result)
 
 
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
@@ -78,7 +78,7 @@ def _measure_inside(
     limit: float,
     image_config: ImageConfig,
     activities: list[str],
-    earlier: torch_reuse.EarlierTorch,
+    earlier: torch_reuse.ReusableImport,
 ) -> Measured:
     """Return what is measured with the image's Python in `limit` seconds a probe, else with its files.
 
@@ -89,13 +89,13 @@ def _measure_inside(
         names = tuple(name for name in run_probes.STATIC if name != "torch" or not earlier.torch)
         try:
             measured = run_probes.probe(host, names, tuple(box.mounted), image_config.entrypoint, limit)
-            if box.goes_on():
+            if box.is_running():
                 return measured.model_copy(update={"torch": measured.torch or earlier.torch})
             why = "its container ended as soon as it had started"
         except run_probes.NoPythonError as error:
             why = str(error)
     activities.append("the image's files, which are read without running any")
-    exported = probe_files.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
+    exported = probe_files.measure_export(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
     missing = {"torch": f"torch was not imported: {why}", "tools": why}
     return exported.model_copy(update={"missing": exported.missing | missing})
 

@@ -15,7 +15,7 @@ from testinfra.host import Host
 
 from rdma_images.chain import network_request
 from rdma_images.core.paths import PACKAGE
-from rdma_images.core.plain import first_misfit, plain
+from rdma_images.core.plain import first_error, plain
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured, probe_names
 from rdma_images.inspection.values import MeasuredValue
@@ -118,7 +118,7 @@ def with_network(host: Host, measured: Measured, image_config: ImageConfig, inst
         answer = probe(host, ("network",), request=request)
     except NoPythonError as error:
         answer = Measured(missing={"network": str(error)})
-    if answer.stopped:
+    if answer.timed_out:
         return mark_stopped(("network",), "was not started in time", measured)
     missing, seconds = {**measured.missing, **answer.missing}, {**measured.seconds, **answer.seconds}
     return measured.model_copy(update={"network": answer.network, "missing": missing, "seconds": seconds})
@@ -145,7 +145,7 @@ def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
     try:
         answers = ANSWERS.validate_json(text)
     except ValidationError as error:
-        return mark_lost(names, f"what the probes printed in the image is cut short or damaged: {first_misfit(error)}")
+        return mark_lost(names, f"what the probes printed in the image is cut short or damaged: {first_error(error)}")
     measurements = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
     for name in names:
         measurements = _with(
@@ -158,14 +158,14 @@ def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = No
     """Return `measurements` with the probes `names` lost for the reason `why`."""
     measurements, names = measurements or Measured(), tuple(names)
     missing = {**measurements.missing, **dict.fromkeys(names, plain(why))}
-    return measurements.model_copy(update={"missing": missing, "lost": (*measurements.lost, *names)})
+    return measurements.model_copy(update={"missing": missing, "failed": (*measurements.failed, *names)})
 
 
 def mark_stopped(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
     """Return `measurements` with the probes `names` ended by the clock, for the reason `why`."""
     measurements, names = measurements or Measured(), tuple(names)
     missing = {**measurements.missing, **{name: plain(f"{name} {why}") for name in names}}
-    return measurements.model_copy(update={"missing": missing, "stopped": (*measurements.stopped, *names)})
+    return measurements.model_copy(update={"missing": missing, "timed_out": (*measurements.timed_out, *names)})
 
 
 def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
@@ -182,6 +182,6 @@ def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
         value = getattr(Measured.model_validate({name: answer.value}), name)
     except ValidationError as error:
         return mark_lost(
-            (name,), f"the image's answer does not have the expected form at {first_misfit(error)}", measurements
+            (name,), f"the image's answer does not have the expected form at {first_error(error)}", measurements
         )
     return measurements.model_copy(update={name: value})

@@ -29,7 +29,7 @@ def digest() -> str:
     return f"sha256:{hasher.hexdigest()}"
 
 
-class Validator(NamedTuple):
+class SuiteEntry(NamedTuple):
     """A validator, and the folder of validators/ that it lies in."""
 
     folder: str
@@ -67,7 +67,7 @@ def list_checks(image: Image, tiers: tuple[str, ...]) -> tuple[ListedCheck, ...]
 
 
 @functools.cache
-def validators() -> tuple[Validator, ...]:
+def validators() -> tuple[SuiteEntry, ...]:
     """Return all validators, in the order of their files and of their places in them."""
     rows = []
     for path in sorted(VALIDATORS.glob("*/test_*.py")):
@@ -75,7 +75,7 @@ def validators() -> tuple[Validator, ...]:
         module = check_folders.import_folder(f"{folder}.{path.stem}")
         for function in list(vars(module).values()):
             if isinstance(mark := getattr(function, "mark", None), validator.validator):
-                rows.append(Validator(folder, module, function, mark))
+                rows.append(SuiteEntry(folder, module, function, mark))
     return tuple(rows)
 
 
@@ -83,7 +83,7 @@ def _applies(mark: validator.validator, tiers: tuple[str, ...], inspection: Insp
     return mark.tier in (*tiers, "any") and (mark.when is None or bool(mark.when(inspection)))
 
 
-def _check(row: Validator, inspection: Inspection, tiers: tuple[str, ...]) -> Check:
+def _check(row: SuiteEntry, inspection: Inspection, tiers: tuple[str, ...]) -> Check:
     """Return what a validator says; one of any tier is of the first asked for."""
     started, require, reason = time.monotonic(), Requirement(), ""
     outcome: Outcome = "passed"
@@ -112,7 +112,7 @@ def _check(row: Validator, inspection: Inspection, tiers: tuple[str, ...]) -> Ch
     )
 
 
-def _arguments(row: Validator, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+def _arguments(row: SuiteEntry, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Return a function's arguments by the names of its parameters; each value is made once, and added to `values`."""
     for name in inspect.signature(function).parameters:
         if name not in values:
@@ -120,7 +120,7 @@ def _arguments(row: Validator, function: Callable[..., Any], values: dict[str, A
     return {name: values[name] for name in inspect.signature(function).parameters}
 
 
-def _value(row: Validator, name: str, values: dict[str, Any]) -> Any:
+def _value(row: SuiteEntry, name: str, values: dict[str, Any]) -> Any:
     """Return what `name` returns, of the validator's module or of `validator`, else what the probe `name` has."""
     if source := getattr(row.module, name, None) or getattr(validator, name, None):
         return source(**_arguments(row, source, values))
@@ -131,4 +131,4 @@ def _value(row: Validator, name: str, values: dict[str, Any]) -> Any:
 def _is_for_time(skipped: SkippedError, inspection: Inspection, reason: str) -> bool:
     """Return whether a validator was left for want of what the clock ended."""
     measured = inspection.measured
-    return isinstance(skipped, NotMeasuredError) or any(measured.missing[name] in reason for name in measured.stopped)
+    return isinstance(skipped, NotMeasuredError) or any(measured.missing[name] in reason for name in measured.timed_out)

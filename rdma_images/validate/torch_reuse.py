@@ -28,24 +28,24 @@ LOADED = re.compile(
 REUSED = "as in an image with the same lower layers: the topmost holds nothing that it reads"
 
 
-class EarlierTorch(NamedTuple):
+class ReusableImport(NamedTuple):
     """The torch of an earlier image, None where it has to be imported, and the reason for either."""
 
     torch: ImportedTorch | None
     reason: str
 
 
-def find(image_config: ImageConfig, layers: Callable[[], Sequence[MeasuredLayer]]) -> EarlierTorch:
+def find_reusable(image_config: ImageConfig, layers: Callable[[], Sequence[MeasuredLayer]]) -> ReusableImport:
     """Return what `import torch` brought in an image with the same lower layers; `layers` are this image's."""
     try:
         torch = ImportedTorch.model_validate_json(_file(image_config).read_bytes())
     except (OSError, ValidationError):
-        return EarlierTorch(None, "no image with the same lower layers and variables has been measured")
+        return ReusableImport(None, "no image with the same lower layers and variables has been measured")
     try:
         reason = why_not(layers()[-1], image_config)
     except Exception as error:  # whatever an image does to the reading of its layers has its own check
         reason = f"its layers could not be read: {error}"
-    return EarlierTorch(None, reason) if reason else EarlierTorch(torch, REUSED)
+    return ReusableImport(None, reason) if reason else ReusableImport(torch, REUSED)
 
 
 def save(image_config: ImageConfig, measured: Measured) -> None:
@@ -56,8 +56,8 @@ def save(image_config: ImageConfig, measured: Measured) -> None:
 
 def why_not(topmost: MeasuredLayer, image_config: ImageConfig) -> str:
     """Return why the topmost layer may change what `import torch` brings; "" where it does not."""
-    if len(topmost.names) != topmost.count:
-        return f"its topmost layer holds {topmost.count} files"
+    if len(topmost.names) != topmost.file_count:
+        return f"its topmost layer holds {topmost.file_count} files"
     variables = (value for name, value in image_config.environment.items() if name != "PATH")
     named = [part.rstrip("/") for value in variables for part in value.split(":") if part.strip("/") and part[0] == "/"]
     for name in topmost.names:

@@ -17,7 +17,7 @@ from rdma_images import chain, report
 from rdma_images import engine as engines
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, docker_command
@@ -44,7 +44,7 @@ class _Validation:
     """A validation that has begun: its subject, its question and its report's folder."""
 
     image: Image | None
-    build: Build | None
+    build: BuildRecord | None
     question: ChainQuestion
     tiers: tuple[str, ...]
     folder: Path
@@ -54,23 +54,23 @@ class _Validation:
         """Write and return the report of the validators' checks, and of `others`: the user's, and emulated ones."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         requested = chain.requested_fabric(*self.question)
-        expected = expected.model_copy(update={"instance": self.question.instance, "question": requested})
+        expected = expected.model_copy(update={"instance": self.question.instance, "requested_fabric": requested})
         if not expected.fabric and requested in ("efa", "erdma"):
-            expected = expected.model_copy(update={"fabric": requested, "because": "asked for"})
+            expected = expected.model_copy(update={"fabric": requested, "reason": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
         earlier = REPORT.load_if_valid(self.folder / REPORT.name)
         checks = suite.run(inspection, self.tiers)
-        rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
+        rehearsal = (*(self.build.stand_ins if self.build else ()), *image_config.stand_ins)
         answer = Report(
             ref=image_config.ref,
             digest=image_config.digest,
             suite=suite.digest(),
             image_id=self.image.id if self.image else None,
-            rehearsal=tuple(dict.fromkeys(rehearsal)),
+            stand_ins=tuple(dict.fromkeys(rehearsal)),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self.started, 3),
             checks=(*checks, *others),
-            chain=chain.compute(inspection, *self.question),
+            chain=chain.compute_chain(inspection, *self.question),
             inspection=inspection.model_copy(update={"subject": hide_secret_values(image_config)}),
             base_faults=_base_faults(checks, self.image),
             no_longer_checked=_no_longer_checked(checks, earlier),
@@ -83,7 +83,7 @@ def validate(
     ref: str,
     engine: Engine | None,
     image: Image | None = None,
-    build: Build | None = None,
+    build: BuildRecord | None = None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
     again: bool = False,
@@ -123,7 +123,7 @@ def validate(
     previous = None if again else REPORT.load_if_valid(kept)
     if previous and previous.digest == digest:
         progress(f"{ref} is up to date: this suite has validated it")
-        return report.publish_cached(previous, run.folder)
+        return report.write_cached(previous, run.folder)
     from rdma_images import datapath
 
     commands = image.checks if image and "static" in tiers else ()

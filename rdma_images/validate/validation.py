@@ -6,7 +6,7 @@ from typing import get_args
 
 from rdma_images.core.check import Tier
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 
@@ -19,7 +19,7 @@ class ValidationCandidate:
 
     ref: str  # "" for the host
     image: Image | None = None
-    build: Build | None = None
+    build: BuildRecord | None = None
 
 
 def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ...]:

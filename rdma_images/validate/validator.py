@@ -84,9 +84,9 @@ class Requirement:
 
 def unmeasured(inspection: Inspection, probe: str) -> NoReturn:
     """Leave a validator for want of what `probe` measures: it is skipped, or not measured."""
-    if probe in inspection.measured.stopped:
+    if probe in inspection.measured.timed_out:
         not_measured(inspection.measured.missing[probe])
-    if probe in inspection.measured.lost and probe != "torch":  # torch.imports reports it
+    if probe in inspection.measured.failed and probe != "torch":  # torch.imports reports it
         skip(f"{probe} could not be measured: see measured.complete")
     skip(inspection.measured.missing.get(probe, f"{probe} was not measured"))
 

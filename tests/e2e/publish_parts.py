@@ -24,7 +24,7 @@ import requests
 
 from rdma_images import facts
 from rdma_images.core import atomic, paths
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.progress import Progress
 from rdma_images.engine import Engine, private
 from rdma_images.engine.debian import debian_packages
@@ -33,7 +33,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.publish import cosign
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
-from rdma_images.registry.registries import Credentials, Oci
+from rdma_images.registry.registries import LoginReferences, Oci
 from tests.support.case_parts import report_on
 from tests.support.loopback import free_port
 
@@ -111,7 +111,7 @@ class Registry:
             kind="oci",
             host=self.host,
             prefix="training",
-            credentials=Credentials(username="env:TEST_REGISTRY_USER", password="env:TEST_REGISTRY_PASSWORD"),
+            credentials=LoginReferences(username="env:TEST_REGISTRY_USER", password="env:TEST_REGISTRY_PASSWORD"),
             immutable=immutable,
         )
 
@@ -242,24 +242,24 @@ def planned(target: str = "efa-pytorch", **changes: str) -> Image:
     return image
 
 
-def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[Build, Report]:
+def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[BuildRecord, Report]:
     """Return what the steps before would have written of `small`, as if it were `image`."""
-    build = Build(
+    build = BuildRecord(
         image_id=image.id,
         ref=small.ref,
         digest=small.digest,
         inputs="sha256:" + "1" * 64,
-        rehearsal=rehearsal,
+        stand_ins=rehearsal,
         finished="2026-11-21T08:00:00+00:00",
         seconds=12.5,
     )
     report = replace(
-        report_on(image, digest=small.digest), ref=small.ref, suite=SUITE, rehearsal=rehearsal, seconds=3.0
+        report_on(image, digest=small.digest), ref=small.ref, suite=SUITE, stand_ins=rehearsal, seconds=3.0
     )
     return build, report
 
 
-def write_steps(image: Image, build: Build, report: Report) -> None:
+def write_steps(image: Image, build: BuildRecord, report: Report) -> None:
     """plan.json, build.json and report.json, where the steps write them."""
     folder = paths.image_folder(image.id)
     for name, value in (

@@ -35,7 +35,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def parts() -> kit.Kit:
+def parts() -> kit.GuestFiles:
     return kit.prepare(print)
 
 
@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bootstrap(tmp_path_factory.mktemp("root") / "whole", PACKAGES)
 
 
-def checked(root: Path, parts: kit.Kit, folder: Path) -> tuple[Check, ...]:
+def checked(root: Path, parts: kit.GuestFiles, folder: Path) -> tuple[Check, ...]:
     with folder_disk(root, parts) as files:
         return datapath.check(files, parts, "efa", folder)
 
@@ -58,7 +58,7 @@ def test_every_check_has_a_broken_image() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("broken", [pytest.param(change, id=change.__name__) for change in BROKEN])
 def test_a_broken_image_is_red_for_the_right_reason(
-    broken: Callable[[Path], None], root: Path, parts: kit.Kit, tmp_path: Path
+    broken: Callable[[Path], None], root: Path, parts: kit.GuestFiles, tmp_path: Path
 ) -> None:
     broken(copy(root, tmp_path / "root"))
     checks = {check.id.removeprefix("datapath."): check for check in checked(tmp_path / "root", parts, tmp_path)}
@@ -70,7 +70,7 @@ def test_a_broken_image_is_red_for_the_right_reason(
 
 
 @pytest.mark.exhaustive
-def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.Kit, tmp_path: Path) -> None:
+def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.GuestFiles, tmp_path: Path) -> None:
     libraries = ("ibverbs-providers", "librdmacm1t64", "libfabric1")
     checks = checked(bootstrap(tmp_path / "root", libraries), parts, tmp_path)
     checks_by_id = {check.id: check.actual for check in checks if check.outcome == "passed"}
@@ -81,7 +81,7 @@ def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.K
 
 
 @pytest.fixture(scope="module")
-def pair_lab(root: Path, parts: kit.Kit) -> Iterator[lab.Lab]:
+def pair_lab(root: Path, parts: kit.GuestFiles) -> Iterator[lab.TwoGuests]:
     """Yield two guests with the whole root filesystem, which they leave as it was."""
     before = sorted(path.name for path in root.iterdir())
     with folder_disk(root, parts) as files, lab.guests(parts, files) as pair:
@@ -89,7 +89,7 @@ def pair_lab(root: Path, parts: kit.Kit) -> Iterator[lab.Lab]:
     assert sorted(path.name for path in root.iterdir()) == before
 
 
-def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.Lab) -> None:
+def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.TwoGuests) -> None:
     assert pair_lab.run("echo mine > /here && cat /here", 60).output == "mine\n"
     assert pair_lab.client.run("ls /image/here", 60).status != 0
     assert pair_lab.server.run("echo x > /dev/vda", 60).status != 0
@@ -114,7 +114,7 @@ def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.Lab) -> None:
     assert Path(f"/proc/{pair_lab.server._process.pid}/status").read_text().count("Uid:\t65534") == 1
 
 
-def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(pair_lab: lab.Lab) -> None:
+def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(pair_lab: lab.TwoGuests) -> None:
     """perftest's client ends with "Can't produce a report", as on a busy emulated machine."""
     strict = replace(steps.WRITE, client=steps.WRITE.client.replace(" -F", ""))
     pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 60)
@@ -138,7 +138,7 @@ with folder_disk(Path(sys.argv[1]), parts) as files:
 """
 
 
-def leftover_files(parts: kit.Kit) -> list[str]:
+def leftover_files(parts: kit.GuestFiles) -> list[str]:
     """Return what the tier could leave behind: emulators, files, mounts."""
     folder = paths.state_folder() / "datapath"
     emulators = []
@@ -165,7 +165,7 @@ def leftover_files(parts: kit.Kit) -> list[str]:
     "moment", [pytest.param("starting two machines", marks=pytest.mark.exhaustive), "finds its port active"]
 )
 def test_nothing_is_left_however_it_is_ended(
-    number: signal.Signals, moment: str, root: Path, parts: kit.Kit, tmp_path: Path
+    number: signal.Signals, moment: str, root: Path, parts: kit.GuestFiles, tmp_path: Path
 ) -> None:
     before = leftover_files(parts)
     program = subprocess.Popen(
@@ -229,7 +229,9 @@ def test_an_image_of_an_engine_is_read_out_and_nothing_of_it_stays(root: Path, t
         client.close()
 
 
-def test_the_loader_that_reads_an_image_preloads_nothing_of_it(root: Path, parts: kit.Kit, tmp_path: Path) -> None:
+def test_the_loader_that_reads_an_image_preloads_nothing_of_it(
+    root: Path, parts: kit.GuestFiles, tmp_path: Path
+) -> None:
     loader, *libraries, tar = parts.tar
     image = copy(root, tmp_path / "root")
     (image / "etc/ld.so.preload").write_text(f"/{LIBRARIES}/libibverbs.so.1\n")

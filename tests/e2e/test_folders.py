@@ -14,7 +14,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.build import build_record
 from rdma_images.core import paths
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.engine import Engine
 from rdma_images.engine.debian import bootstrap
 from rdma_images.render.bake import ImageTarget
@@ -80,7 +80,7 @@ def folders(engine: Engine, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
         target = ImageTarget(dataclasses.replace(planned(), id=image["id"]), Path(), REF, {}, {}, 0)
         build_record.keep_other_folders_images([target], engine, print)
         docker(engine, "build", "--quiet", "--tag", REF, str(folder / "context"))
-        build = Build(image["id"], REF, docker(engine, "inspect", "--format", "{{.Id}}", REF), "", (), "", 0.0)
+        build = BuildRecord(image["id"], REF, docker(engine, "inspect", "--format", "{{.Id}}", REF), "", (), "", 0.0)
         record = folder / "build" / "images" / image["id"] / "build.json"
         record.parent.mkdir(parents=True)
         record.write_text(json.dumps(dataclasses.asdict(build)))

@@ -20,7 +20,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, private
 from rdma_images.engine.layout import layout
-from rdma_images.engine.prune import LAYERS
+from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, layer_store, private_engine_pull, registry_layers
 from rdma_images.layers.layer_image import LayerSet
@@ -139,7 +139,7 @@ class New:
     def file(self) -> Path:
         layer = layer_store.find(self.layers.recipes[0])
         assert layer
-        return layer.file(self.layers.part)
+        return layer.file(self.layers.variant)
 
     def make(self) -> None:
         with self.pool() as pool:
@@ -188,7 +188,8 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     """BuildKit compresses its own empty layers: of two with one diff id one would be lost."""
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
-    (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL {LAYERS}='{compressor('zstd')}'\nCOPY --from=none / /\n")
+    label = f"LABEL {LAYERS_LABEL}='{compressor('zstd')}'"
+    (tmp_path / "Dockerfile").write_text(f"FROM scratch\n{label}\nCOPY --from=none / /\n")
     ref = "rdma-images-test/empty:layer"
     output = bake.bake_output(ref, "containerd", None, "zstd")
     (tmp_path / "none").mkdir()

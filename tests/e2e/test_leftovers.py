@@ -19,7 +19,7 @@ CONTENT = 8_000_000  # bytes
 def build(folder: Path, name: str) -> None:
     folder.mkdir()
     (folder / "file").write_text((name * CONTENT)[:CONTENT])
-    (folder / "Dockerfile").write_text(f"FROM scratch\nLABEL {prune.LABEL}={name}\nCOPY file /\n")
+    (folder / "Dockerfile").write_text(f"FROM scratch\nLABEL {prune.ID_LABEL}={name}\nCOPY file /\n")
     running = private.up()
     docker_command.output(running, "buildx", "build", "--provenance=false", f"--tag=rdma-images/{name}:1", str(folder))
 

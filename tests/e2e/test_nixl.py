@@ -15,7 +15,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.datapath import exchange, export, kit, lab
-from rdma_images.datapath.checks import CheckSubject
+from rdma_images.datapath.checks import CheckDefinition
 from tests.e2e.test_targets import ref
 from tests.support import fake_nccl
 
@@ -129,7 +129,7 @@ LEFT_OUT = ("*/site-packages/[!.n]*", "*/nvidia/n*", "*/nvidia/cu[!1]*", "*/cu13
 
 
 @pytest.fixture
-def machines(image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.Lab]:
+def machines(image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.TwoGuests]:
     """Yield two emulated machines with the image's files, and in /tmp the program and CUDA's driver."""
     parts = kit.prepare(print)
     added = {"libcuda.so.1": (fake_nccl.folder() / "libcuda.so.1").read_bytes(), "transfer": TRANSFER.encode()}
@@ -143,11 +143,11 @@ def machines(image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.Lab]:
 
 
 @pytest.mark.exhaustive
-def test_nixl_writes_from_one_machine_to_another(machines: lab.Lab) -> None:
+def test_nixl_writes_from_one_machine_to_another(machines: lab.TwoGuests) -> None:
     def found(backend: str, variables: str, rdma: bool = True, client: str = "transfer") -> str:
         start = f"{variables} exec python /tmp/{{}} {backend}"
         order = exchange.Exchange(
-            CheckSubject("nixl", "Two machines write by NIXL", "1 MiB, data checked"),
+            CheckDefinition("nixl", "Two machines write by NIXL", "1 MiB, data checked"),
             tool="python",
             server=start.format("transfer"),
             client=start.format(client) + " {server}",

@@ -70,7 +70,7 @@ def stand_ins(folder: Path, environ: dict[str, str], *arguments: str) -> list[st
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=90 * MINUTE)
     assert done.returncode == 0, done.stderr[-4000:]
     (build,) = json.loads(done.stdout)["builds"]
-    return [str(part) for part in build["rehearsal"]]
+    return [str(part) for part in build["stand_ins"]]
 
 
 @pytest.mark.parametrize(("target", "version"), plugins())

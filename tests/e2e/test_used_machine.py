@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from rdma_images.engine import Engine, docker_command, private, prune
-from rdma_images.engine.prune import LAYERS
+from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers import layer_store
 from rdma_images.layers.engine_layers import engine_layers, load_image
 from rdma_images.layers.layer_image import LayerSet
@@ -124,7 +124,7 @@ class World:
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]
         command += [f"--output={bake.bake_output(variant.ref, 'containerd', None, compression)}"]
         command += [f"--build-context={name}={address}" for name, address in contexts.items()]
-        text = DOCKERFILE.format(label=LAYERS, coder=compressor(compression)).encode()
+        text = DOCKERFILE.format(label=LAYERS_LABEL, coder=compressor(compression)).encode()
         environ = {**self.engine.environ(), "SOURCE_DATE_EPOCH": "0"}
         subprocess.run([*command, str(self.folder / base)], env=environ, input=text, check=True, capture_output=True)
         docker_command.remove_images(self.engine, loaded.ref)

@@ -14,7 +14,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
@@ -98,7 +98,7 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     assert measured.tree
     assert measured.tools is None
     assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
-    assert inspection(report).expected.because.startswith("guessed: the EFA installer was here")
+    assert inspection(report).expected.reason.startswith("guessed: the EFA installer was here")
     passed = {c.id for c in report.checks if c.outcome == "passed"}
     assert {
         "plugin.found",
@@ -130,7 +130,7 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files(steps: s
         inside = probe_image.measure(client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
             tar: Any = box.container.export(chunk_size=CHUNK)  # bytes, which the stubs call str
-            outside = probe_files.read_out(tar, image_config)
+            outside = probe_files.measure_export(tar, image_config)
     of_process = {"kernel": "", "python": "", "python_path": "", "python_folders": []}
     assert inside.system
     assert outside.system == inside.system.model_copy(update=of_process)
@@ -138,8 +138,8 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files(steps: s
     assert outside.settings == inside.settings
     trees = [measured.tree.model_dump() for measured in (inside, outside) if measured.tree]
     for tree in trees:
-        first = {file["identity"]: path for path, file in sorted(tree["files"]["libraries"].items(), reverse=True)}
-        for file in tree["files"]["libraries"].values():
+        first = {file["identity"]: path for path, file in sorted(tree["files"]["library_files"].items(), reverse=True)}
+        for file in tree["files"]["library_files"].values():
             file["identity"] = first[file["identity"]]
         for answer in tree["libraries"]["resolved"].values():
             answer["error"] = bool(answer["error"])
@@ -275,7 +275,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             validated.derived(base + "RUN mkdir -m 777 /open\n", "other", context) as other_image,
         ):
             digest = read_image_config(client, ref).digest
-            built = Build("built", ref, digest, "sha256:0", (), "2026-11-21T09:00:00+00:00", 1.0)
+            built = BuildRecord("built", ref, digest, "sha256:0", (), "2026-11-21T09:00:00+00:00", 1.0)
             measured = validate(ref, validated.engine(), build=built)
             assert measured.digest == digest
             assert (report_folder(ref) / "report.xml").exists()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.plain import decode_json
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
@@ -251,7 +251,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "a log": (
         edited((LOGS / "net-socket.log").read_text()[:20_000]),
-        lambda text: verdict.judge_lines(text.splitlines(), load_wordings()),
+        lambda text: verdict.judge_lines(text.splitlines(), load_log_patterns()),
     ),
     "a manifest of a job": (
         edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(

@@ -102,7 +102,7 @@ def _fixes_fault(remaining: Check, before: Iterable[Check]) -> bool:
 
 
 def _known_faults(check: Check) -> set[str]:
-    """Return the rows of facts/faults.yaml and packages.yaml that a check names, by their reasons."""
+    """Return the rows of facts/faults.yaml and package-faults.yaml that a check names, by their reasons."""
     return {reason for reason in _reasons() if reason in check.actual}
 
 

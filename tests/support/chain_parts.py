@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from rdma_images.chain import compute
+from rdma_images.chain import compute_chain
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import LogLine, StartedLibrary, StartedNetwork
@@ -48,12 +48,12 @@ def image(run: StartedLibrary, environment: Mapping[str, str] = NONE, **update: 
     tree = case.measured.tree
     assert tree
     libraries = tree.libraries.model_copy(update={"libfabric": {LIBFABRIC: "2.1.0"}})
-    providers = [p for p in tree.files.libraries if p.endswith("libefa-rdmav34.so")]
+    providers = [p for p in tree.files.library_files if p.endswith("libefa-rdmav34.so")]
     network = StartedNetwork(
         plugins=[run],
         libfabric=StartedLibrary(path=LIBFABRIC, providers=["efa", "tcp"], mapped=[LIBFABRIC, EFA]),
         verbs=StartedLibrary(path="/usr/lib/libibverbs.so.1", opened=dict.fromkeys(providers, "")),
-        gpu=False,
+        has_gpu=False,
     )
     network = network.model_copy(update=update)
     labels = {name: value for name, value in case.subject.labels.items() if not name.endswith("rehearsal")}
@@ -67,6 +67,6 @@ def image(run: StartedLibrary, environment: Mapping[str, str] = NONE, **update: 
 
 
 def answer(inspection: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge") -> Chain:
-    chain = compute(inspection, fabric, instance)
+    chain = compute_chain(inspection, fabric, instance)
     assert chain
     return chain

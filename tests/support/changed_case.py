@@ -47,6 +47,6 @@ def _parts_by_name(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "wheels": measured["packages"]["wheels"]["/opt/venv/site-packages"],
         "dpkg": measured["packages"]["dpkg"],
         "tree": tree["files"],
-        "files": tree["files"].get("libraries", {}),
+        "files": tree["files"].get("library_files", {}),
         **{name: tree["libraries"].setdefault(name, {}) for name in LIBRARY_PARTS},
     }

@@ -23,8 +23,8 @@ def _section(launchers: Launchers, field: str) -> str:
     for name, launcher in launchers.launchers.items():
         if field in launcher.fields:
             by_way.setdefault(launcher.fields[field], []).append(f"`{name}`")
-        elif field in launcher.without:
-            by_way.setdefault(f"refused; {launcher.without[field]}", []).append(f"`{name}`")
+        elif field in launcher.unsupported_fields:
+            by_way.setdefault(f"refused; {launcher.unsupported_fields[field]}", []).append(f"`{name}`")
     meaning = launchers.fields[field]
     lines = ["", f"## `{field}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", ""]
     return "\n".join([*lines, *(f"- {', '.join(names)}: {way}" for way, names in by_way.items())]) + "\n"

@@ -57,7 +57,9 @@ def job_request(launcher: str, fabric: str, starter: str, **changes: Any) -> Job
     parameters = {
         name: value
         for name, value in PARAMETERS.items()
-        if name in all_facts and all_facts[name].only in (None, fabric) and (several or not all_facts[name].several)
+        if name in all_facts
+        and all_facts[name].only_fabric in (None, fabric)
+        and (several or not all_facts[name].several_interfaces)
     }
     usual = {
         "target": TARGETS[fabric, starter],

@@ -78,7 +78,7 @@ class ClusterState:
         of_object = {"name": name, "namespace": "default"}
         self.put("events", f"{name}.{reason}", type="Warning", reason=reason, message=message, involvedObject=of_object)
 
-    def matching(self, kind: str, labels: str, fields: str) -> Iterator[Object]:
+    def must_match(self, kind: str, labels: str, fields: str) -> Iterator[Object]:
         """Yield the objects of a kind that selectors take."""
         for (object_kind, _), item in list(self.objects.items()):
             item_labels = item["metadata"].get("labels", {})
@@ -116,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             except ConnectionError:
                 return self._status(503, "ServiceUnavailable", "no leader")
         items = list(
-            self.store.matching(kind, query.get("labelSelector", [""])[0], query.get("fieldSelector", [""])[0])
+            self.store.must_match(kind, query.get("labelSelector", [""])[0], query.get("fieldSelector", [""])[0])
         )
         items = [{"apiVersion": group, "kind": names[kind], **item} for item in items]
         return self._json(200, {"apiVersion": group, "kind": f"{names[kind]}List", "metadata": {}, "items": items})

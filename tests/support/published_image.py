@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rdma_images.core.check import Check
-from rdma_images.core.image import Build, Image
+from rdma_images.core.image import BuildRecord, Image
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
@@ -29,7 +29,7 @@ def validated(image: Image, digest: str, *checks: Check) -> Report:
 
 def approve(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> ApprovedImage:
     by = {"buildx": "0.13", "docker": "26.1"}
-    build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
+    build = BuildRecord(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
     return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), tuple(allowed), {})
 
 

@@ -22,7 +22,7 @@ STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's
 def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader does not find a stub of the driver."""
     answer = libraries.resolved["libcuda.so.1"]
-    file = files.libraries.get(answer.file)
+    file = files.library_files.get(answer.file)
     size = f"{file.size} bytes" if file else "mounted into the container"
     stub = bool(answer.file) and ("/stubs/" in answer.file or (file is not None and file.size < STUB_SIZE))
     require(

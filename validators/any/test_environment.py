@@ -10,7 +10,7 @@ from rdma_images.validate.probes.settings import FILE_VARIABLES
 from rdma_images.validate.validator import Requirement, validator
 from validators.support.variables import environments, variable_facts
 
-NAME_SOURCE = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
+NAME_SOURCE = "facts/known-variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
 FILE_SOURCE = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
 ENDING_EFFECTS = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
 MISSING_EFFECTS = {**ENDING_EFFECTS, "LD_PRELOAD": "every program complains, and nothing is preloaded"}

@@ -18,9 +18,9 @@ def test_complete(inspection: Inspection, require: Requirement) -> None:
     measured = inspection.measured
     set_for_python = {n: v for n, v in inspection.subject.environment.items() if n in PYTHON_VARIABLES and v}
     settings = " and ".join(f"{name}={value}" for name, value in set_for_python.items())
-    if measured.stopped:
-        not_measured("; ".join(measured.missing[name] for name in measured.stopped))
-    lost = [name for name in measured.lost if name != "torch" or not torch_reports(inspection)]
+    if measured.timed_out:
+        not_measured("; ".join(measured.missing[name] for name in measured.timed_out))
+    lost = [name for name in measured.failed if name != "torch" or not torch_reports(inspection)]
     require(
         not lost,
         expected="an answer to every question asked",

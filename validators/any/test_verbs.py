@@ -13,7 +13,8 @@ PROVIDER_SOURCE = "rdma-core: libibverbs opens lib<driver>-rdmav<ABI>.so, named 
 
 def has_providers(files: Files, libraries: Libraries) -> bool:
     """Return whether an image has a libibverbs and providers for one."""
-    return bool(provider_suffixes(libraries)) and any(PROVIDER.fullmatch(base_name(path)) for path in files.libraries)
+    is_provider = (PROVIDER.fullmatch(base_name(path)) for path in files.library_files)
+    return bool(provider_suffixes(libraries)) and any(is_provider)
 
 
 @validator("verbs.suffix", source=PROVIDER_SOURCE, severity="warning", when=in_tree(has_providers))
@@ -21,7 +22,7 @@ def test_suffix(inspection: Inspection, files: Files, libraries: Libraries, requ
     """The verbs providers are of the ABI that libibverbs opens."""
     in_use = libraries.resolved[VERBS].file
     endings = " or ".join(sorted(provider_suffixes(libraries)))
-    providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
+    providers = [p for p in files.library_files if PROVIDER.fullmatch(base_name(p))]
     unopened = [path for path in providers if not path.endswith(tuple(provider_suffixes(libraries)))]
     opened = set(opened_providers(files, libraries).values())
     lost_drivers = {base_name(path).removeprefix("lib").partition("-rdmav")[0] for path in unopened} - opened

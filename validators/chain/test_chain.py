@@ -1,6 +1,6 @@
 """Validators of the chain from NCCL to the fabric, as it was run, or read where nothing could be run."""
 
-from rdma_images.chain import compute
+from rdma_images.chain import compute_chain
 from rdma_images.chain.links import EFA_PLUGINS
 from rdma_images.chain.verbs import VERBS
 from rdma_images.core.errors import RdmaImagesError
@@ -44,9 +44,9 @@ LIBFABRIC_FIX = "install libfabric with the EFA installer, and leave FI_PROVIDER
 @validator("chain.holds", source=PLUGIN_HOST_SOURCE)
 def test_holds(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every link from NCCL to the fabric holds."""
-    image_fabric, question = inspection.expected.fabric, inspection.expected.question
+    image_fabric, question = inspection.expected.fabric, inspection.expected.requested_fabric
     fabric = question or image_fabric
-    chain = compute(inspection, fabric, inspection.expected.instance) if fabric else None
+    chain = compute_chain(inspection, fabric, inspection.expected.instance) if fabric else None
     if chain is None:
         raise RdmaImagesError("a chain was asked for a fabric, and there is none")
     broken = next((link for link in chain.links if link.fault), None)

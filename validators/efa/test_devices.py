@@ -2,17 +2,18 @@
 
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.machine import NO_DEVICE, fabric_devices
+from validators.support.machine import NO_DEVICE, devices_of_fabric
 
 
 @validator("device.efa-domains", source="fi_info(1)", tier="device")
 def test_efa_domains(devices: Devices, require: Requirement) -> None:
     """libfabric has a domain with reliable datagrams for every EFA."""
-    present = fabric_devices(devices, "efa") or skip(NO_DEVICE["efa"])
+    present = devices_of_fabric(devices, "efa") or skip(NO_DEVICE["efa"])
+    domains = devices.efa_domains
     require(
-        len(devices.efa_domains) == len(present),
+        len(domains) == len(present),
         expected=f"{len(present)}, one for each of {', '.join(present)}",
-        actual=f"{len(devices.efa_domains)}: {', '.join(devices.efa_domains) or devices.tools['fi_info -p efa'].err}",
+        actual=f"{len(domains)}: {', '.join(domains) or devices.tools['fi_info -p efa'].stderr}",
         fix="run `FI_LOG_LEVEL=info fi_info -p efa -t FI_EP_RDM`; look at the container's devices and memlock limit",
     )
 
@@ -25,7 +26,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
 )
 def test_huge_pages(devices: Devices, require: Requirement) -> None:
     """Huge pages are set aside and some are free."""
-    if not fabric_devices(devices, "efa"):
+    if not devices_of_fabric(devices, "efa"):
         skip(NO_DEVICE["efa"])
     pages = devices.huge_pages
     require(

@@ -1,6 +1,6 @@
 """NCCL's channels over GPUs: the plugin moves data between two nodes."""
 
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support import plugin_log
@@ -17,7 +17,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     run = gpus.runs["two-nodes"]
     if gpus.network.device and not judge_run(run).is_over("efa"):
         skip("the channels do not use EFA: see gpu.network")
-    work = plugin_log.plugin_steps(run.log, load_wordings())
+    work = plugin_log.plugin_steps(run.log, load_log_patterns())
     without_efa = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
         work.is_complete and is_right(run),

@@ -25,7 +25,7 @@ ENODATA = 61  # what fi_info ends with where a provider has no device
 def fi_info(inspection: Inspection) -> dict[str, ToolRun]:
     """Return what fi_info printed; skips where it could not run, which has a check of its own."""
     runs = inspection.measured.tools or skip(inspection.measured.missing.get("tools", "fi_info was not run"))
-    if runs["fi_info --version"].rc != 0:
+    if runs["fi_info --version"].exit_code != 0:
         skip("fi_info does not run: see libfabric.fi-info")
     return runs
 
@@ -133,7 +133,7 @@ def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirem
     if isinstance(run, str):
         skip(run)
     require(
-        run.rc == 0 and "libfabric:" in run.out,
+        run.exit_code == 0 and "libfabric:" in run.stdout,
         expected="`fi_info --version` prints libfabric's version",
         actual=summary(run),
         fix="install libfabric's tools with the EFA installer and put /opt/amazon/efa/bin on the PATH",
@@ -146,7 +146,7 @@ def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     """Asking for EFA devices gives an answer, or says that there are none."""
     run = fi_info["fi_info -p efa"]
     require(
-        run.rc == 0 or (run.rc == ENODATA and f"fi_getinfo: -{ENODATA}" in run.err),
+        run.exit_code == 0 or (run.exit_code == ENODATA and f"fi_getinfo: -{ENODATA}" in run.stderr),
         expected="domains of EFA, or exit code 61 without a device",
         actual=summary(run),
         fix="run `fi_info -p efa -t FI_EP_RDM` in the image with FI_LOG_LEVEL=info",

@@ -43,7 +43,7 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
     path = resolved_plugin(inspection, libraries, nccl.path)
     if path is None and (script := entry_point_choice(inspection)):
         skip(f"{script} chooses the plugin by what it finds on a node")
-    files = inspection.measured.tree.files.libraries if inspection.measured.tree else {}
+    files = inspection.measured.tree.files.library_files if inspection.measured.tree else {}
     unsearched = [file for file in files if base_name(file) in names]
     plugins = f"{', '.join(libraries.plugins)} is there" if libraries.plugins else "the image has no plugin"
     plugins = f"{unsearched[0]} is in a folder that is not searched" if unsearched and libraries.plugins else plugins
@@ -98,7 +98,7 @@ def test_libfabric(inspection: Inspection, libraries: Libraries, plugin: FoundPl
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     file = libraries.closures[plugin.path].libraries.get("libfabric.so.1", "")
     facts, version = facts_file.read(Plugin), libraries.libfabric.get(file, "")
-    rows = [row for row in facts.asks if plugin.library.version and row.holds(plugin.library.version)]
+    rows = [row for row in facts.min_libfabric if plugin.library.version and row.holds(plugin.library.version)]
     row = next((row for row in rows if version and not versions.at_least(version, row.value)), None)
     require(
         row is None,

@@ -34,7 +34,7 @@ def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) 
     if inspection.measured.devices or inspection.measured.gpus:
         return {}
     by_version = {}
-    for path, file in files.libraries.items():
+    for path, file in files.library_files.items():
         match = DRIVER_LIBRARY.fullmatch(base_name(path))
         is_relevant = "/stubs/" not in path and (
             path == libraries.resolved["libcuda.so.1"].file or "compat" not in path
@@ -96,8 +96,8 @@ def test_memlock(inspection: Inspection, require: Requirement) -> None:
 def test_secret(inspection: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
     values = {**inspection.subject.environment, **inspection.subject.labels}
-    names = [name for name, value in values.items() if leftovers.is_secret(name, value)]
-    steps = [kind for step in inspection.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
+    names = [name for name, value in values.items() if leftovers.is_secret_value(name, value)]
+    steps = [kind for step in inspection.subject.history if (kind := leftovers.find_secret(step.made_by.encode()))]
     lines = [*names, *(f"a step of the history ({kind})" for kind in steps)]
     require(
         not lines,

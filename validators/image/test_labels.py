@@ -103,7 +103,7 @@ def test_libfabric(inspection: Inspection, require: Requirement) -> None:
     label = labelled_version(inspection, "libfabric", brought_by="efa-installer")
     runs: dict[str, ToolRun] = inspection.measured.tools or {}
     run = runs.get("fi_info --version")
-    match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
+    match = re.search(r"^libfabric: (\S+)", run.stdout, re.MULTILINE) if run else None
     require_label(require, label, match.group(1) if match else skip("fi_info did not say its libfabric"), "libfabric")
 
 
@@ -149,7 +149,7 @@ def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: 
     labels = inspection.subject.labels.items()
     possible = {f"{name.removeprefix(prefix)}-{version}" for name, version in labels if name.startswith(prefix)}
     possible |= {"erdma-apt-key"} if inspection.subject.label("component.erdma-apt") else set()
-    declared = inspection.subject.rehearsal
+    declared = inspection.subject.stand_ins
     packages_for = [source for source in declared if source.startswith(PACKAGED_SOURCES)]
     stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN_SUFFIX)]
     unknown = [source for source in declared if source_id(source) not in possible]

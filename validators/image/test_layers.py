@@ -124,7 +124,7 @@ def test_budget(inspection: Inspection, require: Requirement) -> None:
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
         skip("the engine keeps no compressed layers: what a pull takes is unknown")
     largest_layers = sorted(layers, key=lambda layer: -layer.bytes)[:MAX_SHOWN]
-    largest = ", ".join(f"{layer.mostly} {megabytes(layer.bytes)}" for layer in largest_layers)
+    largest = ", ".join(f"{layer.largest_folder} {megabytes(layer.bytes)}" for layer in largest_layers)
     require(
         size <= most,
         expected=f"at most {megabytes(most)}",

@@ -45,8 +45,9 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
     ]
     providers = {path: broken(inspection, path) for path in provider_paths}
     broken_files |= {path: faults for path, faults in providers.items() if faults} if all(providers.values()) else {}
-    behind_links = {resolve_links(files, path) for path in broken_files if files.libraries[path].target}
-    faults = [fault for path, fault in broken_files.items() if path not in behind_links or files.libraries[path].target]
+    links = {path for path in broken_files if files.library_files[path].target}
+    behind_links = {resolve_links(files, path) for path in links}
+    faults = [fault for path, fault in broken_files.items() if path not in behind_links or path in links]
     require(
         not faults,
         expected=f"libraries for {inspection.subject.machine or 'the machine of the image'}",

@@ -141,7 +141,7 @@ def _runtime_in_folder(inspection: Inspection, files: Files, libraries: Librarie
     closures = [answer for path, answer in libraries.closures.items() if "/torch/lib/" not in path]
     callers = [answer for answer in closures if LIBNCCL in answer.libraries or LIBNCCL in answer.missing]
     names = [name for answer in callers for name in (*answer.libraries, *answer.missing)]
-    names = names if any(map(CUDA_RUNTIME.match, names)) else [base_name(path) for path in files.libraries]
+    names = names if any(map(CUDA_RUNTIME.match, names)) else [base_name(path) for path in files.library_files]
     majors = {match.group(1) for name in names if (match := CUDA_RUNTIME.match(name))}
     if len(majors) != 1:
         return ""

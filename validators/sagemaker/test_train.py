@@ -19,7 +19,7 @@ def test_train(inspection: Inspection, require: Requirement) -> None:
     runs = inspection.measured.tools or skip(inspection.measured.missing.get("tools", "train was not run"))
     run = runs.get(TRAIN)
     require(
-        run is not None and run.rc == 0,
+        run is not None and run.exit_code == 0,
         expected=f"`{TRAIN}` ends with 0",
         actual=summary(run) if run else "there is no such tool in the image",
         fix="put dockerfiles/scripts/sagemaker_*.py into /opt/sagemaker, and a link to sagemaker_train.py as "

@@ -15,7 +15,7 @@ Condition = Callable[[Inspection], bool]
 def for_fabric(inspection: Inspection, *fabrics: str) -> str:
     """Return the reason of an image that is for one of `fabrics`; "" for another."""
     fabric = inspection.expected.fabric
-    return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.because}" if fabric in fabrics else ""
+    return f"for {FABRIC_TITLES[fabric]}: {inspection.expected.reason}" if fabric in fabrics else ""
 
 
 def with_component(inspection: Inspection, name: str) -> str:

@@ -53,7 +53,7 @@ class BrokenFile(NamedTuple):
 def broken(inspection: Inspection, path: str) -> BrokenFile | None:
     """Return the fault of the file or link at `path`; None for a library, or unexamined."""
     tree = inspection.measured.tree
-    file = tree.files.libraries.get(path) if tree else None
+    file = tree.files.library_files.get(path) if tree else None
     return _describe(inspection, path, file) if file and file.condition else None
 
 
@@ -63,7 +63,7 @@ def broken_named(inspection: Inspection, name: str) -> dict[str, BrokenFile]:
     A path is a name, too.
     """
     tree = inspection.measured.tree
-    paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
+    paths = [path for path in (tree.files.library_files if tree else ()) if name in (path, base_name(path))]
     return {path: fault for path in sorted(paths) if (fault := broken(inspection, path))}
 
 

@@ -46,12 +46,12 @@ def resolved_plugin(inspection: Inspection, libraries: Libraries, nccl: str) -> 
 
 def provider_files(files: Files, fabric: str) -> list[str]:
     """Return the verbs providers of a fabric, of any ABI and wherever they lie."""
-    return [p for p in files.libraries if (m := PROVIDER.fullmatch(base_name(p))) and m.group(1) == fabric]
+    return [p for p in files.library_files if (m := PROVIDER.fullmatch(base_name(p))) and m.group(1) == fabric]
 
 
 def loads_nccl(files: Files, libraries: Libraries) -> bool:
     """Return whether the image has NCCL, torch for CUDA, or a program of nccl-tests."""
-    torch = any(base_name(path).startswith("libtorch_cuda.so") for path in files.libraries)
+    torch = any(base_name(path).startswith("libtorch_cuda.so") for path in files.library_files)
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
 
 

@@ -1,7 +1,7 @@
 """The RDMA devices and GPUs of a machine: those of a fabric, and how all-reduces over them ended."""
 
 from rdma_images.core.image import FABRIC_TITLES
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.inspection.machine import AllReduceRun, Devices, MeasuredGpus, RdmaDevice
 from rdma_images.nccl_logs import verdict
 
@@ -18,7 +18,7 @@ def too_few_gpus(gpus: MeasuredGpus, needed: int = 1) -> str:
 
 def judge_run(run: AllReduceRun) -> verdict.Verdict:
     """Return the verdict on the log of an all-reduce."""
-    return verdict.judge_lines(run.log.splitlines(), load_wordings())
+    return verdict.judge_lines(run.log.splitlines(), load_log_patterns())
 
 
 def is_right(run: AllReduceRun) -> bool:
@@ -37,7 +37,7 @@ def outcome(run: AllReduceRun) -> str:
     return f"the sum is right on all GPUs, {run.bytes >> 20} MiB at {bandwidth:.1f} GB/s"
 
 
-def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
+def devices_of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
     """Return the RDMA devices of a fabric by name."""
     return {
         name: device

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.nccl_logs.reader import LogReader
-from rdma_images.nccl_logs.wordings import Wordings
 
 LOADED = re.compile(r"NET/Plugin: Loaded net plugin (?P<name>.+?) \((?P<interface>v\d+)\)")
 STARTED = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?P<version>\S+)")
@@ -48,12 +48,12 @@ class PluginSteps:
         return ", ".join(steps)
 
 
-def plugin_steps(log: str, wordings: Wordings) -> PluginSteps:
+def plugin_steps(log: str, patterns: LogPatterns) -> PluginSteps:
     """Return the steps that the log of all ranks of an all-reduce between nodes shows."""
-    reader = LogReader(wordings)
+    reader = LogReader(patterns)
     reader.read(log)
     summary = reader.summary()
-    libfabric_networks = {name for name in summary.networks if wordings.find_carrier(name) == "libfabric"}
+    libfabric_networks = {name for name in summary.networks if patterns.carrier_of(name) == "libfabric"}
     counted = (
         n
         for channel, n in summary.channels.items()

@@ -18,7 +18,7 @@ def tool_run(inspection: Inspection, libraries: Libraries, command: str, reporte
     if not inspection.measured.tools:
         return inspection.measured.missing.get("tools", f"{tool} was not run")
     run = inspection.measured.tools[command]
-    lacks_library = run.path and run.rc == 127 and missing_in(libraries, run.path)
+    lacks_library = run.path and run.exit_code == 127 and missing_in(libraries, run.path)
     return f"it lacks a library: see {reported_by}" if lacks_library else run
 
 
@@ -28,8 +28,8 @@ def summary(run: ToolRun) -> str:
         return "there is no such tool in the image"
     if run.timed_out:
         not_measured(f"{run.path} was stopped after {run.seconds:.0f} s")
-    lines = (run.err or run.out).strip().splitlines()
-    return f"{run.path} ended with {run.rc}" + (f": {lines[-1][:300]}" if lines else "")
+    lines = (run.stderr or run.stdout).strip().splitlines()
+    return f"{run.path} ended with {run.exit_code}" + (f": {lines[-1][:300]}" if lines else "")
 
 
 def toolkits(packages: MeasuredPackages) -> list[str]:

@@ -18,8 +18,8 @@ PACKAGES_PATH = "-packages/"  # in the path of what pip or apt has installed for
 
 def transports(inspection: Inspection, files: Files) -> list[str]:
     """Return the libraries that open the image's network by themselves."""
-    paths = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
-    unlinked = [path for path in paths if not files.libraries[path].target]
+    paths = [p for p in files.library_files if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
+    unlinked = [path for path in paths if not files.library_files[path].target]
     idle = (
         *(() if inspection.expected.fabric == "efa" else (NVSHMEM_LIBFABRIC,)),
         *((UCX_MLX5,) if inspection.expected.fabric else ()),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Effect, Environment, Variable, Variables
+from rdma_images.facts.environment import DiscouragedVariable, Effect, Environment, Variables
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import Plugin
 from rdma_images.facts.faults import Faults as Table
@@ -38,7 +38,7 @@ def environment_facts() -> Environment:
 
 @functools.cache
 def variable_facts() -> Variables:
-    """Return facts/variables.yaml."""
+    """Return facts/known-variables.yaml."""
     return facts_file.read(Variables)
 
 
@@ -102,12 +102,12 @@ def harmful_variables(inspection: Inspection) -> dict[str, str]:
     }
 
 
-def _newer(row: Variable, versions: Mapping[str, str]) -> str:
+def _newer(row: DiscouragedVariable, versions: Mapping[str, str]) -> str:
     """Return the component and version that end what the row says; "" for none."""
     return f"{row.component} {row.before} or later" if row.before and row.component in versions else ""
 
 
-def _because(row: Variable, versions: Mapping[str, str]) -> str:
+def _because(row: DiscouragedVariable, versions: Mapping[str, str]) -> str:
     """Return why not, with the version that it is about where a newer one would do."""
     return f"{row.why} ({row.component} {versions[str(row.component)]})" if _newer(row, versions) else row.why
 
@@ -143,7 +143,7 @@ def known_faults(inspection: Inspection, versions: Mapping[str, str], *component
     rows = [
         row for row in table_.faults if row.component in components and not row.compiling and row.holds_for(*conditions)
     ]
-    rows = [row for row in rows if not row.without or _lacks(inspection, row.without)]
+    rows = [row for row in rows if not row.missing_library or _lacks(inspection, row.missing_library)]
     rows.sort(key=lambda row: not row.refuses)
     fix = join_fixes(row.fix for row in rows)
     return KnownFaults("; ".join(table_.sentences(rows, versions)), fix, any(row.refuses for row in rows))
@@ -227,7 +227,7 @@ def refusing_settings(fabric: str, plugin: str | None) -> tuple[list[str], str |
     Returns:
         What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
     """
-    row = facts_file.read(RunRequirements).insist[fabric]
+    row = facts_file.read(RunRequirements).required_networks[fabric]
     network_names = facts_file.read(Plugin).network_names(plugin)
     return [row.network] if row.network else network_names, row.provider
 

@@ -82,7 +82,7 @@ def test_imports(
     torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
     if not installed and not torch:
         skip("the image has no torch")
-    if "torch" in inspection.measured.stopped:
+    if "torch" in inspection.measured.timed_out:
         unmeasured(inspection, "torch")
     if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
         skip("libraries that torch needs are missing: see torch.closure")

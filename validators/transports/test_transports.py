@@ -78,8 +78,8 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
     missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(DOCA_LIBRARIES)]
     if PACKAGES_PATH not in path:
         folder = lib_folder(path)
-        return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
-    bundled = {base_name(p) for p in files.libraries if PACKAGES_PATH in p or base_name(p).startswith("libpython")}
+        return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.library_files)]
+    bundled = {base_name(p) for p in files.library_files if PACKAGES_PATH in p or base_name(p).startswith("libpython")}
     return [name for name in missing if name not in bundled and not FRAMEWORK_LIBRARY.match(name)]
 
 
@@ -175,8 +175,8 @@ def _unmangled(path: str) -> str:
 
 def without_verbs(files: Files) -> str:
     """Return the first UCX whose folder of modules has none for verbs; "" where each has it."""
-    folders = {path.rpartition("/")[0] for path in files.libraries if _unmangled(path) == "libuct_ib"}
-    ucx = sorted(path for path in files.libraries if _unmangled(path) == "libuct")
+    folders = {path.rpartition("/")[0] for path in files.library_files if _unmangled(path) == "libuct_ib"}
+    ucx = sorted(path for path in files.library_files if _unmangled(path) == "libuct")
     return next((path for path in ucx if f"{path.rpartition('/')[0]}/ucx" not in folders), "")
 
 
@@ -188,7 +188,7 @@ def has_backends(inspection: Inspection) -> bool:
 
 def _backends(inspection: Inspection, files: Files) -> tuple[bool, bool]:
     """Return whether NIXL is to reach EFA, and whether UCX is to reach a fabric."""
-    fabric, names = inspection.expected.fabric, {_unmangled(path) for path in files.libraries}
+    fabric, names = inspection.expected.fabric, {_unmangled(path) for path in files.library_files}
     nixl = "libplugin_UCX" in names and (fabric == "efa" or "libuct_ib_efa" in names)
     return nixl, "libuct" in names and (fabric is not None or "libibverbs" in names)
 
@@ -202,7 +202,7 @@ def test_backends(inspection: Inspection, files: Files, require: Requirement) ->
         faults[f"UCX at {path} has no libuct_ib.so beside it, and takes TCP instead of InfiniBand, EFA or eRDMA"] = (
             UCX_VERBS_FIX
         )
-    if nixl and not any(_unmangled(path) == NIXL_LIBFABRIC for path in files.libraries):
+    if nixl and not any(_unmangled(path) == NIXL_LIBFABRIC for path in files.library_files):
         faults["NIXL has no backend LIBFABRIC, and over EFA UCX emulates it, many times slower"] = NIXL_FIX
     require(
         not faults,

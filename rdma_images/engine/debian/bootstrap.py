@@ -165,7 +165,7 @@ def base(name: str, progress: Progress = silent, platform: str = "") -> Path:
         tool = debian_packages.fetch(
             ["mmdebstrap"], TOOL_SUITE, debian_packages.cache_path("packages", "mmdebstrap"), progress
         )
-        disk_space.require(DISK_SPACE, f"bootstrapping {label}")
+        disk_space.require_free_space(DISK_SPACE, f"bootstrapping {label}")
         emulated = ", emulated: this takes minutes, once" if platforms.is_foreign(platform) else ""
         progress(f"bootstrapping {label} from Debian's archive{emulated}")
         return _bootstrap(name, platform, apt, tool, progress)
@@ -292,7 +292,7 @@ def _perl_library(progress: Progress) -> str:
     return os.pathsep.join(map(str, candidates))
 
 
-def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
+def _default_sources(suite: str, progress: Progress) -> host_apt.DebianArchives:
     """Return Debian's default archives, for images, from its package apt."""
     folder = debian_packages.fetch(["apt"], suite, debian_packages.cache_path("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"

@@ -18,8 +18,8 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.engine.debian import host_apt
 
 MANIFEST = ".packages.json"
-# Bytes: the lists of one suite, of which sid's take 119 MB; as many where the lists are there, as apt keeps them until
-# the new ones are whole. apt-get 2.6 does not end on a disk of 4 MB.
+# Bytes for apt's lists of one suite (sid: 119 MB). apt keeps the old lists until the new ones are complete, and
+# apt-get 2.6 hangs on a full disk.
 LISTS_SPACE = 150 * 10**6
 FULL_DISK = "No space left on device"  # in apt's and tar's words; ENOSPC, errno(3)
 
@@ -83,7 +83,7 @@ def updated_apt(suite: str, folder: Path) -> Apt:
     It reads the host's archives. Raises RdmaImagesError where an archive is unreachable or
     fails verification.
     """
-    disk_space.require(LISTS_SPACE, f"reading the package lists of Debian {suite}", folder)
+    disk_space.require_free_space(LISTS_SPACE, f"reading the package lists of Debian {suite}", folder)
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Debian:
+class DebianArchives:
     """The Debian archive of this host."""
 
     codename: str  # of the host's own suite, "bookworm"
@@ -42,7 +42,7 @@ class Debian:
         )
 
 
-def host_archives(etc: Path = Path("/etc")) -> Debian:
+def host_archives(etc: Path = Path("/etc")) -> DebianArchives:
     """Return this host's Debian archives. Raises RdmaImagesError where it has none."""
     release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read_text(etc / "os-release"), re.MULTILINE))
     codename = release.get("VERSION_CODENAME", "")
@@ -54,7 +54,7 @@ def host_archives(etc: Path = Path("/etc")) -> Debian:
     return choose_archives(list(read_archives(etc / "apt")), codename, f"{etc}/apt")
 
 
-def choose_archives(archives: Sequence[Archive], codename: str, folder_name: str) -> Debian:
+def choose_archives(archives: Sequence[Archive], codename: str, folder_name: str) -> DebianArchives:
     """Return Debian's own of `archives`. Raises RdmaImagesError where none has the suite."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]
@@ -64,7 +64,7 @@ def choose_archives(archives: Sequence[Archive], codename: str, folder_name: str
         )
     # A vendor's repository may use Debian's suite name: Debian's own has its updates beside it.
     updates = {a.uri for a in archives if a.suite == f"{codename}-updates"}
-    return Debian(codename, next((a for a in main if a.uri in updates), main[0]), next(iter(security), None))
+    return DebianArchives(codename, next((a for a in main if a.uri in updates), main[0]), next(iter(security), None))
 
 
 def read_archives(etc_apt: Path) -> Iterator[Archive]:

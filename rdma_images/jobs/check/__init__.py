@@ -1,6 +1,6 @@
 """The check of jobs that exist, whoever wrote them: `invoke job.check`.
 
-`job_files` reads files into parts, each of them what a job is on one node; rules relate a part to what the facts know.
+`job_files` reads files into node groups, each the nodes of one kind; rules relate a group to what the facts know.
 A rule says nothing where it cannot know: of an instance type without facts, of a value that a template leaves open.
 """
 
@@ -21,7 +21,7 @@ from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs import image_reports
 from rdma_images.jobs.check import job_files, rules
 from rdma_images.jobs.check.job_files import JobFile
-from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, NodeGroup, UncheckedFile
 from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, JobRule
 from rdma_images.jobs.write.folder import JOB_FILE
 
@@ -48,17 +48,17 @@ def check_files(paths: Sequence[Path]) -> CheckedJobs:
             templates.append(UncheckedFile(str(path), str(error)))
         except RdmaImagesError as error:
             unreadable.append(UncheckedFile(str(path), str(error)))
-    contexts = [(file, part, context) for file in job_files_read for part, context in _contexts(file.parts)]
-    parts = tuple(part for _, part, _ in contexts)
-    if not parts and not unreadable:
+    contexts = [(file, group, context) for file in job_files_read for group, context in _contexts(file.groups)]
+    groups = tuple(group for _, group, _ in contexts)
+    if not groups and not unreadable:
         names = ", ".join(map(str, paths))
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
             f"{names}: no job in it{templates_text}\ngive a Kubernetes manifest, an sbatch script or a SkyPilot task"
         )
-    findings = [finding for file, part, context in contexts for finding in _findings(file, part, context)]
+    findings = [finding for file, group, context in contexts for finding in _findings(file, group, context)]
     findings += [finding for file in job_files_read for finding in _unknown_rules(file)]
-    return CheckedJobs(len(opened), parts, _join_equal(findings), tuple(templates), tuple(unreadable))
+    return CheckedJobs(len(opened), groups, _join_equal(findings), tuple(templates), tuple(unreadable))
 
 
 def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[Path]:
@@ -83,10 +83,10 @@ def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[P
             )
 
 
-def _findings(file: JobFile, part: JobPart, context: CheckContext) -> Iterator[JobFinding]:
-    """Yield what is wrong with a part of a file, in the order of the rules."""
+def _findings(file: JobFile, group: NodeGroup, context: CheckContext) -> Iterator[JobFinding]:
+    """Yield what is wrong with a group of a file, in the order of the rules."""
     for rule in RULES:
-        for problem in rule.check(part, context):
+        for problem in rule.check(group, context):
             line = problem.word.line
             is_allowed = rule.id in file.allowed.get(line, ())
             severity, where = problem.severity or rule.severity, (f"{file.name}:{line}",)
@@ -104,40 +104,40 @@ def _unknown_rules(file: JobFile) -> Iterator[JobFinding]:
         yield JobFinding("comment.rule", "warning", tuple(places[name]), message, suggestion(name, ids), source)
 
 
-def _contexts(parts: Sequence[JobPart]) -> Iterator[tuple[JobPart, CheckContext]]:
-    """Yield the parts of a file, each with the facts about it."""
+def _contexts(groups: Sequence[NodeGroup]) -> Iterator[tuple[NodeGroup, CheckContext]]:
+    """Yield the groups of a file, each with the facts about it."""
     instances, environment = facts_file.read(Instances), facts_file.read(Environment)
     types: dict[str, InstanceType] = {}
-    for name in {part.instance.text for part in parts if part.instance}:
+    for name in {group.instance.text for group in groups if group.instance}:
         with suppress(RefusedError):  # a type without facts
             types[name] = instances.find(name)
-    nodes = [types.get(part.instance.text) if part.instance else None for part in parts]
-    named = [_named_fabric(part) for part in parts]
+    nodes = [types.get(group.instance.text) if group.instance else None for group in groups]
+    named = [_named_fabric(group) for group in groups]
     fabrics = [node.fabric if node else fabric for node, fabric in zip(nodes, named, strict=True)]
-    versions = {part.image.text: image_reports.versions(part.image.text) for part in parts if part.image}
-    accelerated = any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in parts)
-    mounts = tuple({mount: None for part in parts for mount in part.pod.mounts})
-    for part, node, fabric in zip(parts, nodes, fabrics, strict=True):
+    versions = {group.image.text: image_reports.versions(group.image.text) for group in groups if group.image}
+    accelerated = any(fabrics) or any(group.gpus or group.kind != "kubernetes" for group in groups)
+    mounts = tuple({mount: None for group in groups for mount in group.pod.mounts})
+    for group, node, fabric in zip(groups, nodes, fabrics, strict=True):
         context = CheckContext(
             instances,
             environment,
             facts_file.read(Variables),
             node=node,
             fabric=fabric or next(filter(None, fabrics), None),
-            versions=versions[part.image.text] if part.image else {},
+            versions=versions[group.image.text] if group.image else {},
             uses_fabric=any(named),
-            accelerated=accelerated,
+            requests_gpus=accelerated,
             mounts=mounts,
         )
-        yield replace(part, lacks_fabric=accelerated and not context.fabric), context
+        yield replace(group, lacks_fabric=accelerated and not context.fabric), context
 
 
-def _named_fabric(part: JobPart) -> Fabric | None:
-    """Return the fabric of the adapters that a part asks for, of its variables, or that rdma-preflight requires."""
-    if part.amount(EFA) or part.amount(ERDMA):
-        return "efa" if part.amount(EFA) else "erdma"
-    values = {name: word.text for name, word in part.environment.items()}
-    match = PREFLIGHT.search(rules.command_text(part))
+def _named_fabric(group: NodeGroup) -> Fabric | None:
+    """Return the fabric of the adapters that a group asks for, of its variables, or that rdma-preflight requires."""
+    if group.amount(EFA) or group.amount(ERDMA):
+        return "efa" if group.amount(EFA) else "erdma"
+    values = {name: word.text for name, word in group.environment.items()}
+    match = PREFLIGHT.search(rules.command_text(group))
     required = match["fabric"] if match else values.get("FI_PROVIDER")
     if required == "efa" or any(name.startswith(("FI_EFA_", "OFI_NCCL_")) for name in values):
         return "efa"

@@ -14,15 +14,15 @@ MAX_SHOWN = 5  # places of one finding that people are shown
 def findings_text(checked: CheckedJobs) -> Text:
     """Return what was read, the findings with their places, sources and fixes, and a summary."""
     output = Text(no_wrap=True, overflow="ignore")
-    for part in checked.parts:
-        output.append(f"read  {part}\n")
+    for group in checked.groups:
+        output.append(f"read  {group}\n")
     for row in checked.templates:
         output.append(f"passed over  {_in_a_line(row)}\n")
     for row in checked.unreadable:
         output.append(f"not read  {_in_a_line(row)}\n", "bold red")
     for finding in checked.findings:
         _append_finding(output, finding)
-    if checked.parts:
+    if checked.groups:
         output.append(_summary(checked))
     output.rstrip()
     return output
@@ -52,12 +52,12 @@ def _summary(checked: CheckedJobs) -> str:
     allowed = len(checked.findings) - len(counted)
     allowed_text = f", {allowed} allowed by a comment" if allowed else ""
     unread = f"; {format_count(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
-    extent = f"in {format_count(len(checked.parts), 'part')} of jobs in {format_count(checked.files, 'file')}{unread}"
+    extent = f"in {format_count(len(checked.groups), 'part')} of jobs in {format_count(checked.files, 'file')}{unread}"
     if checked.findings:
         warnings = format_count(len(counted) - errors, "warning")
         return f"{format_count(errors, 'error')}, {warnings}{allowed_text} {extent}"
-    types = ", ".join(dict.fromkeys(part.instance.text for part in checked.parts if part.instance and part.gpus))
-    missing = "the instance type of its GPUs" if any(part.gpus for part in checked.parts) else "GPUs"
+    types = ", ".join(dict.fromkeys(group.instance.text for group in checked.groups if group.instance and group.gpus))
+    missing = "the instance type of its GPUs" if any(group.gpus for group in checked.groups) else "GPUs"
     counts = f"at the counts of {types}" if types else f"not at counts: no part names {missing}"
     return f"nothing is wrong {extent}\nlooked at variables and images, and {counts}"
 
@@ -66,7 +66,7 @@ def as_json(checked: CheckedJobs) -> str:
     """Return {"read": […], "passed-over": […], "unreadable": […], "findings": […]}."""
     document = {
         "files": checked.files,
-        "read": [str(part) for part in checked.parts],
+        "read": [str(group) for group in checked.groups],
         "passed-over": [asdict(row) for row in checked.templates],
         "unreadable": [asdict(row) for row in checked.unreadable],
         "findings": [asdict(finding) for finding in checked.findings],

@@ -1,4 +1,4 @@
-"""From a file to the parts of jobs in it, by what is in the file and not by its name."""
+"""From a file to the node groups in it, by what is in the file and not by its name."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts, skypilot_tasks
-from rdma_images.jobs.check.job_part import JobPart, LocatedText
+from rdma_images.jobs.check.job_part import LocatedText, NodeGroup
 from rdma_images.jobs.check.yaml_node import YamlNode
 from rdma_images.jobs.write import folder
 
@@ -29,30 +29,30 @@ LONE_COMMENT = re.compile(r"[ \t]*#(?!SBATCH\b)")
 
 
 class TemplateError(Exception):
-    """A file that makes jobs, and has none itself. Says so."""
+    """The file is a template (Helm, jinja): only its output can be checked."""
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """The parts of jobs in a file, and the rules that its comments allow, as `allowed_rules` returns them."""
+    """The groups of jobs in a file, and the rules that its comments allow, as `allowed_rules` returns them."""
 
     name: str
-    parts: tuple[JobPart, ...]
+    groups: tuple[NodeGroup, ...]
     allowed: Mapping[int, Mapping[str, int]]
 
 
 def read_file(path: Path) -> JobFile:
-    """Return the parts of jobs in a file, with the instance type of the job.json beside it.
+    """Return the node groups in a file, with the instance type of the job.json beside it.
 
     Raises:
         RefusedError: for YAML that is broken.
         TemplateError: for a file that is passed over.
     """
     text = files.read_text(path)
-    parts = tuple(_parts(text, path))
-    if instance := _recorded_instance(path) if parts else "":
-        parts = tuple(replace(part, instance=part.instance or LocatedText(instance, part.line)) for part in parts)
-    return JobFile(str(path), parts, allowed_rules(text) if parts else {})
+    groups = tuple(_parts(text, path))
+    if instance := _recorded_instance(path) if groups else "":
+        groups = tuple(replace(group, instance=group.instance or LocatedText(instance, group.line)) for group in groups)
+    return JobFile(str(path), groups, allowed_rules(text) if groups else {})
 
 
 def _recorded_instance(path: Path) -> str:
@@ -62,8 +62,8 @@ def _recorded_instance(path: Path) -> str:
     return ""
 
 
-def _parts(text: str, path: Path) -> Iterator[JobPart]:
-    """Yield the parts of a file's text."""
+def _parts(text: str, path: Path) -> Iterator[NodeGroup]:
+    """Yield the groups of a file's text."""
     if sbatch_scripts.is_script(text) or path.suffix in PROGRAMS or text.startswith("#!"):
         # A script in a Python program is an example, or a text that the program writes.
         if sbatch_scripts.is_script(text) and (path.suffix != ".py" or sbatch_scripts.begins_with_directive(text)):
@@ -81,7 +81,7 @@ def _parts(text: str, path: Path) -> Iterator[JobPart]:
         raise
 
 
-def _document_parts(document: yaml_file.ForeignDocument) -> Iterator[JobPart]:
+def _document_parts(document: yaml_file.ForeignDocument) -> Iterator[NodeGroup]:
     top = YamlNode(document, document.data)
     if any("launcher" in job.mapping for job in top.lookup("jobs").children):
         raise TemplateError(f"jobs of this tool: `{COMMAND} job --job NAME` checks one as it writes it")

@@ -1,4 +1,4 @@
-"""The parts of a job as the rules see them, and the findings about them."""
+"""The node groups of a job as the rules see them, and the findings about them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Pod:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobPart:
+class NodeGroup:
     """What a job is on each node, or in each pod of one kind; None where it does not say."""
 
     file: str
@@ -111,9 +111,9 @@ class CheckedJobs:
     """The result of a check: what was read, what was not, and the findings."""
 
     files: int  # that were opened
-    parts: tuple[JobPart, ...]
+    groups: tuple[NodeGroup, ...]
     findings: tuple[JobFinding, ...]
-    templates: tuple[UncheckedFile, ...] = ()  # what makes manifests, and is none: passed over
+    templates: tuple[UncheckedFile, ...] = ()  # skipped: only their output can be checked
     unreadable: tuple[UncheckedFile, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import sbatch_scripts
-from rdma_images.jobs.check.job_part import JobPart, LocatedText, Pod
+from rdma_images.jobs.check.job_part import LocatedText, NodeGroup, Pod
 from rdma_images.jobs.check.yaml_node import YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -15,8 +15,8 @@ GPU = "nvidia.com/gpu"
 MAX_PODS = 500  # of one file
 
 
-def read_pods(top: YamlNode) -> Iterator[JobPart]:
-    """Yield the parts of an object: its pods, wherever its operator keeps them, or a TrainJob's nodes.
+def read_pods(top: YamlNode) -> Iterator[NodeGroup]:
+    """Yield the groups of an object: its pods, wherever its operator keeps them, or a TrainJob's nodes.
 
     Raises:
         RefusedError: for more pods than a job has.
@@ -63,12 +63,12 @@ def _part(
     instance: LocatedText | None,
     nodes: LocatedText | None,
     pod: YamlNode | None = None,
-) -> JobPart:
-    """Return the part of a container in a pod; without a `pod`, in one that a runtime describes elsewhere."""
+) -> NodeGroup:
+    """Return the group of a container in a pod; without a `pod`, in one that a runtime describes elsewhere."""
     requested, limits = resources.lookup("requests").words, resources.lookup("limits").words
     command, image = _command(container), container.lookup("image").word
     is_on_host = pod is not None and pod.lookup("hostNetwork").value == "true"
-    return JobPart(
+    return NodeGroup(
         file=top.document.name,
         line=container.line,
         kind="kubernetes",

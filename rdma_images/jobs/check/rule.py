@@ -1,4 +1,4 @@
-"""Rules, what they find, and the facts that they get with a part of a job."""
+"""Rules, what they find, and the facts that they get with a group of a job."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment, Variables
 from rdma_images.facts.instances import Instances, InstanceType
-from rdma_images.jobs.check.job_part import JobPart, LocatedText, Severity
+from rdma_images.jobs.check.job_part import LocatedText, NodeGroup, Severity
 
 EFA, ERDMA, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "hugepages-2Mi"
 
@@ -16,7 +16,7 @@ PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 
 @dataclass(frozen=True)
-class Problem:
+class FileProblem:
     """What a rule finds at a word of a file, and what to do about it."""
 
     word: LocatedText
@@ -25,12 +25,12 @@ class Problem:
     severity: Severity | None = None  # None for the rule's
 
 
-RuleCheck = Callable[[JobPart, "CheckContext"], Iterator[Problem]]
+RuleCheck = Callable[[NodeGroup, "CheckContext"], Iterator[FileProblem]]
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """The facts about a part: its instance type, where that is known, and its fabric."""
+    """The facts about a group: its instance type, where that is known, and its fabric."""
 
     instances: Instances
     environment: Environment
@@ -38,8 +38,8 @@ class CheckContext:
     node: InstanceType | None
     fabric: Fabric | None
     versions: Mapping[str, str]  # of the image's components, where a report has them
-    uses_fabric: bool  # whether any part of the file asks for adapters, or sets variables of a fabric
-    accelerated: bool  # whether any part of the file asks for GPUs or adapters
+    uses_fabric: bool  # whether any group of the file asks for adapters, or sets variables of a fabric
+    requests_gpus: bool  # whether any group of the file asks for GPUs or adapters
     mounts: tuple[str, ...]  # the folders of volumes in any pod of the file: mpirun's variables go to other pods
 
 

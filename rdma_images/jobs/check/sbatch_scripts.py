@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rdma_images.jobs.check.job_part import JobPart, LocatedText
+from rdma_images.jobs.check.job_part import LocatedText, NodeGroup
 
 DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(?P<options>--?[A-Za-z].*)", re.MULTILINE)
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
@@ -40,13 +40,13 @@ def begins_with_directive(text: str) -> bool:
     return is_script(text[: command.start()] if command else text)
 
 
-def read_script(text: str, name: str) -> JobPart:
-    """Return the part of a script; `name` is its file's."""
+def read_script(text: str, name: str) -> NodeGroup:
+    """Return the group of a script; `name` is its file's."""
     lines = list(numbered_lines(text))
     matches = ((DIRECTIVE.match(line.text), line.line) for line in lines)
     directives = [LocatedText(match["options"], number) for match, number in matches if match]
     options, settings = _options(directives), read_settings([*directives, *lines])
-    return JobPart(
+    return NodeGroup(
         file=name,
         line=min((word.line for word in options.values()), default=1),
         kind="slurm",

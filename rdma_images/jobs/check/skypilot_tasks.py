@@ -1,7 +1,7 @@
 """Read SkyPilot's tasks: machines of a cloud, or pods of Kubernetes."""
 
 from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts
-from rdma_images.jobs.check.job_part import JobPart, LocatedText, Network
+from rdma_images.jobs.check.job_part import LocatedText, Network, NodeGroup
 from rdma_images.jobs.check.yaml_node import YamlNode
 
 
@@ -12,8 +12,8 @@ def is_task(top: YamlNode) -> bool:
     return has_scripts and isinstance(top.mapping.get("resources", {}), dict)
 
 
-def read_task(top: YamlNode) -> JobPart:
-    """Return the part of a task."""
+def read_task(top: YamlNode) -> NodeGroup:
+    """Return the group of a task."""
     resources, run = top.lookup("resources"), top.lookup("run")
     accelerators, image_id = resources.lookup("accelerators"), resources.lookup("image_id")
     pod = top.lookup("config", "kubernetes", "pod_config", "spec")
@@ -23,7 +23,7 @@ def read_task(top: YamlNode) -> JobPart:
     network = _network(cloud)
     image = _container_image(image_id.text, network)
     lines = tuple(sbatch_scripts.numbered_lines(run.value, run.line)) if isinstance(run.value, str) else ()
-    return JobPart(
+    return NodeGroup(
         file=top.document.name,
         line=1,
         kind="skypilot",

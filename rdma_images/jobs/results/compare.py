@@ -22,7 +22,7 @@ class Comparison:
 
 def compare(first: Result, second: Result) -> Comparison:
     """Compare the second result with the first. Raises RefusedError for no common size."""
-    sizes = tuple(line for line in compare_sizes(second.runs[0], first.runs[0]) if line.other is not None)
+    sizes = tuple(line for line in compare_sizes(second.runs[0], first.runs[0]) if line.baseline is not None)
     if not sizes:
         raise RefusedError(
             "the results have no size of a collective in common\nmeasure both with the same -b, -e and -f"
@@ -38,7 +38,7 @@ def _sentence(sizes: Sequence[ComparedSize]) -> str:
     ratio = f", {largest.ratio:.2f} times the first" if largest.ratio else ""
     measurement = f"{largest.row.collective or 'collective'} of {format_size(largest.row.size)}"
     return (
-        f"{measurement}: {largest.busbw:.4g} GB/s after {largest.other:.4g}{ratio}; "
+        f"{measurement}: {largest.busbw:.4g} GB/s after {largest.baseline:.4g}{ratio}; "
         f"by more than {SAME:.0%} slower at {slower} and faster at {faster} of {len(sizes)} sizes"
     )
 
@@ -69,6 +69,6 @@ def tables(comparison: Comparison) -> tuple[ResultTable, ResultTable]:
     for line in comparison.sizes:
         ratio = f"{line.ratio:.2f}" if line.ratio else "-"
         size = format_size(line.row.size)
-        rows.append((line.row.collective, size, f"{line.other:.2f}", f"{line.busbw:.2f}", ratio))
+        rows.append((line.row.collective, size, f"{line.baseline:.2f}", f"{line.busbw:.2f}", ratio))
     sizes = ResultTable("Sizes", ("collective", "size", "first GB/s", "second GB/s", "ratio"), rows, range(1, 5))
     return sizes, ResultTable("What else differs", ("", "first", "second"), comparison.differences)

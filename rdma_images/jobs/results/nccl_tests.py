@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rdma_images.jobs.results.result import Measurement, SourcedValue, Timing
-from rdma_images.nccl_logs.lines import printable_parts
+from rdma_images.jobs.results.result import Bandwidth, Measurement, ValueWithSource
+from rdma_images.nccl_logs.lines import printable_texts
 from rdma_images.nccl_logs.reader import MAX_MESSAGE_LENGTH, MESSAGE
 
 MAX_ROWS = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
@@ -32,9 +32,9 @@ class SizesParser:
     """Read the lines of one log that nccl-tests wrote, and collect the rows."""
 
     rows: list[Measurement] = field(default_factory=list)
-    out_of_bounds: SourcedValue | None = None  # the worst count
-    largest: SourcedValue | None = None  # bytes that were asked for, or that the memory allows
-    failure: SourcedValue | None = None
+    out_of_bounds: ValueWithSource | None = None  # the worst count
+    largest: ValueWithSource | None = None  # bytes that were asked for, or that the memory allows
+    failure: ValueWithSource | None = None
     concluded: bool = False  # the last table has its end
     _collective: str = ""
     _columns: tuple[str, ...] = ()  # those of the header that was read last
@@ -51,7 +51,7 @@ class SizesParser:
             return
         for offset, line in enumerate(text.split("\n")):
             if self.has_open_table or any(mark in line for mark in MARKS):
-                for part in printable_parts(line):
+                for part in printable_texts(line):
                     before, *messages = MESSAGE.split(part, 1)
                     if messages:
                         self._read_before_message(before[-MAX_MESSAGE_LENGTH:])
@@ -68,7 +68,7 @@ class SizesParser:
         elif self._columns and len(self.rows) < MAX_ROWS:
             self._read_row(line, where)
         if "Test " in line and (match := FAILED.search(line)):
-            self.failure = self.failure or SourcedValue(match[1], where)
+            self.failure = self.failure or ValueWithSource(match[1], where)
 
     def _read_before_message(self, text: str) -> None:
         """Read what stands before a message of NCCL's: it may have the first piece of a row."""
@@ -79,10 +79,10 @@ class SizesParser:
         if match := STARTED.match(line):
             self._collective = match[1]
         elif match := SIZES.match(line) or REDUCED.match(line):
-            self.largest = SourcedValue(match[1], where)
+            self.largest = ValueWithSource(match[1], where)
         elif match := OUT_OF_BOUNDS.match(line):
             if self.out_of_bounds is None or int(match[1]) > int(self.out_of_bounds.value):
-                self.out_of_bounds = SourcedValue(match[1], where)
+                self.out_of_bounds = ValueWithSource(match[1], where)
             self._columns, self.concluded = (), True
 
     def _read_row(self, line: str, where: str) -> None:
@@ -162,12 +162,12 @@ def _parse_row(names: Sequence[str], words: Sequence[str], collective: str, wher
     )
 
 
-def _timing(words: dict[str, str]) -> Timing:
+def _timing(words: dict[str, str]) -> Bandwidth:
     """Return the timing of half a row. Raises ValueError where a cell is not a number.
 
     The column `error`, until nccl-tests 2.11, is a difference and not a count.
     """
-    return Timing(
+    return Bandwidth(
         time=_number(words.get("time")),
         algbw=_number(words.get("algbw")),
         busbw=_number(words.get("busbw")),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain
 
 from rdma_images.jobs.results.expectations import COMPONENTS, Expectations
-from rdma_images.jobs.results.result import NodeResult, Problem, SourcedValue
+from rdma_images.jobs.results.result import NodeResult, ResultProblem, ValueWithSource
 from rdma_images.nccl_logs.processes import Process, Processes
 
 RELEASE = re.compile(r"\d+(?:\.\d+)*")
@@ -45,12 +45,12 @@ def _node(name: str, group: Sequence[Process], ranks: Set[int], expectations: Ex
     )
 
 
-def _values(group: Iterable[Process], name: str) -> list[SourcedValue]:
+def _values(group: Iterable[Process], name: str) -> list[ValueWithSource]:
     """Return the different values that the processes name, each once."""
     places: dict[str, str] = {}
     for process in group:
         places = {**process.values.get(name, {}), **places}
-    return [SourcedValue(value, place) for value, place in places.items()]
+    return [ValueWithSource(value, place) for value, place in places.items()]
 
 
 def _count_used_devices(group: Iterable[Process]) -> int:
@@ -59,7 +59,7 @@ def _count_used_devices(group: Iterable[Process]) -> int:
     return len({(network, device) for network, device, _ in channels if "Socket" not in network})
 
 
-def _gpudirect(group: Iterable[Process]) -> SourcedValue | None:
+def _gpudirect(group: Iterable[Process]) -> ValueWithSource | None:
     """Return whether channels use GPUDirect: "yes", "no", or how many of them."""
     counts: Counter[bool] = Counter()
     places: dict[bool, str] = {}
@@ -70,11 +70,11 @@ def _gpudirect(group: Iterable[Process]) -> SourcedValue | None:
     if not counts:
         return None
     if counts[False] and counts[True]:
-        return SourcedValue(f"{counts[True]} of {counts.total()} channels", places[False])
-    return SourcedValue("no" if counts[False] else "yes", places[bool(counts[True])])
+        return ValueWithSource(f"{counts[True]} of {counts.total()} channels", places[False])
+    return ValueWithSource("no" if counts[False] else "yes", places[bool(counts[True])])
 
 
-def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Iterator[Problem]:
+def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Iterator[ResultProblem]:
     """Yield what is wrong with nodes, equal problems together."""
     affected_nodes: dict[tuple[str, str], list[tuple[NodeResult, str]]] = {}
     for node in run_nodes:
@@ -84,7 +84,7 @@ def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Ite
         names = [node.name for node, _ in affected]
         listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         subject = "every node" if len(names) == len(run_nodes) > 1 else listed
-        yield Problem(f"{subject}: {sentence}", fix, tuple(where for _, where in affected if where)[:8])
+        yield ResultProblem(f"{subject}: {sentence}", fix, tuple(where for _, where in affected if where)[:8])
 
 
 def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tuple[str, str, str]]:
@@ -98,7 +98,7 @@ def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tup
             node.adapters.where if node.adapters else "",
         )
     for name, component in COMPONENTS.items():
-        value: SourcedValue | None = getattr(node, name)
+        value: ValueWithSource | None = getattr(node, name)
         expected = expectations.versions.get(name)
         if value and expected and not _same_version(value.value, expected):
             yield (
@@ -108,7 +108,7 @@ def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tup
             )
 
 
-def _few_adapters(adapters: SourcedValue, expectations: Expectations) -> tuple[str, str, str]:
+def _few_adapters(adapters: ValueWithSource, expectations: Expectations) -> tuple[str, str, str]:
     """Return the problem of a node on which NCCL uses too few adapters, its fix, and the log's line."""
     fix = {
         "efa": "ask for vpc.amazonaws.com/efa: {n} in every pod; kubectl describe node says what the node has",

@@ -9,7 +9,7 @@ RunName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to comp
 
 
 @dataclass(frozen=True)
-class SourcedValue:
+class ValueWithSource:
     """A value and where it was read: "file:line", the file relative to the folder of the run."""
 
     value: str
@@ -17,7 +17,7 @@ class SourcedValue:
 
 
 @dataclass(frozen=True)
-class Timing:
+class Bandwidth:
     """One half of a row of nccl-tests; a value that the row does not have is None."""
 
     time: float | None  # µs
@@ -35,8 +35,8 @@ class Measurement:
     type: str  # "float"
     redop: str  # "sum", "none"
     root: str
-    out_of_place: Timing | None
-    in_place: Timing | None
+    out_of_place: Bandwidth | None
+    in_place: Bandwidth | None
     where: str
 
     @property
@@ -53,7 +53,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ResultProblem:
     """A fault or a doubt of a run, its fix, and the lines that show it ("file:line")."""
 
     sentence: str
@@ -70,14 +70,14 @@ class NodeResult:
     ranks: tuple[int, ...]  # those whose lines are in the logs
     expected: int | None  # adapters of its instance type; None where that is not known
     # How many the network found in the container; the smallest that a process says.
-    adapters: SourcedValue | None = None
+    adapters: ValueWithSource | None = None
     devices: tuple[str, ...] = ()  # their names, of libibverbs
     used: int | None = None  # devices that channels go over; NCCL counts adapters that the plugin joins as one
-    provider: SourcedValue | None = None  # of libfabric
-    plugin: SourcedValue | None = None  # version of aws-ofi-nccl
-    libfabric: SourcedValue | None = None  # version
-    nccl: SourcedValue | None = None  # version
-    gpudirect: SourcedValue | None = None  # "yes", "no", "3 of 8 channels"
+    provider: ValueWithSource | None = None  # of libfabric
+    plugin: ValueWithSource | None = None  # version of aws-ofi-nccl
+    libfabric: ValueWithSource | None = None  # version
+    nccl: ValueWithSource | None = None  # version
+    gpudirect: ValueWithSource | None = None  # "yes", "no", "3 of 8 channels"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class RunResult:
     ranks: int  # with a line in the logs
     nodes: tuple[NodeResult, ...]
     measurements: tuple[Measurement, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ResultProblem, ...] = ()
     evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a cause or note -> the lines that say it
 
     @property

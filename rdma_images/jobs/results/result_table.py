@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.jobs.results import compare, tables
-from rdma_images.jobs.results.result import Problem, Result, RunResult
+from rdma_images.jobs.results.result import Result, ResultProblem, RunResult
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 MAX_NODES = 40  # nodes that are shown, those with fewer adapters first
@@ -51,7 +51,7 @@ def _result_parts(result: Result) -> Iterator[RenderableType]:
         yield Text(f"over TCP: {run.sentence}", "dim")
 
 
-def _explanation(run: RunResult, problem: Problem) -> Text:
+def _explanation(run: RunResult, problem: ResultProblem) -> Text:
     """Return what follows the sentence of a problem: the lines that show it, its causes, and what to do."""
     text = Text(_source_list(problem.where), "not bold dim")
     for cause, lines in run.evidence.items() if problem is run.problems[0] else ():

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_count, format_size
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.jobs.results import log_files, nodes
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.nccl_tests import SizesParser
-from rdma_images.jobs.results.result import Measurement, NodeResult, Problem, RunName, RunResult
+from rdma_images.jobs.results.result import Measurement, NodeResult, ResultProblem, RunName, RunResult
 from rdma_images.nccl_logs.reader import LogReader, LogSummary
 from rdma_images.nccl_logs.verdict import Verdict, judge_summary
 
@@ -39,8 +39,8 @@ def read_run_logs(logs: Sequence[Path], base: Path | None = None) -> RunLogs:
 
     Raises FileError where one cannot be read.
     """
-    wordings = load_wordings()
-    reader, tables = LogReader(wordings), []
+    patterns = load_log_patterns()
+    reader, tables = LogReader(patterns), []
     for path in logs:
         name = plain(str(path.relative_to(base) if base and path.is_relative_to(base) else path))
         table = SizesParser()
@@ -49,7 +49,7 @@ def read_run_logs(logs: Sequence[Path], base: Path | None = None) -> RunLogs:
             table.read(text, name, number)
         tables.append(table)
     summary = reader.summary()
-    return RunLogs(summary, judge_summary(summary, wordings), tuple(tables))
+    return RunLogs(summary, judge_summary(summary, patterns), tuple(tables))
 
 
 def judge_log(path: Path) -> Verdict:
@@ -84,28 +84,28 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
     )
 
 
-def _check_network(name: RunName, expectations: Expectations, run_logs: RunLogs) -> Iterator[Problem]:
+def _check_network(name: RunName, expectations: Expectations, run_logs: RunLogs) -> Iterator[ResultProblem]:
     """Yield what is wrong with the network that the channels use."""
     verdict, summary = run_logs.verdict, run_logs.nccl
     where = tuple(place for process in summary.processes for place in process.places.values())[:4]
     if verdict.network == "unknown":
-        yield Problem(verdict.sentence, DEBUG_FIX, where, "unknown")
+        yield ResultProblem(verdict.sentence, DEBUG_FIX, where, "unknown")
     elif name == "tcp":
         over_network = [channel for channel in verdict.channels if channel.startswith("NET/")]
         if verdict.network != "fallback" or any("Socket" not in channel for channel in over_network):
             fix = "NCCL_NET=Socket must reach every rank: pyxis needs --container-env=NCCL_NET"
-            yield Problem(f"the run over TCP is not over TCP alone: {verdict.sentence}", fix, where)
+            yield ResultProblem(f"the run over TCP is not over TCP alone: {verdict.sentence}", fix, where)
     elif verdict.network == "one node" and expectations.nodes in (None, 1):
         return
     elif not verdict.is_over(expectations.fabric or "any") or not verdict.good:
         named_first = sorted(summary.places.items(), key=lambda entry: entry[0] not in verdict.sentence)
         evidence = tuple(chain(*(places for _, places in named_first)))
-        yield Problem(verdict.sentence, FIXES[expectations.fabric], where or evidence[:4])
+        yield ResultProblem(verdict.sentence, FIXES[expectations.fabric], where or evidence[:4])
 
 
 def _check_coverage(
     name: RunName, job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: RunLogs
-) -> Iterator[Problem]:
+) -> Iterator[ResultProblem]:
     """Yield ranks without a line in the logs, and more or fewer nodes than the job asked for."""
     processes = run_logs.nccl.processes
     measured = any(table.rows for table in run_logs.tables)
@@ -118,37 +118,37 @@ def _check_coverage(
         if silent := sorted(set(range(ranks)) - counts.keys()):
             listed = ", ".join(map(str, silent[:8])) + (" …" if len(silent) > 8 else "")
             missing = True
-            yield Problem(
+            yield ResultProblem(
                 f"{len(silent)} of {ranks} ranks have no line in the logs: {listed}", DEBUG_FIX, (), "unknown"
             )
     else:  # a training need not have a communicator of all ranks: those of its groups count from 0 each
         logged = sum(max(map(len, process.communicators.values()), default=0) for process in processes)
         missing = logged < (expectations.ranks or 0)
         if missing:
-            yield Problem(f"{logged} of {ranks} ranks have lines in the logs", DEBUG_FIX, (), "unknown")
+            yield ResultProblem(f"{logged} of {ranks} ranks have lines in the logs", DEBUG_FIX, (), "unknown")
     if expectations.nodes and job_nodes and len(job_nodes) != expectations.nodes and name == "fabric":
         hosts = ", ".join(node.name for node in job_nodes[:8])
         sentence = f"{format_count(len(job_nodes), 'node')}, not the {expectations.nodes} asked for: {hosts}"
         uncertain = len(job_nodes) < expectations.nodes and missing  # those that say nothing may be on the others
         fix = DEBUG_FIX if uncertain else ""
-        yield Problem(sentence, fix, _rank_lines(run_logs), "unknown" if uncertain else "error")
+        yield ResultProblem(sentence, fix, _rank_lines(run_logs), "unknown" if uncertain else "error")
 
 
 def _check_communicator(
     job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: RunLogs, repeated: Sequence[int]
-) -> Iterator[Problem]:
+) -> Iterator[ResultProblem]:
     """Yield a wrong size or number of nodes of all ranks, or a rank on two nodes."""
     processes = run_logs.nccl.processes
     node_count = max(processes.nodes.values(), default=0)
     if processes.ranks and expectations.ranks and processes.ranks != expectations.ranks:
         sentence = f"the job ran {processes.ranks} ranks, not the {expectations.ranks} asked for"
-        yield Problem(sentence, MPI_FIX, _rank_lines(run_logs))
+        yield ResultProblem(sentence, MPI_FIX, _rank_lines(run_logs))
     if expectations.nodes and node_count and node_count != expectations.nodes:
         sentence = f"NCCL counts {format_count(node_count, 'node')}, not the {expectations.nodes} asked for"
-        yield Problem(sentence, MPI_FIX, _rank_lines(run_logs))
+        yield ResultProblem(sentence, MPI_FIX, _rank_lines(run_logs))
     if repeated:
         hosts = ", ".join(node.name for node in job_nodes if repeated[0] in node.ranks)
-        yield Problem(f"rank {repeated[0]} is on more than one node: {hosts}", MPI_FIX, _rank_lines(run_logs))
+        yield ResultProblem(f"rank {repeated[0]} is on more than one node: {hosts}", MPI_FIX, _rank_lines(run_logs))
 
 
 def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:
@@ -157,26 +157,26 @@ def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:
     return tuple(place for process in processes for place in processes.job_ranks(process).values())[:4]
 
 
-def _check_table(table: SizesParser) -> Iterator[Problem]:
+def _check_table(table: SizesParser) -> Iterator[ResultProblem]:
     """Yield what is wrong with what nccl-tests measured in one log."""
     if table.failure:
-        yield Problem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
+        yield ResultProblem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
     wrong = [row for row in table.rows if row.wrong]
     if wrong:
         sizes = ", ".join(format_size(row.size) for row in wrong[:4])
         fix = "the network corrupted data: do not train on these nodes; on eRDMA look at the MTU of every node"
-        yield Problem(f"wrong elements at {sizes}", fix, tuple(row.where for row in wrong[:4]))
+        yield ResultProblem(f"wrong elements at {sizes}", fix, tuple(row.where for row in wrong[:4]))
     elif table.out_of_bounds and table.out_of_bounds.value != "0":
-        yield Problem(f"{table.out_of_bounds.value} values out of bounds", "", (table.out_of_bounds.where,))
+        yield ResultProblem(f"{table.out_of_bounds.value} values out of bounds", "", (table.out_of_bounds.where,))
     if not table.concluded and (table.rows or table.largest) and not table.failure:
         position = f" after {format_size(table.rows[-1].size)}" if table.rows else " before its first row"
         where = table.rows[-1].where if table.rows else table.largest.where if table.largest else ""
-        yield Problem(f"the measurement is not complete: the log stops{position}", "", (where,), "unknown")
+        yield ResultProblem(f"the measurement is not complete: the log stops{position}", "", (where,), "unknown")
 
 
-def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def _merge_equal(problems: Iterable[ResultProblem]) -> tuple[ResultProblem, ...]:
     """Return each sentence once, with all its lines, errors first."""
-    by_sentence: dict[str, Problem] = {}
+    by_sentence: dict[str, ResultProblem] = {}
     for problem in problems:
         earlier = by_sentence.get(problem.sentence)
         where = tuple(dict.fromkeys((*(earlier.where if earlier else ()), *problem.where)))

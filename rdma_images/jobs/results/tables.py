@@ -27,12 +27,12 @@ class ComparedSize:
 
     row: Measurement
     busbw: float
-    other: float | None  # the other run's bus bandwidth
+    baseline: float | None  # the other run's bus bandwidth
 
     @property
     def ratio(self) -> float | None:
         """Return the row's bus bandwidth by the other's; None where one of both is 0 or missing."""
-        return self.busbw / self.other if self.busbw and self.other else None
+        return self.busbw / self.baseline if self.busbw and self.baseline else None
 
 
 def compare_sizes(run: RunResult, other: RunResult | None = None) -> tuple[ComparedSize, ...]:
@@ -84,7 +84,7 @@ def size_table(result: Result) -> ResultTable:
     heads = ["collective", "size", f"{run_title(run)} GB/s", *(("TCP GB/s", "speed-up") if tcp else ())]
     rows = []
     for line in compare_sizes(run, tcp):
-        other = "-" if line.other is None else f"{line.other:.2f}"
+        other = "-" if line.baseline is None else f"{line.baseline:.2f}"
         speed_up = f"{line.ratio:.1f}x" if line.ratio else "-"
         wrong = "-" if line.row.wrong is None else str(line.row.wrong)
         numbers = (f"{line.busbw:.2f}", *((other, speed_up) if tcp else ()), wrong)

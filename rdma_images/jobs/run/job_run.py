@@ -33,10 +33,10 @@ RUNNERS: dict[str, Callable[[Submission], Runner]] = {
     "sagemaker": sagemaker.SageMaker,
     "skypilot": script.skypilot,
     "docker": script.docker,
-    # The user's own removes by itself what it started when it is ended.
+    # A user's own script must remove what it started when it gets SIGTERM.
     "script": lambda submission: script.Script(submission, ["bash", submission.file], []),
 }
-WITH_EXCLUDE = ("kubectl", "slurm")  # their nodes have the names that the check of a node prints
+LAUNCHERS_WITH_EXCLUDE = ("kubectl", "slurm")  # whose nodes have the names that the preflight prints
 
 
 class JobEndedError(RdmaImagesError):
@@ -44,7 +44,7 @@ class JobEndedError(RdmaImagesError):
 
     def __init__(self, message: str, signal: int = 0) -> None:
         super().__init__(message)
-        self.exit_code = exit_codes.SIGNAL + signal if signal else exit_codes.NO
+        self.exit_code = exit_codes.SIGNAL + signal if signal else exit_codes.FAILED
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _JobRun:
         logs.look()
         if outcome.ending != "failed" or not logs.check_failure:
             return outcome
-        if submission.method.how in WITH_EXCLUDE and (nodes := logs.nodes_to_exclude(job.nodes)):
+        if submission.method.how in LAUNCHERS_WITH_EXCLUDE and (nodes := logs.nodes_to_exclude(job.nodes)):
             self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={nodes}")
         return replace(outcome, why=logs.check_failure)
 

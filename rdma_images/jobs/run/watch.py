@@ -8,7 +8,7 @@ from pathlib import Path
 from rdma_images.core.durations import format_minutes
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.jobs.results.log_files import GrowingFolder
 from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import judge_summary
@@ -28,9 +28,9 @@ class LogWatch:
         self._lines = GrowingFolder(folder)
         self._progress = progress
         self._prints = prints
-        self._wordings = load_wordings()
-        self._reader = LogReader(self._wordings)
-        self._verdict = judge_summary(self._reader.summary(), self._wordings)
+        self._patterns = load_log_patterns()
+        self._reader = LogReader(self._patterns)
+        self._verdict = judge_summary(self._reader.summary(), self._patterns)
         self._start_time = time.monotonic()
         self._stop_time = math.inf
         self._findings: set[str] = set()
@@ -79,7 +79,7 @@ class LogWatch:
         """Judge the lines, and say a verdict that differs from the earlier one in more than counts of channels."""
         earlier = self._verdict
         self._reader.read(lines)
-        self._verdict = verdict = judge_summary(self._reader.summary(), self._wordings)
+        self._verdict = verdict = judge_summary(self._reader.summary(), self._patterns)
         outcomes = {(row.network, row.good, len(row.causes)) for row in (earlier, verdict)}
         if verdict.network != "unknown" and len(outcomes) > 1:
             self._report(f"{verdict.network}: {verdict.sentence}")

@@ -17,7 +17,7 @@ REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 
 
 @dataclass(frozen=True)
-class Interface:
+class PodInterface:
     """A network interface of a node."""
 
     card: int
@@ -49,7 +49,7 @@ class Cluster:
     region: str
     zone: str
     template: bool  # whether its nodes need a launch template
-    interfaces: tuple[Interface, ...]
+    interfaces: tuple[PodInterface, ...]
     hugepages: int  # of 2 MiB, that a node sets aside
     parameters: Mapping[str, str]
     values: tuple[JobValue, ...]
@@ -127,15 +127,15 @@ def write_cluster(request: ClusterRequest, project: Project, out: str = "") -> t
     return cluster, path
 
 
-def _recommended_interfaces(node: InstanceType) -> Iterator[Interface]:
+def _recommended_interfaces(node: InstanceType) -> Iterator[PodInterface]:
     """Yield EC2's recommendation: one address a node, and EFA without one on each card."""
-    yield Interface(0, 0, "interface")
+    yield PodInterface(0, 0, "interface")
     if node.first_card == "rdma":
-        yield Interface(0, 1, "efa-only")
-    yield from (Interface(card, 0, "efa-only") for card in range(1, node.cards))
+        yield PodInterface(0, 1, "efa-only")
+    yield from (PodInterface(card, 0, "efa-only") for card in range(1, node.cards))
 
 
-def _eksctl_interfaces(node: InstanceType) -> Iterator[Interface]:
+def _eksctl_interfaces(node: InstanceType) -> Iterator[PodInterface]:
     """Yield what eksctl makes of efaEnabled: EFA with an address on every card."""
-    yield Interface(0, 0, "efa")
-    yield from (Interface(card, 1, "efa") for card in range(1, node.cards))
+    yield PodInterface(0, 0, "efa")
+    yield from (PodInterface(card, 1, "efa") for card in range(1, node.cards))

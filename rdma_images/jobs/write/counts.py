@@ -13,7 +13,7 @@ PAGE = 2  # MiB
 RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
-def part_counts(
+def pod_resources(
     node: InstanceType, gpus: int, reserve: NodeResources, pods: PodResources, training: bool, memory: int | None
 ) -> Counts:
     """Return the resources of a job's part that takes `gpus` of a node's GPUs.
@@ -28,10 +28,10 @@ def part_counts(
     if not 1 <= gpus <= node.gpus:
         raise RefusedError(f"gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
     share = gpus / node.gpus
-    usual = int(node.memory * 1024 * share * pods.training) if training else gpus * pods.memory
+    usual = int(node.memory * 1024 * share * pods.training_memory_share) if training else gpus * pods.memory
     return Counts(
         gpus=gpus,
         interfaces=1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus),
         hugepages=int(min(pods.hugepages, reserve.hugepages) * share) // PAGE * PAGE,
-        memory=memory or min(usual, int(node.memory * 1024 * share * pods.training)),
+        memory=memory or min(usual, int(node.memory * 1024 * share * pods.training_memory_share)),
     )

@@ -13,7 +13,7 @@ from rdma_images.jobs.write.work import read_code
 def render_job_files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them, without the folders that its containers see."""
     launcher = project.facts.launchers.launchers[job.launcher]
-    written = render.literal_in_pods(job) if launcher.kind == "kubernetes" else job
+    written = render.escape_for_pods(job) if launcher.kind == "kubernetes" else job
     context = {"job": written, "launcher": launcher, "resource": counts.RESOURCES[job.fabric]}
     texts = render.render_templates(job.launcher, context)
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}

@@ -29,7 +29,7 @@ MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its 
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _JobInputs:
     """The launcher, image, node and starter that a request names."""
 
     launcher: Launcher
@@ -42,7 +42,7 @@ class _Parts:
 def decide_job(request: JobRequest, project: Project) -> Job:
     """Return the job of a request; write nothing. Raises RefusedError."""
     facts = project.facts
-    parts = _parts(request, project)
+    parts = _job_inputs(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_combinations(request, parts)
     overrides.refuse_overrides(request.work.env, parts.image.environment, parts.node.fabric)
@@ -53,7 +53,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         *(row for row in _variables(request, parts, parameters, facts) if row.name not in request.work.env),
         *_checkpoint_variable(request.work, parts),
     ]
-    node_counts = counts.part_counts(
+    node_counts = counts.pod_resources(
         parts.node,
         request.gpus or parts.node.gpus,
         facts.instances.nodes[parts.node.fabric],
@@ -98,7 +98,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
     )
 
 
-def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
+def _parameters(parts: _JobInputs, facts: Facts) -> dict[str, Parameter]:
     """Return the parameters that the launcher takes for this kind of node, by name."""
     return {
         name: row
@@ -107,7 +107,7 @@ def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
     }
 
 
-def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
+def _work_values(work: Work, parts: _JobInputs) -> Iterator[JobValue]:
     """Yield how the launcher brings code, and how it restarts and limits the job."""
     if work.code:
         yield JobValue("code", work.code.to, parts.launcher.fields["code"], "code")
@@ -117,12 +117,12 @@ def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
         yield JobValue("time", f"{work.time} s", parts.launcher.fields["time"], "time")
 
 
-def _rank_restarts(request: JobRequest, parts: _Parts) -> int:
+def _rank_restarts(request: JobRequest, parts: _JobInputs) -> int:
     """Return how often torchrun or accelerate starts ranks again; 0 where the launcher starts the job again."""
     return request.work.restarts if parts.launcher.restarts == "torchrun" else 0
 
 
-def _folders(request: JobRequest, parts: _Parts) -> Iterator[JobFolder]:
+def _folders(request: JobRequest, parts: _JobInputs) -> Iterator[JobFolder]:
     """Yield the folders that the containers see: the user's code, and the preflight where the image has none.
 
     Raises RefusedError for code that cannot be copied, and for a command whose script is not in it.
@@ -156,7 +156,7 @@ def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:
     return f"sh {mounted}/rdma-preflight" if mounted else "rdma-preflight"
 
 
-def _network_kind(parts: _Parts) -> str:
+def _network_kind(parts: _JobInputs) -> str:
     """Return what network the ranks have: the host's, or a pod's own."""
     return "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
 
@@ -169,13 +169,13 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
         if name not in launcher.fields:
             supporting = [name_ for name_, row in table.launchers.items() if name in row.fields]
             support = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
-            reason = f": {launcher.without[name]}" if name in launcher.without else ""
+            reason = f": {launcher.unsupported_fields[name]}" if name in launcher.unsupported_fields else ""
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}){reason}; {support}")
     if lines:
         raise RefusedError("\n".join([*lines, "remove it, or choose a launcher that has it"]))
 
 
-def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:
+def _refuse_combinations(request: JobRequest, parts: _JobInputs) -> None:
     """Raise RefusedError for fields that exclude each other."""
     work = request.work
     starts_ranks_again = parts.starter == "torchrun" and work.launch in (None, "torchrun", "accelerate")
@@ -188,7 +188,7 @@ def _refuse_combinations(request: JobRequest, parts: _Parts) -> None:
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
 
 
-def _parts(request: JobRequest, project: Project) -> _Parts:
+def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
     launchers = project.facts.launchers.launchers
     if request.launcher not in launchers:
         raise RefusedError(
@@ -215,7 +215,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
             f"and {request.target or 'an image that is no target'} "
             f"has {' and '.join(starters) or f'no {components}'}\n{fix}"
         )
-    return _Parts(launcher, planned, instance, node, starter)
+    return _JobInputs(launcher, planned, instance, node, starter)
 
 
 def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
@@ -245,7 +245,7 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
         platform="linux/arm64" if node.architecture == "arm64" else "linux/amd64",
         axes={},
         components={},
-        settings=tuple(runtime.settings(node.fabric, project.facts)),
+        run_settings=tuple(runtime.run_settings(node.fabric, project.facts)),
         environment={},
     )
 
@@ -268,7 +268,7 @@ def _mismatches(request: JobRequest, launcher: Launcher, planned: Image, instanc
         )
     if launcher.instances and not re.fullmatch(launcher.instances, instance):
         yield f"{request.launcher} has no instance type {instance}\nchoose another --instance or --launcher"
-    least = launcher.least_nodes
+    least = launcher.min_nodes
     if request.nodes < least:
         yield (
             f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {least} or more nodes\n"
@@ -276,7 +276,7 @@ def _mismatches(request: JobRequest, launcher: Launcher, planned: Image, instanc
         )
 
 
-def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
+def _variables(request: JobRequest, parts: _JobInputs, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
     """Yield the variables of the job's network, instance type and launcher."""
     launchers = facts.launchers
     for row in launchers.variables.values():
@@ -296,7 +296,7 @@ def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], fa
         yield from _tcp_variables(parts.node.fabric, facts)
 
 
-def _checkpoint_variable(work: Work, parts: _Parts) -> Iterator[JobValue]:
+def _checkpoint_variable(work: Work, parts: _JobInputs) -> Iterator[JobValue]:
     """Yield the variable that names the folder of checkpoints.
 
     Raises RefusedError for a folder that would end with its container.
@@ -313,14 +313,14 @@ def _checkpoint_variable(work: Work, parts: _Parts) -> Iterator[JobValue]:
 
 
 def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
-    """Yield the variables that select TCP, against what the image insists on."""
-    no_insistence = facts.running.insist["nothing"]
+    """Yield the variables that select TCP, against the network that the image requires."""
+    unrestricted = facts.running.without_fabric
     reason = "this job measures TCP, to compare with"
-    overrides = {runtime.NETWORK: no_insistence.network} | (
-        {runtime.PROVIDER: no_insistence.provider} if fabric == "efa" else {}
+    overrides = {runtime.NETWORK: unrestricted.network} | (
+        {runtime.PROVIDER: unrestricted.provider} if fabric == "efa" else {}
     )
     for name, value in overrides.items():
-        yield JobValue(name, str(value), reason, facts.running.cite(no_insistence))
+        yield JobValue(name, str(value), reason, facts.running.cite(unrestricted))
 
 
 def job_over_tcp(job: Job, facts: Facts) -> Job:
@@ -337,7 +337,7 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
     )
 
 
-def _count_values(nodes: int, node_counts: Counts, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
+def _count_values(nodes: int, node_counts: Counts, parts: _JobInputs, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also their other resources."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
     yield JobValue("nodes", str(nodes), "as asked for", "nodes")
@@ -355,14 +355,14 @@ def _count_values(nodes: int, node_counts: Counts, parts: _Parts, facts: Facts) 
 def _docker_options(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
     """Return the image's options of `docker run`, with as many GPUs as the job has."""
     options = {
-        setting.name: setting.docker for setting in planned.settings if setting.docker and "." not in setting.name
+        setting.name: setting.docker for setting in planned.run_settings if setting.docker and "." not in setting.name
     }
     if gpus < node.gpus:
         options["gpus"] = f"--gpus={gpus}"
     return tuple(options.values())
 
 
-def _name(request: JobRequest, parts: _Parts) -> str:
+def _name(request: JobRequest, parts: _JobInputs) -> str:
     """Return the job's name: the request's, or one of target, instance type and nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"

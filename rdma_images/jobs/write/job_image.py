@@ -36,7 +36,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
     """
     build = BUILD.read_if_valid(image.id)
     record = publication.PUBLICATION.read_if_valid(image.id)
-    if tcp and not requested and build and (record is None or record.rehearsal or not record.copies):
+    if tcp and not requested and build and (record is None or record.stand_ins or not record.copies):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
     refs, source = ([requested], "image") if requested else (_published(image), f"publication.json of {image.id}")
     matches = [ref for ref in refs if pattern is None or re.fullmatch(pattern, ref)]
@@ -53,7 +53,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
             f"--image {requested}: a tag can be moved while the job starts on its nodes\n"
             "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
         )
-    if "-rehearsal@" in matches[0] or (build and build.rehearsal and matches[0].endswith(f"@{build.digest}")):
+    if "-rehearsal@" in matches[0] or (build and build.stand_ins and matches[0].endswith(f"@{build.digest}")):
         raise RefusedError(
             f"{matches[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
         )
@@ -63,7 +63,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
 def _published(image: Image) -> list[str]:
     """Return where publication.json says that the image is."""
     record = publication.PUBLICATION.read_if_valid(image.id)
-    if record and record.rehearsal:
+    if record and record.stand_ins:
         raise RefusedError(
             f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
         )
@@ -127,7 +127,7 @@ def rank_command(
         return arguments or _once_a_node(image, launch, arguments)
     measure = facts.nccl_tests.measure
     program, *options = arguments or (measure.program, *measure.arguments)
-    return arguments if "/" in program else (f"{_nccl_tests(image).programs[0]}/{program}", *options)
+    return arguments if "/" in program else (f"{_nccl_tests(image).program_folders[0]}/{program}", *options)
 
 
 def _refuse_rank_starter(command: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from rdma_images.core import files, paths, plain, yaml_file
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.yaml_file import Words, matching
+from rdma_images.core.yaml_file import Words, must_match
 from rdma_images.jobs.write import work
 from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Code, Launch, Work
@@ -47,8 +47,8 @@ def _check_duration(text: str) -> str:
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Name = Annotated[str, matching(re.compile(r"\S*"), "is no name: write it without spaces")]
-Toleration = Annotated[str, matching(work.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
+Name = Annotated[str, must_match(re.compile(r"\S*"), "is no name: write it without spaces")]
+Toleration = Annotated[str, must_match(work.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
 
 
 class RoleRequest(yaml_file.Strict):
@@ -72,7 +72,7 @@ class RoleRequest(yaml_file.Strict):
     )
 
 
-RoleName = Annotated[str, matching(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")]
+RoleName = Annotated[str, must_match(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")]
 
 
 class JobEntry(yaml_file.Strict):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rdma_images.components import package
-from rdma_images.components.package import Serving, Transfer
+from rdma_images.components.package import KvTransfer, Serving
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import FABRIC_TITLES, Image
 from rdma_images.inputs import target_options
@@ -74,7 +74,7 @@ def _server(
     role: RoleRequest,
     engine: str,
     serving: Serving,
-    transfer: Transfer,
+    transfer: KvTransfer,
     values: Mapping[str, str],
     request: JobRequest,
 ) -> RoleRequest:
@@ -84,7 +84,7 @@ def _server(
             f"role {name}: nodes {role.nodes}, and no command is known by which {engine} spans nodes\n"
             "ask for more replicas of one node, or write the role's command"
         )
-    start = f"{transfer.start} {serving.several_nodes}" if role.nodes > 1 else transfer.start
+    start = f"{transfer.start_line} {serving.several_nodes}" if role.nodes > 1 else transfer.start_line
     words = (*_filled(serving.server, values), *(transfer.prefill if name == "prefill" else transfer.decode))
     env = {variable: value for variable, value in transfer.env.items() if variable not in request.work.env}
     command = ("sh", "-c", start, name, *words, *role.arguments)
@@ -92,7 +92,7 @@ def _server(
 
 
 def _router(
-    role: RoleRequest, image: Image, engine: str, serving: Serving, transfer: Transfer, values: Mapping[str, str]
+    role: RoleRequest, image: Image, engine: str, serving: Serving, transfer: KvTransfer, values: Mapping[str, str]
 ) -> RoleRequest:
     """Return the router with its command. Raises RefusedError where the image has none."""
     program = f"{engine}-router"

@@ -17,7 +17,7 @@ def refuse_overrides(env: Mapping[str, str], baked: Mapping[str, str], fabric: F
 def _secrets(env: Mapping[str, str]) -> Iterator[str]:
     """Yield variables whose values are secrets by form or name, without the values."""
     for name, value in env.items():
-        if leftovers.is_secret(name, value) or leftovers.named_as_secret(name, value):
+        if leftovers.is_secret_value(name, value) or leftovers.is_secret_name(name, value):
             later = f"--field secrets.{name}=env:{name} reads it later"
             yield f"{name}: the files of the job would show its value, which may be a secret; {later}"
 

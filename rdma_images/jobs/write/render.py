@@ -67,7 +67,7 @@ def _written_names(texts: Mapping[str, str], context: Mapping[str, object]) -> d
     return {"manifests": manifests, "files": [*texts, *folders], "manifest": target}
 
 
-def literal_in_pods(job: Job) -> Job:
+def escape_for_pods(job: Job) -> Job:
     """Return the job with words and variables that a pod leaves as they are.
 
     Kubernetes replaces `$$` by `$`, and `$(NAME)` by a variable, in a container's command and variables
@@ -77,7 +77,7 @@ def literal_in_pods(job: Job) -> Job:
         job,
         command=tuple(TAKEN_BY_PODS.sub("$$", word) for word in job.command),
         environment={name: TAKEN_BY_PODS.sub("$$", value) for name, value in job.environment.items()},
-        roles=tuple(map(literal_in_pods, job.roles)),
+        roles=tuple(map(escape_for_pods, job.roles)),
     )
 
 

@@ -40,7 +40,7 @@ def known_faults(image: Image, facts: Facts) -> list[str]:
     if pytorch.NAME in versions:
         versions["torch"] = versions[pytorch.NAME]
     conditions = (versions, machine_name(image.platform), image.environment, image.fabric)
-    rows = [row for row in facts.faults.faults if not row.without and row.holds_for(*conditions)]
+    rows = [row for row in facts.faults.faults if not row.missing_library and row.holds_for(*conditions)]
     by_subject: dict[str, list[KnownFault]] = {}
     for row in rows:
         by_subject.setdefault(row.subject(versions), []).append(row)

@@ -86,7 +86,7 @@ def installer_brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None
         return None
     installer, platform = candidate["efa-installer"], candidate["platform"]
     system = facts.bases.bases[candidate["base"]].system
-    rows = [b for b in facts.efa.plugin_brought if b.distribution == system and b.platform == platform]
+    rows = [b for b in facts.efa.bundled_plugins if b.distribution == system and b.platform == platform]
     where = f"on {system}, {platform}"
     if not rows:
         text, source = f"no EFA installer is known to bring aws-ofi-nccl {where}", "facts/efa-installer.yaml"
@@ -104,7 +104,7 @@ def installer_brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None
 @rule("ngc-trap", "efa-installer", "base")
 def installer_stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require the installer's flags against its NGC mode on a base with NVIDIA's entry point."""
-    trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
+    trap, installer = facts.efa.ngc_entrypoint, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None
     missing_flags = [flag for flag in trap.flags if flag not in map(str, facts.efa.flags_for(installer))]

@@ -103,7 +103,7 @@ def cuda_driver_is_known(candidate: Candidate, facts: Facts) -> Reason | None:
 def compiler_knows_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require that the compiler of the image's CUDA has real code for the GPU."""
     able = gpus.compiler_capabilities(candidate["cuda"], facts)
-    if candidate["gpu"] == gpus.ALL or not able or gpus.compute_capability(candidate["gpu"]) in able:
+    if candidate["gpu"] == gpus.ALL_GPUS or not able or gpus.compute_capability(candidate["gpu"]) in able:
         return None
     architectures = ", ".join(map(gpus.architecture_name, able))
     major = versions.major(candidate["cuda"])
@@ -115,7 +115,7 @@ def compiler_knows_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
 def fabric_has_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require an instance type with the fabric and such a GPU."""
     capabilities = gpus.fabric_capabilities(candidate.fabric, facts)
-    if candidate["gpu"] == gpus.ALL or gpus.compute_capability(candidate["gpu"]) in capabilities:
+    if candidate["gpu"] == gpus.ALL_GPUS or gpus.compute_capability(candidate["gpu"]) in capabilities:
         return None
     architectures = ", ".join(map(gpus.architecture_name, capabilities))
     text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {architectures}"

@@ -33,7 +33,7 @@ REQUIRED_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # at the beginning of a requi
 NO_LABELS: Mapping[str, str] = {}
 
 
-class BillPart(NamedTuple):
+class BillEntry(NamedTuple):
     """A package or the download of something installed, and the references of what it depends on."""
 
     component: Component
@@ -45,7 +45,7 @@ class BillPart(NamedTuple):
         return str(self.component.bom_ref.value)
 
 
-def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
+def list_entries(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillEntry]:
     """Return the parts measured by `report`, with `image` also hashes and downloads.
 
     The image's `labels` say which Python packages are not the public index's: their addresses do not name it.
@@ -64,7 +64,7 @@ def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, 
     locked = {(wheel.name, wheel.version): wheel for wheel in locked_wheels}
     wheels = list(_wheels(packages, contents, locked, _origins(labels)))
     debian = list(_debian(packages, contents, distribution))
-    return [*wheels, *debian, *_rpm(packages, distribution), *_downloads(image, report.rehearsal, contents, debian)]
+    return [*wheels, *debian, *_rpm(packages, distribution), *_downloads(image, report.stand_ins, contents, debian)]
 
 
 def _origins(labels: Mapping[str, str]) -> dict[str, str]:
@@ -84,7 +84,7 @@ def _wheels(
     contents: PackageContents,
     locked: Mapping[tuple[str, str], Wheel],
     origins: Mapping[str, str],
-) -> Iterator[BillPart]:
+) -> Iterator[BillEntry]:
     """Yield each wheel once, however many folders it is in."""
     releases: dict[tuple[str, str], tuple[str, WheelContents]] = {}
     for folder, wheels in packages.wheels.items():
@@ -111,7 +111,7 @@ def _wheels(
         )
         matches = filter(None, map(REQUIRED_NAME.match, details.requires))
         required = sorted({canonicalize_name(match.group()) for match in matches})
-        yield BillPart(component, [refs[other] for other in required if other in refs])
+        yield BillEntry(component, [refs[other] for other in required if other in refs])
 
 
 def _bundled(wheel: PackageURL, folder: str, details: WheelContents) -> Iterator[Component]:
@@ -128,7 +128,7 @@ def _bundled(wheel: PackageURL, folder: str, details: WheelContents) -> Iterator
         yield Component(name=name, version=version or None, purl=purl, bom_ref=f"{wheel}#{purl}")
 
 
-def _debian(packages: MeasuredPackages, contents: PackageContents, distribution: str) -> Iterator[BillPart]:
+def _debian(packages: MeasuredPackages, contents: PackageContents, distribution: str) -> Iterator[BillEntry]:
     vendor = distribution.partition("-")[0] or None
 
     def purl(name: str) -> PackageURL:
@@ -149,20 +149,20 @@ def _debian(packages: MeasuredPackages, contents: PackageContents, distribution:
             supplier=_supplier(details.supplier),
             properties=_properties({"source": source} if source else {}),
         )
-        yield BillPart(component, [str(purl(other)) for other in details.depends if other in packages.dpkg])
+        yield BillEntry(component, [str(purl(other)) for other in details.depends if other in packages.dpkg])
 
 
-def _rpm(packages: MeasuredPackages, distribution: str) -> Iterator[BillPart]:
+def _rpm(packages: MeasuredPackages, distribution: str) -> Iterator[BillEntry]:
     vendor = distribution.partition("-")[0] or None
     qualifiers = {"distro": distribution} if distribution else None
     for name, version in sorted(packages.rpm.items()):
         purl = PackageURL("rpm", vendor, name, version, qualifiers)
-        yield BillPart(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
+        yield BillEntry(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
 
 
 def _downloads(
-    image: Image | None, rehearsal: Sequence[str], contents: PackageContents, debian: Sequence[BillPart]
-) -> Iterator[BillPart]:
+    image: Image | None, rehearsal: Sequence[str], contents: PackageContents, debian: Sequence[BillEntry]
+) -> Iterator[BillEntry]:
     """Yield what was compiled or installed from a download, with its digest.
 
     The EFA installer depends on the packages that it says it brought. What a stand-in replaced has no digest.
@@ -189,10 +189,10 @@ def _downloads(
             external_references=[reference],
             properties=_properties({"stand-in": "true"} if is_stand_in else {"pin": source.pin}),
         )
-        yield BillPart(component, efa if source.component == EFA_INSTALLER.name else ())
+        yield BillEntry(component, efa if source.component == EFA_INSTALLER.name else ())
 
 
-def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
+def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillEntry]) -> bytes:
     """Return CycloneDX 1.6 JSON of an image's parts; the same facts give the same bytes."""
     bom = Bom(serial_number=uuid.uuid5(_SPACE, report.digest))
     bom.metadata.component = Component(

@@ -130,7 +130,7 @@ def _judge(vulnerability: Vulnerability, policy: Policy, today: date, names_fixe
     return "refused", f"published {vulnerability.published}, grace of {days} days"
 
 
-def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today: date) -> tuple[Decision, ...]:
+def require_passed(image_id: str, scan: Scan | None, digest: str, policy: Policy, today: date) -> tuple[Decision, ...]:
     """Return the decisions on an image that may be published by its policy.
 
     Raises:

@@ -17,7 +17,7 @@ from pydantic import AliasPath, AwareDatetime, BaseModel, BeforeValidator, Confi
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.plain import first_misfit, plain
+from rdma_images.core.plain import first_error, plain
 from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine
 from rdma_images.publish.evidence.scan_result import (
@@ -147,7 +147,7 @@ def parse_report(content: bytes, name: str) -> _Document:
     try:
         return _Document.model_validate(document)
     except ValidationError as error:
-        problem = first_misfit(error)
+        problem = first_error(error)
         fix = "let the scanner write it again"
         if problem.startswith("vulnerabilities: "):
             fix = "it is a bill of materials: have it scanned, as `trivy image --scanners vuln` does"

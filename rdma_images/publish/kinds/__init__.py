@@ -25,7 +25,7 @@ class RegistryKind(Protocol):
     def repository(self, target: str) -> str:
         """Return the repository's name for a target, prefix and namespace included."""
 
-    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
+    def ensure_repository(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create the repository where necessary, and return what was created; the tags `moving` must stay movable.
 
         Raises RegistryError when it may not be created.

@@ -47,7 +47,7 @@ class AcrAliyunKind:
         """Return namespace/prefix/target."""
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
+    def ensure_repository(self, name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create a missing repository; the namespace has to exist."""
         namespace, _, repository = name.partition("/")
         names = {"repo_namespace_name": namespace, "repo_name": repository}

@@ -56,7 +56,7 @@ class EcrKind:
         """Return prefix/target."""
         return join_path(self._registry.prefix, target)
 
-    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
+    def ensure_repository(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create a missing repository; return what was created.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows

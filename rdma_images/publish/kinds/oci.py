@@ -6,7 +6,7 @@ from docker.credentials.errors import StoreError
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import join_path
 from rdma_images.registry.credentials import Login, resolve_secret
-from rdma_images.registry.registries import Credentials, Oci
+from rdma_images.registry.registries import LoginReferences, Oci
 
 
 class OciKind:
@@ -20,7 +20,7 @@ class OciKind:
     def login(self) -> Login | None:
         """Return the login of registries.yaml, or of docker's config and helpers."""
         credentials = self._registry.credentials
-        if isinstance(credentials, Credentials):
+        if isinstance(credentials, LoginReferences):
             return Login(resolve_secret(credentials.username), resolve_secret(credentials.password))
         return from_docker_config(self.host) if credentials == "docker-config" else None
 
@@ -28,7 +28,7 @@ class OciKind:
         """Return prefix/target."""
         return join_path(self._registry.prefix, target)
 
-    def prepare(self, _name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
+    def ensure_repository(self, _name: str, _moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Return nothing: a push creates the repository, where the registry allows that."""
         return ()
 

@@ -13,14 +13,14 @@ from rdma_images.preflight.system import first_line, read_file
 from rdma_images.validate.probes import tools
 
 
-def fabric_devices() -> dict[str, Any]:
+def measure_devices() -> dict[str, Any]:
     """Return the RDMA devices and what their use depends on, as the kernel reports it."""
     return {
         "instance": first_line("/sys/devices/virtual/dmi/id/product_name"),
         "vendor": first_line("/sys/devices/virtual/dmi/id/sys_vendor"),
         "nodes": sorted(os.path.basename(path) for path in glob.glob("/dev/infiniband/*")),
         "rdma": {device.name: rdma_device(device) for device in read_devices()},
-        "efa_domains": efa_domains(tools.run(tools.COMMANDS["fi_info -p efa"])["out"]),
+        "efa_domains": efa_domains(tools.run(tools.COMMANDS["fi_info -p efa"])["stdout"]),
         "memlock": limits.locked_memory(),
         "huge_pages": limits.huge_pages(),
         "compat_mode": first_line("/sys/module/erdma/parameters/compat_mode"),
@@ -32,7 +32,7 @@ def fabric_devices() -> dict[str, Any]:
 
 def rdma_device(device: Device) -> dict[str, Any]:
     """Return a device's driver, port's state, MTU and peer-to-peer provider."""
-    return {"driver": device.driver, "state": device.state, "mtu": int(device.mtu or 0), "p2p": device.peer}
+    return {"driver": device.driver, "state": device.state, "mtu": int(device.mtu or 0), "p2p": device.gpu_memory_peers}
 
 
 def efa_domains(listing: str) -> list[str]:

@@ -45,7 +45,7 @@ def library(path: str) -> dict[str, Any]:
 
     Raises NotElf for anything else, OSError where it cannot be read.
     """
-    with opened(path) as data:
+    with map_file(path) as data:
         sections = section_table(data, path)
         entries = [entry for section in _of_kind(sections, SHT_DYNAMIC) for entry in _dynamic(data, section, sections)]
         if not entries:
@@ -61,12 +61,12 @@ def library(path: str) -> dict[str, Any]:
     }
 
 
-def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
+def exported_symbols(path: str, pattern: Pattern[bytes]) -> list[str]:
     """Return the exported symbols of a library whose beginnings match `pattern`, sorted.
 
     Raises as `library` does.
     """
-    with opened(path) as data:
+    with map_file(path) as data:
         sections = section_table(data, path)
         symbols: set[bytes] = set()
         for section in _of_kind(sections, SHT_DYNSYM):
@@ -86,7 +86,7 @@ def find_strings(path: str, pattern: Pattern[bytes]) -> list[str]:
     Raises as `library` does.
     """
     matches: set[bytes] = set()
-    with opened(path) as data:
+    with map_file(path) as data:
         parts = {section.name: section for section in section_table(data, path) if section.name in (".rodata", ".data")}
         for part in [parts[name] for name in (".rodata", ".data") if name in parts][:1]:
             for match in pattern.finditer(data, part.offset, part.offset + part.size):
@@ -105,7 +105,7 @@ def interpreter(path: str) -> str | None:
 
     Raises as `library` does.
     """
-    with opened(path) as data:
+    with map_file(path) as data:
         for section in section_table(data, path):
             if section.name == ".interp":
                 return text(data, section.offset)
@@ -113,7 +113,7 @@ def interpreter(path: str) -> str | None:
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[Any]:
+def map_file(path: str) -> Iterator[Any]:
     """Provide the file's bytes; a number that leads outside of them raises NotElf."""
     with open(path, "rb") as file:
         try:

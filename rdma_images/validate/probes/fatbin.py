@@ -24,7 +24,7 @@ def architectures(path: str) -> list[str]:
     Raises NotElf if it is damaged or no program, OSError if it cannot be read.
     """
     entries: set[tuple[int, str]] = set()
-    with elf.opened(path) as data:
+    with elf.map_file(path) as data:
         for section in elf.section_table(data, path):
             if section.name == SECTION:
                 entries.update(_codes(data, section.offset, section.offset + section.size))

@@ -20,7 +20,7 @@ from rdma_images.validate.probes import elf, libraries, loader
 
 ALL_REDUCE_SECONDS = 120  # seconds for one all-reduce, start of the processes included
 MAX_LOG_CHARACTERS = 400000  # characters
-# What makes an image insist on its network, taken away: NCCL may choose, and so may libfabric.
+# Without the required network: NCCL may choose, and so may libfabric.
 WITHOUT_REFUSAL = {"NCCL_NET": None, "FI_PROVIDER": None}
 # Without an EFA device the plugin and libfabric work all the same over TCP. libfabric's own trace shows the memory
 # that the plugin registers.
@@ -43,22 +43,22 @@ def gpus() -> dict[str, Any] | None:
 def network() -> dict[str, Any]:
     """Return what brings NCCL to the network: a plugin's path, or "" for its own.
 
-    `insists` is the network that the image's environment names; `device` is whether the machine has a device for it.
+    `required_network` is NCCL_NET of the environment; `device` is whether the machine has a device for it.
     """
-    plugins = (loader.resolved(name)["file"] for name in libraries.candidate_plugin_names([], os.environ))
+    plugins = (loader.resolve_name(name)["file"] for name in libraries.candidate_plugin_names([], os.environ))
     plugin = next((path for path in plugins if path and _needs_libfabric(path)), "")
     drivers = [device.driver for device in read_devices()]
     has_device = "efa" in drivers if plugin else any(driver != "efa" for driver in drivers)
-    return {"plugin": plugin, "insists": os.environ.get("NCCL_NET", ""), "device": has_device}
+    return {"plugin": plugin, "required_network": os.environ.get("NCCL_NET", ""), "device": has_device}
 
 
 def possible_runs(nccl_path: str, count: int, requested: dict[str, Any]) -> dict[str, Any]:
     """Return the all-reduces that can be done: {} without a GPU.
 
-    One GPU can stand for two nodes. Where the image's network has no device, NCCL refuses what the image insists on
+    One GPU can stand for two nodes. Where the required network has no device, NCCL ends with an error
     ("refusal"); the others lift that.
     """
-    refuses = requested["insists"] not in ("", "Socket") and not requested["device"]
+    refuses = requested["required_network"] not in ("", "Socket") and not requested["device"]
     runs = {}
     if count > 1:
         runs["default"] = all_reduce(nccl_path, WITHOUT_REFUSAL if refuses else {}, [{}], count)

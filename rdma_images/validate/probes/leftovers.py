@@ -71,26 +71,26 @@ def leftover_kind(path: str) -> str | None:
     return "cache" if CACHES.fullmatch(path) else None
 
 
-def may_hold_secret(path: str, size: int) -> bool:
+def file_may_hold_secret(path: str, size: int) -> bool:
     """Return whether the file's content is worth reading for a secret."""
     return 0 < size <= MAX_TEXT_BYTES and not INSTALLED.fullmatch(path) and bool(SECRET_PATHS.fullmatch(path))
 
 
 def may_be_secret(variable: str, value: str) -> bool:
     """Return whether a variable or a label may be a secret, by its name or its value."""
-    return bool(value and SECRET_VARIABLE.fullmatch(variable)) or is_secret(variable, value)
+    return bool(value and SECRET_VARIABLE.fullmatch(variable)) or is_secret_value(variable, value)
 
 
-def is_secret(variable: str, value: str) -> bool:
+def is_secret_value(variable: str, value: str) -> bool:
     """Return whether the value of a variable or a label is a secret by its form."""
-    return bool(value and secret_in(f"{variable}={value}".encode()))
+    return bool(value and find_secret(f"{variable}={value}".encode()))
 
 
-def named_as_secret(variable: str, value: str) -> bool:
+def is_secret_name(variable: str, value: str) -> bool:
     """Return whether a variable or label is called as secrets are, with a possible one."""
     return bool(SECRET_VARIABLE.fullmatch(variable)) and not NO_SECRET.fullmatch(value)
 
 
-def secret_in(text: bytes) -> str | None:
+def find_secret(text: bytes) -> str | None:
     """Return what kind of secret `text` holds, without the secret; None if it holds none."""
     return next((kind for kind, pattern in SECRETS.items() if pattern.search(text)), None)

@@ -88,7 +88,7 @@ def fabric_libraries(
     resolved = resolve_names(root, files, environment, loaders, nccls)
     loadable = [facts["file"] for name, facts in resolved.items() if facts["file"] and name != "libcuda.so.1"]
     opening = {name: path for path, facts in plugins.items() for name in facts.get("opens", ())}
-    resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
+    resolved.update({name: loaders.resolve_name(name, path) for name, path in opening.items()})
     fabrics = real_files(files, LIBFABRIC)
     opens = {path: unresolved_opens(root, path, loaders) for path in fabrics}
     loadable += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
@@ -120,17 +120,17 @@ def resolve_names(
 
     For plugins they are those that the first usable of `nccls` gets.
     """
-    resolved = {name: loaders.resolved(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
+    resolved = {name: loaders.resolve_name(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
     requiring_file = next((path for path, facts in nccls.items() if not facts["error"]), None)
     plugin_files = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
     for name in candidate_plugin_names(plugin_files, environment):
-        resolved[name] = loaders.resolved(name, requiring_file)
+        resolved[name] = loaders.resolve_name(name, requiring_file)
     return resolved
 
 
 def unresolved_opens(root: rootfs.Root, path: str, loaders: Any) -> list[str]:
     """Return what the libfabric at `path` opens by its name and the loader does not find."""
-    return [name for name in root.apply(libfabric_opens, path) if not loaders.resolved(name, path)["file"]]
+    return [name for name in root.apply(libfabric_opens, path) if not loaders.resolve_name(name, path)["file"]]
 
 
 class ImageLoader:
@@ -147,14 +147,14 @@ class ImageLoader:
         self.traps = {os.path.basename(p): p for p, facts in files.items() if facts["condition"] in conditions.SPECIAL}
         self.waited = ""  # what it did not answer
 
-    def resolved(self, name: str, requiring_file: str | None = None) -> dict[str, Any]:
-        """Return as loader.resolved."""
+    def resolve_name(self, name: str, requiring_file: str | None = None) -> dict[str, Any]:
+        """Return as loader.resolve_name."""
         if os.path.basename(name) in self.traps:
             path = self.traps[os.path.basename(name)]
             return {"path": path, "file": path, "error": "%s is no file: opening it may never end" % path}
         if self.waited:
             return {"path": "", "file": "", "error": "not asked: %s" % self.waited}
-        answer = loader.resolved(name, requiring_file)
+        answer = loader.resolve_name(name, requiring_file)
         self.waited = "%s: %s" % (name, loader.LATE_ANSWER) if answer["error"] == loader.LATE_ANSWER else ""
         return answer
 
@@ -173,7 +173,7 @@ class ImageLoader:
         This process then goes without it.
         """
         os.environ.pop("LD_LIBRARY_PATH", None)
-        return {name: self.resolved(name)["file"] for name in names}
+        return {name: self.resolve_name(name)["file"] for name in names}
 
 
 def _facts(
@@ -290,7 +290,7 @@ def plugin_facts(path: str) -> dict[str, Any]:
     """
     try:
         headers = elf.library(path)
-        names = elf.exported(path, EXPORTED)
+        names = elf.exported_symbols(path, EXPORTED)
         banners = [banner.split()[-1] for banner in elf.find_strings(path, OFI_BANNER)]
         on_aws = elf.find_strings(path, OFI_ON_AWS)
         patterns = [*OPENS.items(), *(OFI_OPENS.items() if banners else ())]

@@ -48,16 +48,16 @@ def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(filter(None, words)))
 
 
-def resolved(name: str, requiring_file: str | None = None) -> dict[str, Any]:
+def resolve_name(name: str, requiring_file: str | None = None) -> dict[str, Any]:
     """Return what dlopen(name) opens: {"path", "file" (links followed), "error"}.
 
     A file that it refuses has all three. `requiring_file` is the library that will ask: its own RPATH and RUNPATH are
     searched too. RPATH comes before LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
     """
-    return _opened(searched(name, requiring_file))
+    return _opened(search_name(name, requiring_file))
 
 
-def searched(name: str, requiring_file: str | None) -> str:
+def search_name(name: str, requiring_file: str | None) -> str:
     """Return where dlopen() of a file's search paths has `name`; else `name` itself."""
     search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
     if requiring_file and "/" not in name:
@@ -72,12 +72,12 @@ def searched(name: str, requiring_file: str | None) -> str:
     library_path = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
     for folder in rpath + library_path + search_paths["runpath"]:
         candidate = os.path.join(folder, name)
-        if os.path.exists(candidate) and not skipped(candidate):
+        if os.path.exists(candidate) and not is_skipped_file(candidate):
             return candidate
     return name
 
 
-def skipped(path: str) -> bool:
+def is_skipped_file(path: str) -> bool:
     """Return whether the loader passes over the file at `path`, for another machine."""
     return (
         conditions.condition_kind(conditions.path_condition(rootfs.Root(), path, platform.machine()))

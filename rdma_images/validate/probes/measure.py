@@ -42,7 +42,7 @@ def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
     """
     root = rootfs.Root()
     summary = tree.summary(root.entries(volumes))
-    files = summary["libraries"]
+    files = summary["library_files"]
     loaders, folders = libraries.ImageLoader(files), packages.python_folders(root)
     facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders)
     return {"files": summary, "libraries": facts}
@@ -61,7 +61,7 @@ PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
     "tools": tools.tool_runs,
     "system": system.running_system,
     "settings": settings_of_system,
-    "devices": devices.fabric_devices,
+    "devices": devices.measure_devices,
     "gpus": gpus.gpus,
     "network": functools.partial(network.network, {}),
 }

@@ -48,7 +48,7 @@ def network(request: Mapping[str, Any]) -> dict[str, Any]:
         "plugins": plugins,
         "libfabric": run_host({"do": "libfabric", "name": (*mapped, "libfabric.so.1")[0]}, environment),
         "verbs": run_host({"do": "verbs", "names": VERBS, "providers": request["providers"]}, environment),
-        "gpu": os.path.exists(GPU),
+        "has_gpu": os.path.exists(GPU),
     }
 
 
@@ -65,12 +65,12 @@ def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) 
 
     Without a GPU, a stand-in replaces CUDA's runtime where the image has one.
     """
-    name_or_path = loader.searched(name, request["requiring_file"])
+    name_or_path = loader.search_name(name, request["requiring_file"])
     runtime = ""
     if not os.path.exists(GPU):
-        path = loader.resolved(name, request["requiring_file"])["file"]
-        runtime = loader.resolved(RUNTIME, path or None)["file"]
-    call = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
+        path = loader.resolve_name(name, request["requiring_file"])["file"]
+        runtime = loader.resolve_name(RUNTIME, path or None)["file"]
+    call = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "cuda_stub": runtime}
     return {**run_host(call, environment), "name": name}
 
 
@@ -79,17 +79,17 @@ def run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, 
     source = getattr(plugin_host, "SOURCE", "") or inspect.getsource(plugin_host)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
     rc, out, err = tools.bounded(command, START_SECONDS, MAX_EVENT_BYTES, environment)
-    return folded(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
+    return sum_events(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
 
 
-def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
+def sum_events(out: str, rc: int | None, err: str) -> dict[str, Any]:
     """Return the sum of the events: {"path", "error", "interfaces", "result", "log", ...}.
 
-    `last` is the step during which the process ended, "" where it came to its end; `ended` says how.
+    `last_step` is the one during which the process ended, "" where it came to its end; `end_reason` says how.
     """
     answer: dict[str, Any] = {
-        **{"name": "", "path": "", "error": "", "interfaces": {}, "network": "", "result": None, "devices": None},
-        **{"version": "", "providers": [], "opened": {}, "log": [], "mapped": [], "shim": "", "last": "", "ended": ""},
+        **dict.fromkeys(("name", "path", "error", "network", "version", "cuda_stub", "last_step", "end_reason"), ""),
+        **{"interfaces": {}, "result": None, "devices": None, "providers": [], "opened": {}, "log": [], "mapped": []},
     }
     last = ""
     for line in out.splitlines():
@@ -100,10 +100,10 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
         last = str(event.pop("step", ""))
         _apply_event(answer, last, event)
     if rc != 0:
-        answer["last"] = last
+        answer["last_step"] = last
         ending = tools.signal_name(-rc) if rc is not None and rc < 0 else "exit code %s" % rc
-        answer["ended"] = "took more than %d s" % START_SECONDS if rc is None else ending
-    answer["complaints"] = [line[:500] for line in err.splitlines() if line.strip()][-MAX_COMPLAINTS:]
+        answer["end_reason"] = "took more than %d s" % START_SECONDS if rc is None else ending
+    answer["stderr_tail"] = [line[:500] for line in err.splitlines() if line.strip()][-MAX_COMPLAINTS:]
     return answer
 
 
@@ -116,8 +116,8 @@ def _apply_event(answer: dict[str, Any], step: str, event: dict[str, Any]) -> No
             answer["error"] = event.get("error", "")
     elif step == "log":
         answer["log"].append({"level": event["level"], "text": event["text"]})
-    elif step == "shim":
-        answer["shim"] = event.get("error") or "stood in"
+    elif step == "cuda_stub":
+        answer["cuda_stub"] = event.get("error") or "stood in"
     elif step == "started":
         answer["result"] = event["result"]
     elif step == "counted":

@@ -200,12 +200,12 @@ def exported(library: ctypes.CDLL, prefix: str, numbers: Iterable[int]) -> int:
 
 def plugin(request: dict[str, Any]) -> None:
     """Open a plugin, look for the interfaces of this NCCL, and start the newest."""
-    if request.get("shim"):
+    if request.get("cuda_stub"):
         try:
-            stand_in("libcudart.so", cuda(runtime_version(request["shim"])))
-            event(step="shim", names=list(RUNTIME))
+            stand_in("libcudart.so", cuda(runtime_version(request["cuda_stub"])))
+            event(step="cuda_stub", names=list(RUNTIME))
         except (OSError, KeyError, AttributeError) as error:
-            event(step="shim", error=str(error)[:MAX_LINE_BYTES])
+            event(step="cuda_stub", error=str(error)[:MAX_LINE_BYTES])
     library = opened(request["name"])
     if library is None:
         return

@@ -26,7 +26,7 @@ def imported_torch() -> dict[str, Any] | None:
         "cuda": torch.version.cuda,
         "file": torch.__file__,
         "compiled_nccl": compiled_nccl(torch),
-        "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
+        "nccl": [{"path": path, "version": decode_version(loader.nccl_version(path))} for path in nccl],
         "mapped": sorted(path for path in mapped if not path.startswith("/usr/lib/python"))[:400],
     }
 
@@ -44,10 +44,10 @@ def compiled_nccl(torch: Any) -> str:
         version = torch.cuda.nccl.version()
     except (AttributeError, RuntimeError, ImportError):
         return ""
-    return ".".join(str(part) for part in version[:3]) if isinstance(version, tuple) else decoded(version)
+    return ".".join(str(part) for part in version[:3]) if isinstance(version, tuple) else decode_version(version)
 
 
-def decoded(number: int | None) -> str:
+def decode_version(number: int | None) -> str:
     """Return NCCL's number as a version, 22809 as "2.28.9"; "" for None.
 
     Before 2.9 it wrote 2804 for 2.8.4.

@@ -41,7 +41,7 @@ def train() -> dict[str, Any]:
     """
     path = tool_path("train")
     if path and not os.path.realpath(path).startswith(TRAIN_FOLDER):
-        return {**not_run(path), "err": "not started: it is not in %s" % TRAIN_FOLDER}
+        return {**not_run(path), "stderr": "not started: it is not in %s" % TRAIN_FOLDER}
     return run(["train", "--help"])
 
 
@@ -52,7 +52,7 @@ def tool_path(tool: str) -> str:
 
 def not_run(path: str) -> dict[str, Any]:
     """Return what is known of a tool before it runs: where it is."""
-    return {"path": path, "rc": None, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
+    return {"path": path, "exit_code": None, "stdout": "", "stderr": "", "timed_out": False, "seconds": 0.0}
 
 
 def signal_name(number: int) -> str:
@@ -76,13 +76,13 @@ def run(command: list[str]) -> dict[str, Any]:
     try:
         rc, out, err = bounded([path, *command[1:]], TOOL_SECONDS, MAX_OUTPUT_BYTES)
     except OSError as error:
-        answer["err"] = str(error)
+        answer["stderr"] = str(error)
         return answer
     answer["seconds"] = round(time.monotonic() - start, 3)
     if rc is None:
         answer["timed_out"] = True
     else:
-        answer.update(rc=rc, out=out.decode("utf-8", "replace"), err=err.decode("utf-8", "replace"))
+        answer.update(exit_code=rc, stdout=out.decode("utf-8", "replace"), stderr=err.decode("utf-8", "replace"))
     return answer
 
 
@@ -110,9 +110,9 @@ def drained(
 
     It is as soon as `is_over` says so of how many bytes it has printed. At most `limit_bytes` of each are kept.
     """
-    output, printed = {"out": bytearray(), "err": bytearray()}, 0
+    output, printed = {"stdout": bytearray(), "stderr": bytearray()}, 0
     with process, selectors.DefaultSelector() as selector:
-        for name, stream in (("out", process.stdout), ("err", process.stderr)):
+        for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
             selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, name)
         while selector.get_map() and not is_over(printed):
             for key, _ in selector.select(0.1):
@@ -127,4 +127,4 @@ def drained(
             time.sleep(0.01)
         if late:
             os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
-    return bytes(output["out"]), bytes(output["err"]), late
+    return bytes(output["stdout"]), bytes(output["stderr"]), late

@@ -48,7 +48,7 @@ def summary(entries: Iterable[rootfs.RootEntry]) -> dict[str, Any]:
             libraries[entry.path] = _library_facts(entry)
         if stat.S_ISREG(entry.mode):
             total += entry.size
-    return {"count": count, "bytes": total, "libraries": dict(sorted(libraries.items()))}
+    return {"count": count, "bytes": total, "library_files": dict(sorted(libraries.items()))}
 
 
 def _library_facts(entry: rootfs.RootEntry) -> dict[str, Any]:

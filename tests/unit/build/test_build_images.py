@@ -13,7 +13,7 @@ from rdma_images.build import build_images, build_record, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import locking, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.engine import Engine
 from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import lock, project
@@ -51,14 +51,14 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     assert current == ({} if again else {"efa-1": build})
 
 
-def built(spec: BuildSpec, revision: str) -> Build:
+def built(spec: BuildSpec, revision: str) -> BuildRecord:
     """Return the record of a build, as that build leaves it."""
-    build = Build(
+    build = BuildRecord(
         image_id=spec.image.id,
         ref="rdma-images/efa:1",
         digest="sha256:1",
         inputs=spec.inputs,
-        rehearsal=(),
+        stand_ins=(),
         finished="2026-11-21T08:00:00+00:00",
         seconds=1.0,
         revision=revision,

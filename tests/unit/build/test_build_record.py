@@ -24,9 +24,9 @@ def test_a_named_builder_takes_the_place_of_dockers_version(answering_engine: Ca
 
 
 def test_a_newer_stand_in_takes_the_place_of_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned_onto(existing(rehearsal=("base-ubuntu24.04", "efa-installer-1.42.0")), tmp_path, monkeypatch)
+    image = planned_onto(existing(stand_ins=("base-ubuntu24.04", "efa-installer-1.42.0")), tmp_path, monkeypatch)
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "")
-    assert build_record.replaced_sources(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
+    assert build_record.stand_ins_of(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
     real = Supply(installer, "upstream", "", True, "")
-    assert build_record.replaced_sources(image, [real]) == ("base-ubuntu24.04", "efa-installer-1.42.0")
+    assert build_record.stand_ins_of(image, [real]) == ("base-ubuntu24.04", "efa-installer-1.42.0")

@@ -14,6 +14,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.build import build_secrets
 from rdma_images.build.build_spec import BuildSpec
+from rdma_images.components.definition import apt_source
 from rdma_images.core.source import Source, Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
@@ -26,8 +27,8 @@ BUNDLE = Path(ssl.get_default_verify_paths().openssl_cafile)
 
 
 def apt(name: str, address: str, suites: str, role: str = "base") -> Supply:
-    extra = {"role": role, "suites": suites, "components": "main", "signed-by": "/keyring.gpg"}
-    return Supply(Source(name, name, "apt", address, "", extra=extra), "mirror", address, True, "")
+    archive = apt_source(name, role, address, suites.split(), "main", "/keyring.gpg")
+    return Supply(archive, "mirror", address, True, "")
 
 
 def index(address: str) -> Supply:

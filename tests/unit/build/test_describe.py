@@ -10,7 +10,7 @@ from rdma_images.build import describe
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.image import Image
 from rdma_images.facts.environment import Environment
-from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.nccl_logs import NcclLogFacts
 from rdma_images.plan import matrix, planner, runtime
 from rdma_images.render import labels
 
@@ -50,14 +50,14 @@ def test_the_network_that_is_insisted_on(
     """On EFA by both variables: NCCL_NET alone lets the plugin take libfabric's tcp provider."""
     planned = image(target, **changes)
     assert planned.environment == insisted
-    assert runtime.run_without_fabric(planned, FACTS) == lift
+    assert runtime.tcp_docker_options(planned, FACTS) == lift
 
 
 def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
     planned = image("efa-pytorch", fallback="allow")
     assert planned.environment == {}
     assert planned.tag.endswith("-fallback")
-    assert runtime.run_without_fabric(planned, FACTS) is None
+    assert runtime.tcp_docker_options(planned, FACTS) is None
     assert "falls back to TCP without an error" in described(planned)
 
 
@@ -80,7 +80,7 @@ def test_what_is_described() -> None:
 def test_what_an_erdma_pod_needs() -> None:
     """Locked memory is refused to a container that is neither privileged nor allowed it."""
     planned = image("erdma-pytorch")
-    settings_by_name = {setting.name: setting for setting in planned.settings}
+    settings_by_name = {setting.name: setting for setting in planned.run_settings}
     assert settings_by_name["capabilities"].docker == "--cap-add=IPC_LOCK"
     assert settings_by_name["network"].value == "host"
     assert "privileged" in settings_by_name["kubernetes"].why
@@ -89,7 +89,7 @@ def test_what_an_erdma_pod_needs() -> None:
 
 @pytest.mark.parametrize("target", OURS.targets)
 def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: str) -> None:
-    settings_by_name = {setting.name: setting for setting in image(target).settings}
+    settings_by_name = {setting.name: setting for setting in image(target).run_settings}
     assert {"gpus", "devices", "ulimits", "capabilities", "shm", "hugepages", "kubernetes"} <= set(settings_by_name)
     if OURS.target(target).fabric == "erdma":
         assert (settings_by_name["hugepages"].value, settings_by_name["hugepages"].docker) == ("none", "")
@@ -97,7 +97,7 @@ def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: st
 
 def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source() -> None:
     """What a log says of it, and what an image asks for: one guide's word, and of the same confidence."""
-    logs = yaml_file.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
+    logs = yaml_file.load(paths.FACTS / "nccl-logs.yaml", NcclLogFacts)
     setting = FACTS.running.settings["erdma-ulimits"]
     assert logs.cite(logs.causes["no-memory"], "why") == FACTS.running.cite(setting)
     assert "third party" in setting.why
@@ -110,7 +110,7 @@ def test_a_job_variable_is_not_in_the_command() -> None:
 def test_labels_say_the_same() -> None:
     planned = image("efa-pytorch")
     label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
-    for setting in planned.settings:
+    for setting in planned.run_settings:
         assert label_values[f"io.rdma-images.run.{setting.name}"] == setting.value
     assert label_values["io.rdma-images.fallback"] == "refuse"
     assert "--disable-ngc" in label_values["io.rdma-images.efa-installer.flags"]
@@ -122,7 +122,7 @@ def test_nothing_harmful_is_asked_for() -> None:
     for target in OURS.targets:
         planned = image(target)
         settings_by_name = {
-            s.name.removeprefix("variable."): s.value for s in planned.settings if s.name.startswith("variable.")
+            s.name.removeprefix("variable."): s.value for s in planned.run_settings if s.name.startswith("variable.")
         }
         versions = {component.name: component.version for component in planned.components.values()}
         assert [
@@ -146,14 +146,14 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
     target: str, changes: dict[str, str], limits: list[str]
 ) -> None:
     planned = image(target, **changes)
-    assert [limit.name for limit in planned.limits] == limits
+    assert [limit.name for limit in planned.limitations] == limits
     label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
     assert [name for name in label_values if ".limit." in name] == [f"io.rdma-images.limit.{name}" for name in limits]
     text = described(planned)
     assert ("does not work" in text) is bool(limits)
-    assert all(limit.feature in text for limit in planned.limits)
+    assert all(limit.feature in text for limit in planned.limitations)
 
 
 def test_a_target_that_brings_a_compiler_compiles() -> None:
     planned = replace(image("efa-pytorch"), debian_packages=("gcc", "libc6-dev", "libpython3-dev"))
-    assert [limit.name for limit in runtime.limits(planned, FACTS)] == []
+    assert [limit.name for limit in runtime.limitations(planned, FACTS)] == []

@@ -77,7 +77,7 @@ def test_the_layers_of_a_devel_image_are_brought_to_compile_alone(
 ) -> None:
     ids = {order.image.id} if compiling else set()
     wheel_contexts.provide_contexts([order], project.load(), ENGINE, Options(), ids, lambda _: None)
-    assert [layer_set.part for layer_set in loaded] == ["runtime", *(["devel"] if compiling else [])]
+    assert [layer_set.variant for layer_set in loaded] == ["runtime", *(["devel"] if compiling else [])]
 
 
 @pytest.mark.parametrize("builder", [None, "far"])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from rdma_images.chain import compute
+from rdma_images.chain import compute_chain
 from rdma_images.core.errors import RefusedError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import AssignedVariable, LibraryFile, PluginFile, Settings, StartedLibrary
@@ -145,9 +145,9 @@ def test_a_rehearsal_cannot_be_judged() -> None:
 
 def test_an_instance_of_another_fabric_is_refused_beside_the_fabric() -> None:
     with pytest.raises(RefusedError, match=r"p5\.48xlarge has EFA"):
-        compute(recorded(), "erdma", "p5.48xlarge")
+        compute_chain(recorded(), "erdma", "p5.48xlarge")
     with pytest.raises(RefusedError, match="no such fabric"):
-        compute(recorded(), "roce")
+        compute_chain(recorded(), "roce")
 
 
 def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
@@ -203,9 +203,10 @@ def with_mlx5(inspection: Inspection) -> Inspection:
     tree, network = inspection.measured.tree, inspection.measured.network
     assert tree
     assert network
-    libraries = {**tree.files.libraries, MLX5: LibraryFile(size=90000)}
+    libraries = {**tree.files.library_files, MLX5: LibraryFile(size=90000)}
     opened = {**network.verbs.opened, MLX5: ""}
-    return changed(inspection, {"measured.tree.files.libraries": libraries, "measured.network.verbs.opened": opened})
+    files = {"measured.tree.files.library_files": libraries}
+    return changed(inspection, {**files, "measured.network.verbs.opened": opened})
 
 
 def test_a_plugin_that_starts_over_tcp_comes_before_nccls_own_network() -> None:
@@ -223,11 +224,11 @@ def test_an_image_without_any_network_says_what_it_lacks() -> None:
     case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""})
     tree = case.measured.tree
     assert tree
-    library_files = {p: file for p, file in tree.files.libraries.items() if "-rdmav" not in p}
+    library_files = {p: file for p, file in tree.files.library_files.items() if "-rdmav" not in p}
     case = changed(
         case,
         {
-            "measured.tree.files.libraries": library_files,
+            "measured.tree.files.library_files": library_files,
             "measured.tree.libraries.plugins": {},
             "expected.fabric": None,
         },
@@ -321,7 +322,7 @@ def test_a_plugin_that_opens_what_is_not_there_is_named_where_no_fabric_is_asked
         {
             "measured.tree.libraries.plugins": {PLUGIN: about},
             "measured.tree.libraries.resolved": resolved,
-            "measured.tree.files.libraries": {**tree.files.libraries, **runtime},
+            "measured.tree.files.library_files": {**tree.files.library_files, **runtime},
             "expected.fabric": None,
         },
     )

@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.ci import ci_jobs, select
 from rdma_images.core import paths, yaml_file
 from rdma_images.facts.gpu_software import Torch
-from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.nccl_logs import NcclLogFacts
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.plan import axes, matrix, planner
@@ -67,7 +67,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
     ),
     "facts of logs edited": (
         edited((paths.FACTS / "nccl-logs.yaml").read_text()),
-        lambda text: yaml_file.loads(text, NcclLogs, "nccl-logs.yaml"),
+        lambda text: yaml_file.loads(text, NcclLogFacts, "nccl-logs.yaml"),
     ),
     "options of --set": (
         st.lists(st.tuples(st.sampled_from(sorted(axes.BY_NAME)) | words, words).map("=".join) | words, max_size=3),

@@ -86,8 +86,8 @@ def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
 def test_what_decides_a_component_comes_before_it() -> None:
     order = [component.name for component in components.ALL]
     for index, definition in enumerate(components.ALL):
-        decider = (
-            definition.bundled.by if definition.bundled else definition.axis.decided_by if definition.axis else None
+        decider = (definition.bundled and definition.bundled.brought_by) or (
+            definition.axis and definition.axis.decided_by
         )
         assert decider is None or decider in order[:index]
 

@@ -93,7 +93,7 @@ def test_a_gpu_that_is_none_is_refused(value: str) -> None:
 
 def test_a_target_that_compiles_nothing_for_gpus_has_no_such_axis() -> None:
     (refusal,) = planned("efa-pytorch", gpu="sm_90").refusals
-    assert refusal.leave_out == {"gpu": "sm_90"}
+    assert refusal.dropped_axes == {"gpu": "sm_90"}
 
 
 def test_only_the_fabrics_own_networking_of_gpus_is_compiled() -> None:

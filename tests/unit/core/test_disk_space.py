@@ -13,13 +13,13 @@ def test_missing_disk_space_is_reported_with_numbers_place_and_fix(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    disk_space.require(1, "nothing much", tmp_path / "not" / "yet")
+    disk_space.require_free_space(1, "nothing much", tmp_path / "not" / "yet")
     with pytest.raises(RdmaImagesError) as caught:
-        disk_space.require(10**18, "building efa-pytorch", tmp_path / "state" / "engine")
+        disk_space.require_free_space(10**18, "building efa-pytorch", tmp_path / "state" / "engine")
     assert f"building efa-pytorch needs 1,000,000,000 GB, and {tmp_path}/state/engine has " in str(caught.value)
     assert "or set RDMA_IMAGES_STATE to a folder on a larger disk" in str(caught.value)
     with pytest.raises(RdmaImagesError, match=r"and .*/docker has .* free\nfree .* there$"):
-        disk_space.require(10**18, "building efa-pytorch", tmp_path / "docker")
+        disk_space.require_free_space(10**18, "building efa-pytorch", tmp_path / "docker")
 
 
 def test_the_cache_may_take_a_fifth_of_what_is_free(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

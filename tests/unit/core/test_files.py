@@ -74,7 +74,7 @@ def test_a_full_disk_and_a_long_path_are_reported() -> None:
         files.as_file_error(full),
     ):
         full.write_text("x")
-    assert caught.value.exit_code == exit_codes.NO
+    assert caught.value.exit_code == exit_codes.FAILED
     with pytest.raises(files.FileError, match=r"File name too long\nchoose a shorter path"):
         atomic.write(Path("/tmp") / ("x" * 300), "")
 

@@ -8,12 +8,13 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.core.step_files import BUILD, StepFile
 from rdma_images.publish.publication import PUBLICATION
 from rdma_images.report import REPORT
 
-BUILD_OF_EFA = Build("efa-1", "r", "sha256:1", "sha256:2", ("efa-installer-1.50.0",), "2026-11-21T08:00:00+00:00", 1.5)
+STAND_INS = ("efa-installer-1.50.0",)
+BUILD_OF_EFA = BuildRecord("efa-1", "r", "sha256:1", "sha256:2", STAND_INS, "2026-11-21T08:00:00+00:00", 1.5)
 
 
 @pytest.fixture(autouse=True)

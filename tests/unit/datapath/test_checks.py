@@ -9,11 +9,11 @@ import pytest
 
 from rdma_images import datapath
 from rdma_images.datapath import exchange, library_checks, steps, survey
-from rdma_images.datapath.checks import CheckSubject, claim, failed, hardware_checks, passed, skipped
+from rdma_images.datapath.checks import CheckDefinition, claim, fail_check, hardware_checks, pass_check, skip_check
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, TaskResult
-from rdma_images.datapath.kit import Kit
-from rdma_images.datapath.lab import GuestSession, Lab, without_refusal
+from rdma_images.datapath.kit import GuestFiles
+from rdma_images.datapath.lab import GuestSession, TwoGuests, without_refusal
 
 ANSWER = """\
 copy aaaa /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
@@ -45,9 +45,9 @@ class ScriptedGuest:
 
 def lab(
     text: str = ANSWER, login: TaskResult | None = None, libfabric: TaskResult | None = None, **answers: TaskResult
-) -> Lab:
+) -> TwoGuests:
     guest: Any = ScriptedGuest(**answers)
-    return Lab(guest, guest, GuestSession({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
+    return TwoGuests(guest, guest, GuestSession({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
 
 
 def test_a_survey_is_read_back() -> None:
@@ -62,7 +62,7 @@ def test_a_survey_is_read_back() -> None:
 def test_the_image_user_decides_who_runs_programs() -> None:
     assert survey.parse("user mpi 1000 1001").user == ("mpi", 1000, 1001)
     assert survey.parse("").user == ("root", 0, 0)
-    assert survey.command("mpi:staff").startswith("/.datapath/bin/survey mpi ibv_devinfo ")
+    assert survey.collect_command("mpi:staff").startswith("/.datapath/bin/survey mpi ibv_devinfo ")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
 
 
 def test_a_name_in_the_images_configuration_is_no_command() -> None:
-    assert survey.command("$(poweroff)").startswith("/.datapath/bin/survey '$(poweroff)' ")
+    assert survey.collect_command("$(poweroff)").startswith("/.datapath/bin/survey '$(poweroff)' ")
 
 
 def test_the_same_libibverbs_in_two_places_is_one() -> None:
@@ -194,7 +194,7 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
         assert exchange.perform(lab(), steps.RC).outcome == outcome
 
 
-def step(subject: CheckSubject) -> Any:
+def step(subject: CheckDefinition) -> Any:
     return dict(steps.EXCHANGES)[subject]
 
 
@@ -219,7 +219,7 @@ def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> Non
 
 
 def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = failed(library_checks.DEVICE, "no device")
+    broken = fail_check(library_checks.DEVICE, "no device")
     monkeypatch.setattr(steps, "FILES", ((library_checks.DEVICE, lambda _: broken),))
     lines: list[str] = []
     checks = list(steps.run_steps(lab(), "efa", lines.append))
@@ -229,7 +229,7 @@ def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached() -> None:
-    done = [passed(library_checks.LIBIBVERBS, "x")]
+    done = [pass_check(library_checks.LIBIBVERBS, "x")]
     checks = steps.after_lost_guest(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
     assert [check.id for check in checks if check.outcome == "failed"] == ["datapath.guests"]
     assert len({check.id for check in checks}) == len(checks)
@@ -245,10 +245,10 @@ def test_every_report_says_what_it_cannot_prove() -> None:
 
 def test_a_report_claims_what_passed_and_nothing_else() -> None:
     subject = steps.RC.subject
-    good = claim([passed(subject, "10 messages"), *hardware_checks("efa")])
+    good = claim([pass_check(subject, "10 messages"), *hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
-    bad = claim([failed(subject, "x"), skipped(library_checks.MEMLOCK, "no su")])
+    bad = claim([fail_check(subject, "x"), skip_check(library_checks.MEMLOCK, "no su")])
     assert "adapter: nothing." in bad
     assert "Failed: two hosts exchange messages" in bad
     assert claim([]) == ""
@@ -269,7 +269,7 @@ def test_an_image_for_another_machine_is_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("qemu", ["/bin/false", "/nonexistent"])
 def test_an_emulator_that_does_not_run_is_not_the_images_fault(qemu: str, tmp_path: Path) -> None:
-    broken = Kit(qemu=(qemu,), mkfs=(), tar=(), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
+    broken = GuestFiles(qemu=(qemu,), mkfs=(), tar=(), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
     checks = datapath.check(ImageDisk(0), broken, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the emulator does not run here" in checks[0].reason

@@ -11,7 +11,7 @@ from rdma_images import facts
 from rdma_images.build import build_record
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build, RunSetting
+from rdma_images.core.image import BuildRecord, RunSetting
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
 from rdma_images.engine.container_run import ContainerOptions, DockerHost
@@ -22,7 +22,7 @@ from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"
 FACTS = facts.load()
-SETTINGS = images.planned().settings
+SETTINGS = images.planned().run_settings
 BARE = DockerHost(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
 NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--shm-size=64g"]
 ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io.rdma-images.run={REF}"]
@@ -160,7 +160,7 @@ def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
 
 
 def write_build(image_id: str, ref: str) -> None:
-    BUILD.write(image_id, Build(image_id, ref, "sha256:0", "", (), "", 0.0))
+    BUILD.write(image_id, BuildRecord(image_id, ref, "sha256:0", "", (), "", 0.0))
 
 
 @pytest.fixture

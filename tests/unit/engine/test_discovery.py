@@ -12,16 +12,17 @@ from rdma_images.engine import discovery, private
 
 @pytest.mark.parametrize("version", ["24.0.0", "26.1.5+dfsg1", "v27.0.0-rc.1", "100.0"])
 def test_a_docker_that_will_do(version: str) -> None:
-    assert discovery.too_old("Docker", version, discovery.DOCKER) is None
+    assert discovery.version_problem("Docker", version, discovery.DOCKER) is None
 
 
 @pytest.mark.parametrize("version", ["23.0.6", "20.10.24+dfsg1", "", "dev"])
 def test_a_docker_that_will_not_do(version: str) -> None:
-    assert discovery.too_old("Docker", version, discovery.DOCKER) == f"Docker is {version}, and 24.0 or later is needed"
+    problem = discovery.version_problem("Docker", version, discovery.DOCKER)
+    assert problem == f"Docker is {version}, and 24.0 or later is needed"
 
 
 def test_no_docker_is_said_without_asking_anyone(no_choice: pathlib.Path) -> None:
-    assert discovery.find() == (None, f"there is no Docker at {no_choice}/docker.sock")
+    assert discovery.find_engine() == (None, f"there is no Docker at {no_choice}/docker.sock")
 
 
 def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
@@ -29,7 +30,7 @@ def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{no_choice}/nobody.sock")
     with pytest.raises(RdmaImagesError, match=r"DOCKER_HOST names an engine that .*\nfix that, or unset DOCKER_HOST"):
-        discovery.find()
+        discovery.find_engine()
 
 
 def test_a_context_that_cannot_be_used_is_left_by_dockers_own_command(
@@ -38,7 +39,7 @@ def test_a_context_that_cannot_be_used_is_left_by_dockers_own_command(
     (no_choice / "config.json").write_text('{"currentContext": "far"}')
     monkeypatch.setattr(discovery, "_docker", lambda *_: ("ssh://far", ""))
     with pytest.raises(RdmaImagesError, match=r"'far' names .*\nforward .*, or `docker context use default`$"):
-        discovery.find()
+        discovery.find_engine()
 
 
 @pytest.mark.parametrize("chosen", [False, True])

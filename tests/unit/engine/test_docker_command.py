@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.engine import Engine, docker_command
 
-BUILD = Build("mine-1", "rdma-images/mine:1", "sha256:1", "", (), "", 0.0)
+BUILD = BuildRecord("mine-1", "rdma-images/mine:1", "sha256:1", "", (), "", 0.0)
 
 
 @pytest.mark.parametrize(

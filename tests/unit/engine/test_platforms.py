@@ -22,16 +22,16 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def test_what_runs_there_is_built_there(engine: Engine) -> None:
-    platforms.require(["linux/amd64"], engine, None)
-    platforms.require(["linux/amd64", "linux/arm64"], engine, "arm")
-    platforms.require(["linux/arm64"], engine, "stopped")
+    platforms.require_emulation(["linux/amd64"], engine, None)
+    platforms.require_emulation(["linux/amd64", "linux/arm64"], engine, "arm")
+    platforms.require_emulation(["linux/arm64"], engine, "stopped")
 
 
 @pytest.mark.parametrize("builder", [None, "other"])
 def test_what_does_not_run_there_is_refused_before_anything_is_downloaded(engine: Engine, builder: str | None) -> None:
     where = f"builder {builder}" if builder else "engine default"
     with pytest.raises(RefusedError, match=f"^{where}: it does not run programs of linux/arm64\nregister an emulator"):
-        platforms.require(["linux/amd64", "linux/arm64"], engine, builder)
+        platforms.require_emulation(["linux/amd64", "linux/arm64"], engine, builder)
 
 
 @pytest.mark.parametrize(("state", "expected"), [("enabled\n", True), ("disabled\n", False), (None, False)])

@@ -21,7 +21,7 @@ NO_IMAGE = "Error response from daemon: No such image: sha256:2\n"
 
 
 def test_an_image_that_somebody_removes_meanwhile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {prune.LABEL: "mine-1"}}}
+    mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {prune.ID_LABEL: "mine-1"}}}
     monkeypatch.setattr(docker_command, "images_with_labels", lambda *_: ["sha256:1", "sha256:2"])
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([mine]), NO_IMAGE))
     images = prune.unused_images(ENGINE, ())
@@ -40,19 +40,20 @@ def test_an_engine_that_does_not_answer_is_no_engine_without_images(monkeypatch:
 def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     # A build that was ended between giving the layers their name and letting go of the one they were pulled by.
     names = ["127.0.0.1:4/rdma-images/wheels:runtime-1", "rdma-images/wheels:runtime-1"]
-    inspected = [{"Id": "sha256:1", "RepoTags": names, "Config": {"Labels": {prune.LAYERS: "zstd"}}}]
+    inspected = [{"Id": "sha256:1", "RepoTags": names, "Config": {"Labels": {prune.LAYERS_LABEL: "zstd"}}}]
 
-    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.LAYERS))
+    labelled = {prune.LAYERS_LABEL: ["sha256:1"]}
+    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: labelled.get(label, []))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
     assert prune.unused_images(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)
 
 
 def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     current, former = (
-        {"Id": digest, "RepoTags": names, "Config": {"Labels": {prune.LABEL: "efa-1"}}}
+        {"Id": digest, "RepoTags": names, "Config": {"Labels": {prune.ID_LABEL: "efa-1"}}}
         for digest, names in (("sha256:1", ["rdma-images/efa:1"]), ("sha256:2", []))
     )
-    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
+    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.ID_LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([current, former])))
     assert prune.unused_images(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
 
@@ -62,11 +63,11 @@ def test_an_image_of_a_target_of_another_folder_is_distinguished(monkeypatch: py
         {
             "Id": f"sha256:{n}",
             "RepoTags": names,
-            "Config": {"Labels": {prune.LABEL: f"{target}-1", prune.TARGET: target}},
+            "Config": {"Labels": {prune.ID_LABEL: f"{target}-1", prune.TARGET_LABEL: target}},
         }
         for n, target, names in ((1, "efa", ["efa:1"]), (2, "mine", ["mine:1"]), (3, "mine", []))
     ]
-    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
+    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.ID_LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
     images = prune.unused_images(ENGINE, ())
     assert prune.in_other_targets(images, ["efa"]) == (EngineImage("sha256:2", "mine:1", "mine-1", "mine"),)

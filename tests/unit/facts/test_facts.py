@@ -19,7 +19,7 @@ from rdma_images.facts.fabric_software import InstallerRelease
 from rdma_images.facts.faults import Packages
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.launchers import Launchers
-from rdma_images.facts.nccl_logs import NcclLogs
+from rdma_images.facts.nccl_logs import NcclLogFacts
 from rdma_images.facts.unsupported import Unsupported
 from rdma_images.plan.source_builds import SourcePackages
 
@@ -86,7 +86,7 @@ def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
 
 def test_each_source_is_named_by_a_row(all_facts: facts.Facts) -> None:
     names = [name for name, attribute in vars(facts.Facts).items() if isinstance(attribute, cached_property)]
-    others = (Environment, Variables, Packages, Launchers, NcclLogs, Unsupported, Gdrcopy, SourcePackages)
+    others = (Environment, Variables, Packages, Launchers, NcclLogFacts, Unsupported, Gdrcopy, SourcePackages)
     tables = [getattr(all_facts, name) for name in names] + [all_facts.table(model) for model in others]
     for table in (*tables, *(package.package_facts(name, all_facts) for name in package.names())):
         named = {source for _, row in table.rows() for source in (row.source, *row.sources.values())}
@@ -204,7 +204,7 @@ def test_a_pattern_that_is_none(tmp_path: Path, row: str, sentence: str) -> None
     path = tmp_path / "nccl-logs.yaml"
     path.write_text((paths.FACTS / path.name).read_text().replace("\ncauses:\n", f"\ncauses:\n  bad: {row}\n", 1))
     with pytest.raises(RefusedError, match=rf"nccl-logs\.yaml:\d+: {sentence}"):
-        yaml_file.load(path, NcclLogs)
+        yaml_file.load(path, NcclLogFacts)
 
 
 EFA_2_30 = {"nccl": "2.30.7", "aws-ofi-nccl": "1.20.0", "efa-installer": "1.47.0"}
@@ -274,7 +274,7 @@ def test_gloo_takes_names_with_commas_between_them() -> None:
 
 @pytest.mark.parametrize(("plugin", "minimum"), [("1.7.4", []), ("1.8.0", ["1.18.0"]), ("1.21.1", ["1.22.0"])])
 def test_the_libfabric_that_a_plugin_asks_for(all_facts: facts.Facts, plugin: str, minimum: list[str]) -> None:
-    assert [row.value for row in all_facts.plugin.asks if row.holds(plugin)] == minimum
+    assert [row.value for row in all_facts.plugin.min_libfabric if row.holds(plugin)] == minimum
 
 
 def test_no_job_is_advised_what_an_image_must_not_set(all_facts: facts.Facts) -> None:

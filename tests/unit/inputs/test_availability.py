@@ -84,7 +84,7 @@ def test_a_rehearsal_replaces_what_is_out_of_reach_and_only_that(site: Site) -> 
     supply = only(missing, rehearse=True)
     assert (supply.via, supply.address, supply.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
     assert "connection refused" in supply.detail
-    assert availability.rehearsed_ids([supply, only(available, rehearse=True)]) == ("efa-installer-1.0",)
+    assert availability.stand_in_ids([supply, only(available, rehearse=True)]) == ("efa-installer-1.0",)
     assert only(available, rehearse=True).via == "upstream"
 
 
@@ -97,7 +97,7 @@ def test_what_nobody_pinned_is_not_to_be_had(site: Site) -> None:
     supply = only(download(f"{site.address}/tool", pin=UNPINNED))
     assert (supply.reachable, supply.detail) == (False, "not locked")
     with pytest.raises(availability.UnreachableSourcesError, match="`invoke lock`"):
-        availability.require([supply])
+        availability.require_reachable([supply])
 
 
 def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> None:
@@ -105,7 +105,7 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     source = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
     supplies = availability.find_supplies(source, mirrors())
     with pytest.raises(availability.UnreachableSourcesError) as error:
-        availability.require(supplies)
+        availability.require_reachable(supplies)
     assert error.value.exit_code == 2
     assert error.value.supplies == supplies
     text = str(error.value)
@@ -113,13 +113,13 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     assert f"efa-installer-1.0: {CLOSED}/efa: connection refused" in text
     assert "mirrors.yaml" in text
     assert "--rehearse" in text
-    availability.require(supplies[:1])
+    availability.require_reachable(supplies[:1])
 
 
 def test_what_is_not_locked_is_counted_apart_from_what_is_unreachable(site: Site) -> None:
     sources = [download(f"{site.address}/tool", "tool", pin=UNPINNED), download(f"{CLOSED}/efa")]
     with pytest.raises(availability.UnreachableSourcesError) as error:
-        availability.require(availability.find_supplies(sources, mirrors()))
+        availability.require_reachable(availability.find_supplies(sources, mirrors()))
     assert str(error.value).startswith("1 unreachable, 1 not locked of 2 sources:\n")
 
 
@@ -138,7 +138,7 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
         host_apt.Archive(f"{site.address}/debian", "bookworm", ("main",), host_apt.KEYRING),
         host_apt.Archive(f"{site.address}/security", "bookworm-security", ("main",), host_apt.KEYRING),
     ]
-    monkeypatch.setattr(host_apt, "host_archives", lambda: host_apt.Debian("bookworm", *archives))
+    monkeypatch.setattr(host_apt, "host_archives", lambda: host_apt.DebianArchives("bookworm", *archives))
     site.answers["/debian/dists/trixie/InRelease"] = Answer(b"signed")
     site.answers["/security/dists/trixie-security/InRelease"] = Answer(b"signed")
     site.answers["/simple/uv/"] = Answer(b"page")
@@ -147,7 +147,7 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
     supplies = availability.find_supplies(sources.sources(planned, facts.load()), mirrors(**addresses))
-    return {(supply.source.id, supply.source.context or supply.source.extra.get("role")): supply for supply in supplies}
+    return {(supply.source.id, supply.source.context or supply.source.role): supply for supply in supplies}
 
 
 def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyP
     supplied = availability.find_supplies([base], mirrors())
     assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
     with pytest.raises(RdmaImagesError, match="lock what is not locked"):
-        availability.require(supplied)
+        availability.require_reachable(supplied)
 
 
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
@@ -184,7 +184,7 @@ def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
 
 
 def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:
-    details = PluginDetails(from_="source", net_name="", files=(), configure=(), platform="", platform_headings=())
+    details = PluginDetails(origin="source", net_name="", files=(), configure=(), platform="", platform_headings=())
     with_plugin = planned_image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
     sources_by_id = {source.id: source for source in sources.sources(with_plugin, facts.load())}
     assert sources_by_id["aws-ofi-nccl-1.21.1"].pin.startswith("sha512:")
@@ -203,7 +203,7 @@ def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
         },
     )
     sources_by_id = {source.id: source for source in sources.sources(planned, facts.load())}
-    assert sources_by_id["erdma-apt-jammy/erdma"].extra["suites"] == "jammy/erdma"
+    assert sources_by_id["erdma-apt-jammy/erdma"].suites == ("jammy/erdma",)
     assert sources_by_id["erdma-apt-key"].context == "erdma-apt"
 
 

@@ -32,9 +32,9 @@ def mirrors(ca_bundle: Path | None = None, logins: Mapping[str, Login] | None = 
     return Mirrors(ca_bundle or Path(ssl.get_default_verify_paths().openssl_cafile), logins=logins or {})
 
 
-def make_source(address: str, body: bytes = BODY, pin: str | None = None, **extra: str) -> Source:
+def make_source(address: str, body: bytes = BODY, pin: str | None = None, signature: str = "", key: str = "") -> Source:
     pin = pin or f"sha256:{hashlib.sha256(body).hexdigest()}"
-    return Source("tool-1.0", "tool", "download", address, pin, context="tool", extra=extra)
+    return Source("tool-1.0", "tool", "download", address, pin, context="tool", signature=signature, key=key)
 
 
 def supply(source: Source, address: str | None = None) -> Supply:

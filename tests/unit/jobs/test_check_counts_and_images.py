@@ -49,7 +49,7 @@ def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
     template = "{spec: {containers: [{name: pytorch, resources: {limits: {nvidia.com/gpu: 8}}}]}}"
     roles = f"{{Master: {{template: {template}}}, Worker: {{replicas: 3, template: {template}}}}}"
     result = checked(tmp_path, job_yaml=f"kind: PyTorchJob\nspec:\n  pytorchReplicaSpecs: {roles}\n")
-    assert [(part.title, part.node_count) for part in result.parts] == [
+    assert [(part.title, part.node_count) for part in result.groups] == [
         ("PyTorchJob Master", 4),
         ("PyTorchJob Worker", 4),
     ]

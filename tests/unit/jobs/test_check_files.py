@@ -37,7 +37,7 @@ def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_pat
     (tmp_path / "jinja.yaml").write_text("{% if x %}\nkind: Pod\n{% endif %}\n")
     (tmp_path / "good.yaml").write_text(pods())
     result = check_files([tmp_path])
-    assert [Path(part.file).name for part in result.parts] == ["good.yaml", "job.yaml", "twin.yaml-template"]
+    assert [Path(part.file).name for part in result.groups] == ["good.yaml", "job.yaml", "twin.yaml-template"]
     assert [Path(row.file).name for row in result.unreadable] == ["broken.yaml"]
     assert [Path(row.file).name for row in result.templates] == ["chart.yaml", "jinja.yaml"]
     (finding,) = result.findings
@@ -61,7 +61,7 @@ def test_a_deep_affinity_is_read(tmp_path: Path, operator: str, instance: str | 
     ).replace("In,", f"{operator},")
     text = TRAIN_JOB.replace("{nodeSelector: {node.kubernetes.io/instance-type: p5.48xlarge}}", f"{{{affinity}}}")
     assert affinity in text
-    (part,) = checked(tmp_path, runtime_yaml=text).parts
+    (part,) = checked(tmp_path, runtime_yaml=text).groups
     assert (part.instance.text if part.instance else None) == instance
 
 
@@ -87,7 +87,7 @@ def test_a_script_says_its_fabric_by_its_nodes_or_by_the_preflight(
 ) -> None:
     text = sbatch("export FI_PROVIDER=tcp", f"srun {command}", options=f"--gpus-per-node=8 {options}")
     result = checked(tmp_path, job_sbatch=text)
-    (part,) = result.parts
+    (part,) = result.groups
     assert (part.instance.text if part.instance else "") == instance
     assert [finding.rule for finding in result.findings] == ["environment.harmful"] * errors
     shown = findings_table.findings_text(result).plain
@@ -162,7 +162,7 @@ def test_a_file_without_end() -> None:
 def test_a_script_in_the_text_of_a_python_program_is_no_job(tmp_path: Path, text: str, titles: list[str]) -> None:
     """As in stas00/ml-engineering, debug/torch-distributed-gpu-test.py."""
     (tmp_path / "job.yaml").write_text(pods())
-    assert [part.title for part in checked(tmp_path, train_py=text).parts if "train.py" in part.file] == titles
+    assert [part.title for part in checked(tmp_path, train_py=text).groups if "train.py" in part.file] == titles
 
 
 def test_jobs_of_this_tool_are_named_as_such(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_one_place_of_two_is_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", GENERATED, ids=lambda folder: folder.name)
 def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
     result = check_files([folder])
-    assert result.parts
+    assert result.groups
     assert result.findings == ()
 
 

@@ -94,7 +94,7 @@ def test_variables_of_a_batch_script_are_judged_as_those_of_a_pod(tmp_path: Path
 )
 def test_what_a_script_sets(tmp_path: Path, lines: str, fabric: str) -> None:
     text = sbatch("export FI_PROVIDER=efa", *lines.split("\n"))
-    (part,) = checked(tmp_path, job_sbatch=text).parts
+    (part,) = checked(tmp_path, job_sbatch=text).groups
     word = part.environment.get("NCCL_NET")
     assert (word.text if word and "$" not in word.text else "") == fabric
     assert word is None or "NCCL_NET" in text.splitlines()[word.line - 1]
@@ -145,5 +145,5 @@ def test_what_a_pods_command_sets(tmp_path: Path, command: str) -> None:
 
 def test_the_nodes_of_a_batch_script(tmp_path: Path) -> None:
     text = sbatch("srun train", options="-N4")
-    (part,) = checked(tmp_path, job_sbatch=text).parts
+    (part,) = checked(tmp_path, job_sbatch=text).groups
     assert part.node_count == 4

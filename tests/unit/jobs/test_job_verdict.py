@@ -13,7 +13,7 @@ from rich.console import Console
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import from_logs, result_table, run_folder, tables
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
-from rdma_images.jobs.results.result import Measurement, RunResult, Timing
+from rdma_images.jobs.results.result import Bandwidth, Measurement, RunResult
 from tests.support import results_parts as parts
 from tests.support.results_parts import NO_EXPECTATIONS, P5, TCP, TWO, LoggedNode, judged, sentences
 
@@ -181,7 +181,7 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
 
 
 def measured_run(name: str, rows: dict[int, float]) -> RunResult:
-    timings = {size: Timing(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
+    timings = {size: Bandwidth(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
     measurements = [
         Measurement("all_reduce", size, "float", "sum", "-1", timing, timing, "0.log:1")
         for size, timing in timings.items()
@@ -255,7 +255,7 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
     ]
 
 
-def size_and_timing(row: Measurement) -> tuple[int, Timing | None]:
+def size_and_timing(row: Measurement) -> tuple[int, Bandwidth | None]:
     return row.size, row.out_of_place
 
 

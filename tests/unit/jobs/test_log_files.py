@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.nccl_logs.verdict import judge_lines
 
@@ -18,7 +18,7 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 
 @pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
 def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
-    assert judge_lines([line], load_wordings()).network == "unknown"
+    assert judge_lines([line], load_log_patterns()).network == "unknown"
 
 
 def test_a_log_through_a_pipe_is_read() -> None:

@@ -14,7 +14,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.inputs import project
 from rdma_images.jobs.write import create, render
 from rdma_images.jobs.write.work import Work, parse_mount
@@ -205,7 +205,7 @@ def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
             requires={},
             suite="",
             allowed_failed=(),
-            rehearsal=rehearsal,
+            stand_ins=rehearsal,
             copies=copies,
         )
     )
@@ -230,7 +230,9 @@ def test_an_image_that_is_not_published_or_not_to_be_had() -> None:
 
 def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
     image = jobs.planned("efa-nccl-tests")
-    built = Build(image.id, "rdma-images/x:y-rehearsal", "sha256:" + "0f" * 32, "", ("efa-installer-1.50.0",), "", 0)
+    built = BuildRecord(
+        image.id, "rdma-images/x:y-rehearsal", "sha256:" + "0f" * 32, "", ("efa-installer-1.50.0",), "", 0
+    )
     atomic.write(images / image.id / "build.json", json.dumps(vars(built)))
     refused("is a rehearsal", image=OTHER)
 

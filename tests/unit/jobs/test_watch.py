@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.jobs.results.log_files import GrowingFolder, LineBuffer
 from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.jobs.run import watch
@@ -19,7 +19,7 @@ STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
 def test_a_log_in_small_pieces_has_the_verdict_of_the_whole(log: Path) -> None:
-    wordings = load_wordings()
+    wordings = load_log_patterns()
     reader, buffer = LogReader(wordings), LineBuffer()
     for line in log.read_text().splitlines(keepends=True):
         for piece in (line[:7], line[7:]):

@@ -492,7 +492,7 @@ def test_the_check_of_jobs_reads_what_is_written(launcher: str, fabric: str, tmp
         if name not in ("README.md", "submit.py"):
             (tmp_path / name).write_text(text)
     checked = check_files([tmp_path])
-    assert checked.parts
+    assert checked.groups
     assert [finding for finding in checked.findings if finding.severity == "error"] == []
 
 
@@ -501,9 +501,9 @@ def test_tcp_on_nodes_that_only_the_jobs_record_names_is_found(tmp_path: Path) -
     _, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "x"))
     checked = check_files([folder])
     assert "tcp.chosen" in [finding.rule for finding in checked.findings]
-    assert "2 nodes, p5.48xlarge" in str(checked.parts[0])
+    assert "2 nodes, p5.48xlarge" in str(checked.groups[0])
     (folder / "mine.sh").write_text("#!/bin/sh\n#SBATCH --nodes=2\nsrun torchrun --nnodes=2 train.py\n")
-    assert not check_files([folder / "mine.sh"]).parts[0].instance
+    assert not check_files([folder / "mine.sh"]).groups[0].instance
 
 
 def test_servers_start_as_vllm_and_sglang_do() -> None:

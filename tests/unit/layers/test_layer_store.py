@@ -42,7 +42,7 @@ SIZE = len(RUNTIME + DEVEL)
 def fill(into: Path) -> None:
     (into / "runtime").write_bytes(RUNTIME)
     (into / "devel").write_bytes(DEVEL)
-    make_wheel_layer.describe(into, BLOB, BLOB, {})
+    make_wheel_layer.write_record(into, BLOB, BLOB, {})
 
 
 def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:

@@ -217,16 +217,16 @@ def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
     first = wheel(tmp_path, "one", {"shared/x.py": b"1"})
     two = wheel(tmp_path, "two", {"shared/x.py": b"2"})
     with pytest.raises(WheelError, match=r"^one-1.0-py3-none-any.whl and two-1.0-\S+ both bring \S+/shared/x.py, with"):
-        make_wheel_layer.merged([runtime(first), runtime(two)])
+        make_wheel_layer.merge_members([runtime(first), runtime(two)])
     same = wheel(tmp_path, "same", {"shared/x.py": b"1"})
-    paths = [entry.path for entry in make_wheel_layer.merged([runtime(first), runtime(same)])]
+    paths = [entry.path for entry in make_wheel_layer.merge_members([runtime(first), runtime(same)])]
     assert paths.count("opt/venv/site-packages/shared/x.py") == 1
 
 
 def test_two_wheels_may_have_what_nothing_uses(tmp_path: Path) -> None:
     """As torch-c-dlpack-ext and flashinfer-python, which vLLM requires: each brings how it was built."""
     wheels = [wheel(tmp_path, name, {"build_backend.py": name.encode()}) for name in ("one", "two")]
-    entries = make_wheel_layer.merged(map(runtime, wheels))
+    entries = make_wheel_layer.merge_members(map(runtime, wheels))
     assert [entry.wheel for entry in entries if entry.path.endswith("/build_backend.py")] == wheels[:1]
 
 

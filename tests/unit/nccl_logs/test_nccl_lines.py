@@ -10,15 +10,15 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.facts import facts_file
-from rdma_images.facts.nccl_logs import NcclLogs, load_wordings
+from rdma_images.facts.nccl_logs import NcclLogFacts, load_log_patterns
 from rdma_images.jobs.results import from_logs
 from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.nccl_logs import lines as nccl_lines
-from rdma_images.nccl_logs.lines import FOREIGN, QUIET, USUAL, LineShapes
+from rdma_images.nccl_logs.lines import IRRELEVANT_NCCL, NOT_NCCL, RELEVANT_NCCL, LineClasses
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.nccl_logs.verdict import judge_lines
-from rdma_images.nccl_logs.wordings import Wordings
 
-WORDINGS = load_wordings()
+WORDINGS = load_log_patterns()
 ROWS = {**WORDINGS.causes, **WORDINGS.notes}
 RANK = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
@@ -27,13 +27,13 @@ CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 @pytest.mark.parametrize("name", ROWS)
 def test_every_wording_begins_with_plain_text(name: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
-    (shape,) = LineShapes([ROWS[name]], ()).of_lines("NCCL WARN a line of something else")
-    assert shape is QUIET
+    (shape,) = LineClasses([ROWS[name]], ()).of_lines("NCCL WARN a line of something else")
+    assert shape is IRRELEVANT_NCCL
 
 
-def wording(expression: str, anywhere: bool = False) -> Wordings:
-    row = {"pattern": expression, "why": "said", "anywhere": anywhere, "stops": True}
-    return Wordings({"networks": {}, "causes": {"one": row}, "notes": {}})
+def wording(expression: str, anywhere: bool = False) -> LogPatterns:
+    row = {"pattern": expression, "why": "said", "in_any_line": anywhere, "is_fatal": True}
+    return LogPatterns({"networks": {}, "causes": {"one": row}, "notes": {}})
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def wording(expression: str, anywhere: bool = False) -> Wordings:
 )
 def test_a_line_that_may_have_a_wording_is_never_missed(expression: str, line: str, matches: bool) -> None:
     rows = wording(expression, anywhere=True).causes.values()
-    (shape,) = LineShapes(rows, ()).of_lines(line)
-    assert (shape.wordings == tuple(rows)) is matches
+    (shape,) = LineClasses(rows, ()).of_lines(line)
+    assert (shape.patterns == tuple(rows)) is matches
 
 
 def test_a_wording_of_nccl_is_looked_for_in_its_lines_alone() -> None:
@@ -69,10 +69,10 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
         '{"log": "x"}',
         "\x07bell",
     ]
-    shapes = LineShapes(ROWS.values(), ()).of_lines("\n".join(lines))
-    assert shapes[:4] == [FOREIGN, QUIET, USUAL, QUIET]
-    assert ROWS["no-verbs"] in shapes[4].wordings
-    assert all(shape.matters and shape.is_raw for shape in shapes[5:])
+    shapes = LineClasses(ROWS.values(), ()).of_lines("\n".join(lines))
+    assert shapes[:4] == [NOT_NCCL, IRRELEVANT_NCCL, RELEVANT_NCCL, IRRELEVANT_NCCL]
+    assert ROWS["no-verbs"] in shapes[4].patterns
+    assert all(shape.is_relevant and shape.is_raw for shape in shapes[5:])
 
 
 def test_of_lines_alike_the_one_that_means_something_is_read() -> None:
@@ -82,10 +82,11 @@ def test_of_lines_alike_the_one_that_means_something_is_read() -> None:
 
 
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_lines, "MAX_SHAPES", 2)
-    shapes = LineShapes(ROWS.values(), ())
+    monkeypatch.setattr(nccl_lines, "MAX_CLASSES", 2)
+    shapes = LineClasses(ROWS.values(), ())
     lines = ["u v", CHANNEL, f"{RANK}x", "y" * 5000, "z"]
-    assert [shapes.of_lines("\n".join(lines)) for _ in range(2)] == [[FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]] * 2
+    kinds = [NOT_NCCL, RELEVANT_NCCL, IRRELEVANT_NCCL, NOT_NCCL, NOT_NCCL]
+    assert [shapes.of_lines("\n".join(lines)) for _ in range(2)] == [kinds] * 2
     assert len(shapes) <= 2
 
 
@@ -121,7 +122,7 @@ TOKENS = [
     "Traceback (most recent call last)",
     "# nThread 1 busbw Test size count ",
 ]
-MARKS = sorted({f"{'' if row.anywhere else 'NCCL WARN '}{row.mark}" for row in ROWS.values()})
+MARKS = sorted({f"{'' if row.in_any_line else 'NCCL WARN '}{row.mark}" for row in ROWS.values()})
 
 
 def seconds_of_judging(token: str, line_length: int, size: int, path: Path) -> float:
@@ -145,12 +146,12 @@ def test_no_wording_takes_long_where_its_beginning_is_repeated(tmp_path: Path) -
 
 def test_a_job_reads_its_log_with_python_alone(tmp_path: Path) -> None:
     """On a node there is neither PyYAML nor anything else of this project's host."""
-    (tmp_path / "wordings.json").write_text(json.dumps(facts_file.read(NcclLogs).plain()))
+    (tmp_path / "wordings.json").write_text(json.dumps(facts_file.read(NcclLogFacts).plain()))
     code = f"""
 import json, sys
 sys.path.insert(0, {str(paths.PROJECT)!r})
 from rdma_images.nccl_logs.verdict import judge_lines
-from rdma_images.nccl_logs.wordings import Wordings
+from rdma_images.nccl_logs.log_patterns import Wordings
 lines = open({str(paths.PROJECT / "tests/data/nccl-logs/net-socket.log")!r}).read().splitlines()
 print(judge_lines(lines, Wordings(json.load(open("wordings.json")))).sentence)
 names = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"rdma_images"}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.jobs.results import log_files
 from rdma_images.jobs.results.run_results import judge_log
 from rdma_images.nccl_logs.reader import LogReader
@@ -24,7 +24,7 @@ def log_lines(*lines: str, nccl: str = "2.28.3") -> list[str]:
 
 
 def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
-    return judge_lines(log_lines(*lines, nccl=nccl), load_wordings())
+    return judge_lines(log_lines(*lines, nccl=nccl), load_log_patterns())
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def in_json(line: str) -> str:
 @pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
 def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
     lines = (LOGS / f"{name}.log").read_text().splitlines()
-    expected = judge_lines(lines, load_wordings())
+    expected = judge_lines(lines, load_log_patterns())
     assert expected.network == network
-    assert judge_lines(map(wrap, lines), load_wordings()) == expected
+    assert judge_lines(map(wrap, lines), load_log_patterns()) == expected
     assert verdict_on(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
 
 
@@ -417,7 +417,7 @@ def test_the_development_name_of_libibverbs_is_not_needed() -> None:
     ],
 )
 def test_a_job_that_cannot_start_is_refused(line: str, reason: str) -> None:
-    result = judge_lines([*log_lines("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
+    result = judge_lines([*log_lines("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_log_patterns())
     assert (result.network, result.exit_code) == ("refused", 1)
     assert reason in result.sentence
 
@@ -447,9 +447,9 @@ CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 
 
 def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
-    assert "2.29.7 or later" in judge_lines([*log_lines(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
+    assert "2.29.7 or later" in judge_lines([*log_lines(ERDMA, nccl="2.28.9"), CRASH], load_log_patterns()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
-        result = judge_lines([*log_lines(*lines, nccl=nccl), CRASH], load_wordings())
+        result = judge_lines([*log_lines(*lines, nccl=nccl), CRASH], load_log_patterns())
         assert (result.network, "eRDMA" in result.sentence) == ("unknown", False)
 
 
@@ -474,7 +474,7 @@ def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
-    result = judge_lines([line], load_wordings())
+    result = judge_lines([line], load_log_patterns())
     assert result.network == "unknown"
     assert result.sentence.isprintable()
 
@@ -514,10 +514,10 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
     expected = judge_log(LOGS / "net-socket.log")
     monkeypatch.setattr("rdma_images.jobs.results.log_files.READ_BYTES", 7)
     assert judge_log(LOGS / "net-socket.log") == expected
-    reader = LogReader(load_wordings())
+    reader = LogReader(load_log_patterns())
     for _, text in [*log_files.pieces(LOGS / "net-socket.log")] * 2:
         reader.read(text)
-    result = judge_summary(reader.summary(), load_wordings())
+    result = judge_summary(reader.summary(), load_log_patterns())
     assert (result.network, result.causes) == (expected.network, expected.causes)
     assert result.channels == {name: 2 * count for name, count in expected.channels.items()}
 
@@ -564,7 +564,7 @@ def test_the_exit_code_says_whether_it_is_known(log: str, code: int) -> None:
 )
 def test_logs_of_nccl_before_2_7(lines: tuple[str, ...], network: str, channels: str) -> None:
     """Before 2.7 NCCL wrote of rings; horovod 476, 1122 and 1651 have such lines."""
-    result = judge_lines([HEAD + line for line in lines], load_wordings())
+    result = judge_lines([HEAD + line for line in lines], load_log_patterns())
     assert (result.network, channels in result.channels) == (network, True)
 
 
@@ -594,7 +594,7 @@ def test_a_transfer_that_failed_is_reported_as_one_of_a_job_that_ran() -> None:
     sentence = "the transport failed while the job ran: a peer did not answer over RDMA (status 12)"
     assert verdict_on(unanswered).sentence.startswith(sentence)
     after_channels = [*(LOGS / "gpu-two-nodes.log").read_text().splitlines(), unanswered]
-    result = judge_lines(after_channels, load_wordings())
+    result = judge_lines(after_channels, load_log_patterns())
     assert (result.network, result.exit_code) == ("fallback", 1)
     assert f"not EFA (8 NET/Libfabric); {sentence}" in result.sentence
 
@@ -628,11 +628,11 @@ TRACEBACK = (
 
 def test_the_end_of_the_first_traceback_is_quoted_and_not_judged() -> None:
     end = '; quoted, and not looked into further: the first traceback\'s last line "ValueError: batch size is 0"'
-    result = judge_lines([*log_lines(EFA, LIBFABRIC), *TRACEBACK, *TRACEBACK[:3], "KeyError: 3"], load_wordings())
+    result = judge_lines([*log_lines(EFA, LIBFABRIC), *TRACEBACK, *TRACEBACK[:3], "KeyError: 3"], load_log_patterns())
     assert (result.network, result.exit_code) == ("efa", 0)
     assert result.sentence.endswith(end)
-    assert judge_lines(TRACEBACK, load_wordings()).sentence.startswith("no line of NCCL's is in the log")
-    assert judge_lines(TRACEBACK, load_wordings()).exit_code == 3
+    assert judge_lines(TRACEBACK, load_log_patterns()).sentence.startswith("no line of NCCL's is in the log")
+    assert judge_lines(TRACEBACK, load_log_patterns()).exit_code == 3
 
 
 @pytest.mark.parametrize("prefix", ["[rank{}]: ", "2026-11-22T06:00:0{}.1Z ", "{}: ", "node-{}: [default{}]:"])
@@ -643,21 +643,21 @@ def test_of_ranks_that_write_at_once_the_first_ones_traceback_is_quoted(prefix: 
         for line in TRACEBACK
         for rank in ((1,) if is_time else (1, 2))
     ]
-    assert 'last line "ValueError: batch size is 0"' in judge_lines(lines, load_wordings()).sentence
+    assert 'last line "ValueError: batch size is 0"' in judge_lines(lines, load_log_patterns()).sentence
 
 
 def test_nccls_first_warning_that_no_row_explains_is_quoted() -> None:
     warn = f"{HEAD[:-5]}WARN "
     lines = [f"{warn}Failed to open libibverbs.so[.1]", f"{warn}The moon is full", f"{warn}The sun is up"]
-    result = judge_lines(lines, load_wordings())
+    result = judge_lines(lines, load_log_patterns())
     assert result.network == "unknown"
     assert result.sentence.endswith('NCCL\'s first warning "The moon is full"')
 
 
 def test_every_part_of_a_line_that_wraps_several_is_read() -> None:
     wrapped = json.dumps({"a": f"step 1\r{HEAD}{EFA}", "b": f"step 2\n{HEAD}{LIBFABRIC}"})
-    assert judge_lines([wrapped], load_wordings()).network == "efa"
-    assert judge_lines([f"50%\r{HEAD}{EFA}\r51%\r{HEAD}{LIBFABRIC}"], load_wordings()).network == "efa"
+    assert judge_lines([wrapped], load_log_patterns()).network == "efa"
+    assert judge_lines([f"50%\r{HEAD}{EFA}\r51%\r{HEAD}{LIBFABRIC}"], load_log_patterns()).network == "efa"
 
 
 def test_ranks_without_a_line_are_counted() -> None:
@@ -716,9 +716,9 @@ UCX = "UCX copies in software over"
     ],
 )
 def test_why_another_program_than_nccl_does_not_use_the_fabric(line: str, network: str, reason: str) -> None:
-    result = judge_lines([line], load_wordings())
+    result = judge_lines([line], load_log_patterns())
     assert (result.network, result.exit_code) == (network, 1)
     assert reason in result.sentence
     assert "memlock" not in result.sentence
-    beside = judge_lines([*log_lines(EFA, LIBFABRIC), line], load_wordings())
+    beside = judge_lines([*log_lines(EFA, LIBFABRIC), line], load_log_patterns())
     assert (beside.network, beside.exit_code) == ("efa", 1)

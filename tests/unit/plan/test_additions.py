@@ -306,5 +306,5 @@ def test_the_example_of_the_guide_is_planned_and_its_fields_are_all_documented(f
 def test_a_compiler_is_a_few_packages_and_ends_the_limit_on_torch_compile() -> None:
     image = image_with("debian-packages: [jq]\ncompiler: true")
     assert image.debian_packages == ("jq", "gcc", "libc6-dev", "libpython3-dev")
-    assert "torch-compile" not in {limit.name for limit in image.limits}
-    assert "torch-compile" in {limit.name for limit in image_with("debian-packages: [jq]").limits}
+    assert "torch-compile" not in {limit.name for limit in image.limitations}
+    assert "torch-compile" in {limit.name for limit in image_with("debian-packages: [jq]").limitations}

@@ -53,7 +53,7 @@ def test_default_row() -> None:
     assert image.version("libfabric") == "2.6.0amzn1.0"
     assert image.version("rdma-core") == "64.0"
     assert image.details(NcclDetails).package == "nvidia-nccl-cu13"
-    assert image.details(PluginDetails).from_ == "installer"
+    assert image.details(PluginDetails).origin == "installer"
     assert image.python_packages == ("numpy",)
     assert image.template == "efa-pytorch"
     (need,) = image.requirements
@@ -78,8 +78,8 @@ def test_a_value_outside_the_matrix_is_in_the_tag() -> None:
 def test_plugin_of_another_version_is_built_from_source() -> None:
     (image,) = planned("efa-pytorch", efa_installer="1.51.0", aws_ofi_nccl="1.21.1").images
     plugin = image.details(PluginDetails)
-    assert plugin.from_ == "source"
-    assert plugin.words()["configure"] == "--enable-platform-aws --disable-tests"
+    assert plugin.origin == "source"
+    assert plugin.text_fields()["configure"] == "--enable-platform-aws --disable-tests"
 
 
 def test_a_change_reaches_the_targets_that_have_the_axis() -> None:
@@ -122,7 +122,7 @@ def test_what_is_not_known_is_shown_beside_what_is_planned() -> None:
 def test_what_the_target_does_not_have_is_to_be_left_out() -> None:
     answer = planned("erdma-pytorch", efa_installer="1.50.0")
     (refusal,) = answer.refusals
-    assert (refusal.nearest, refusal.leave_out) == (None, {"efa-installer": "1.50.0"})
+    assert (refusal.nearest, refusal.dropped_axes) == (None, {"efa-installer": "1.50.0"})
     assert {broken.rule for broken in refusal.broken} >= {"axis-of-target", "one-fabric"}
     assert "leave out: --set efa-installer=1.50.0" in plan_text(answer)
 
@@ -154,7 +154,8 @@ def test_every_target_that_can_be_written_is_described_or_refused_with_a_reason(
                 if broken_rules := rules.broken_rules(answer, FACTS):
                     assert all(broken.reason and broken.source for broken in broken_rules)
                 else:
-                    words = [components.BY_NAME[name].details(answer, FACTS).words() for name in answer.components]
+                    parts = [components.BY_NAME[name] for name in answer.components]
+                    words = [part.details(answer, FACTS).text_fields() for part in parts]
                     assert all(isinstance(word, str) for part in words for word in part.values())
 
 

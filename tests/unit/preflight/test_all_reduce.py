@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.facts.nccl_logs import load_wordings
+from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.preflight import all_reduce
 from rdma_images.preflight.job_nodes import JobNode
 from rdma_images.preflight.system import Finding, NcclLibrary
@@ -42,7 +42,7 @@ def findings(
         with ranks[number] as processes:
             answers = processes.run(unique_id, limit)
             node = JobNode(nodes, number, "n0")
-            results[number] += all_reduce.check_answers(processes, answers, node, [], required, load_wordings())
+            results[number] += all_reduce.check_answers(processes, answers, node, [], required, load_log_patterns())
 
     threads = [threading.Thread(target=run, args=[number]) for number in range(nodes)]
     for thread in threads:

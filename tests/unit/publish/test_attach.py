@@ -64,7 +64,7 @@ def test_one_that_says_the_same_in_other_bytes_is_not_attached_beside_it(referre
     with served(store.handler()) as host:
         repository = Repository(Connection(host, lambda: None), "r")
         (first,) = attach([PROOF], IMAGE.descriptor, repository)
-        (again, other) = attach([later, replace(later, edition="2")], IMAGE.descriptor, repository)
+        (again, other) = attach([later, replace(later, content_digest="2")], IMAGE.descriptor, repository)
         assert (again.new, again.digest) == (False, first.digest)
         assert other.new
         assert len(attachments(repository, IMAGE.digest)) == 2

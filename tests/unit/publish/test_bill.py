@@ -13,7 +13,7 @@ from rdma_images.core.image import Image
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
 from rdma_images.publish.evidence import bill
-from rdma_images.publish.evidence.bill import BillPart, list_parts
+from rdma_images.publish.evidence.bill import BillEntry, list_entries
 from rdma_images.validate.probes import contents
 from rdma_images.validate.probes.rootfs import Root
 from tests.support.case_parts import report_on
@@ -61,8 +61,8 @@ def report(image: Image) -> Report:
     return dataclasses.replace(measured, inspection=inspection)
 
 
-def by_name(report: Report, image: Image | None) -> dict[str, BillPart]:
-    return {part.component.name: part for part in list_parts(report, image)}
+def by_name(report: Report, image: Image | None) -> dict[str, BillEntry]:
+    return {part.component.name: part for part in list_entries(report, image)}
 
 
 def test_a_wheel_has_hash_supplier_dependencies_and_what_it_brings(report: Report, image: Image) -> None:
@@ -81,13 +81,13 @@ def test_the_efa_installer_has_its_pin_and_its_packages(report: Report, image: I
     assert depends == ["pkg:deb/debian/libfabric1-aws@2.6.0amzn1.0?arch=amd64&distro=debian-13"]
     (reference,) = installer.external_references
     assert str(reference.url).startswith("https://")
-    stood_in = by_name(dataclasses.replace(report, rehearsal=(f"efa-installer-{installer.version}",)), image)
+    stood_in = by_name(dataclasses.replace(report, stand_ins=(f"efa-installer-{installer.version}",)), image)
     assert [p.name for p in stood_in["efa-installer"].component.properties] == ["rdma-images:stand-in"]
     assert "efa-installer" not in by_name(report, None)
 
 
 def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
-    text = bill.cyclonedx_bill("efa-pytorch", report, list_parts(report, image)).decode()
+    text = bill.cyclonedx_bill("efa-pytorch", report, list_entries(report, image)).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     components = {component["name"]: component for component in json.loads(text)["components"]}
     assert components["torch"]["licenses"] == [{"expression": "BSD-3-Clause"}]
@@ -100,7 +100,7 @@ def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
 def test_a_package_of_no_public_index_does_not_name_it(image: Image) -> None:
     origins = {"torch": "./torch-2.15.0-py3-none-any.whl", "pip": "git+https://git.example/pip@0123"}
     labels = {f"io.rdma-images.package-origin.{name}": origin for name, origin in origins.items()}
-    parts = list_parts(validated(image, "sha256:1"), labels=labels)
+    parts = list_entries(validated(image, "sha256:1"), labels=labels)
     assert {part.ref for part in parts if part.component.name in origins} == {
         "pkg:generic/torch@2.15.0",
         "pkg:generic/pip@26.0?vcs_url=git%2Bhttps://git.example/pip%400123",
@@ -110,14 +110,14 @@ def test_a_package_of_no_public_index_does_not_name_it(image: Image) -> None:
 def test_the_same_image_has_the_same_bytes(image: Image) -> None:
     def written(digest: str) -> bytes:
         report = validated(image, digest)
-        return bill.cyclonedx_bill("t", report, list_parts(report))
+        return bill.cyclonedx_bill("t", report, list_entries(report))
 
     assert written("sha256:1") == written("sha256:1") != written("sha256:2")
 
 
 def test_nothing_measured_is_no_empty_bill(image: Image) -> None:
     with pytest.raises(RdmaImagesError, match="has measured no packages"):
-        list_parts(dataclasses.replace(report_on(image), inspection=None))
+        list_entries(dataclasses.replace(report_on(image), inspection=None))
 
 
 def test_an_older_report_still_has_its_packages(image: Image) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
 from rdma_images.publish import gate
@@ -23,7 +23,7 @@ def committed(revision: str) -> Inspection:
 
 
 SUITE = "sha256:5"
-BUILD = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
+BUILD = BuildRecord("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", actual="nothing")
 WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
 COMMITTED = committed("a" * 40)
@@ -36,14 +36,14 @@ def report(
     return Report("r", digest, suite, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,), facts)
 
 
-def refusal(validated: Report, build: Build = BUILD, allow: Sequence[str] = ()) -> str:
+def refusal(validated: Report, build: BuildRecord = BUILD, allow: Sequence[str] = ()) -> str:
     with pytest.raises(RefusedError) as caught:
-        gate.approve(build, validated, SUITE, allow)
+        gate.require_publishable(build, validated, SUITE, allow)
     return str(caught.value)
 
 
 def test_an_image_without_failed_checks_passes() -> None:
-    assert gate.approve(BUILD, report(GREEN, WARNING, SKIPPED), SUITE) == ()
+    assert gate.require_publishable(BUILD, report(GREEN, WARNING, SKIPPED), SUITE) == ()
 
 
 def test_another_digest() -> None:
@@ -66,7 +66,7 @@ def test_red_names_the_check_and_the_way() -> None:
 
 def test_an_exception_is_for_one_check() -> None:
     other = dataclasses.replace(RED, id="verbs.abi")
-    assert gate.approve(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]) == ("plugin.found",)
+    assert gate.require_publishable(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]) == ("plugin.found",)
     assert "verbs.abi" in refusal(report(GREEN, RED, other), allow=["plugin.found"])
 
 
@@ -79,7 +79,7 @@ def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection
         "\ncommit the sources and build again; or allow each by name: --allow-failed source.committed" in refusal_text
     )
     gate.check_exceptions([new_report], [gate.COMMITTED])
-    assert gate.approve(BUILD, new_report, SUITE, [gate.COMMITTED]) == (gate.COMMITTED,)
+    assert gate.require_publishable(BUILD, new_report, SUITE, [gate.COMMITTED]) == (gate.COMMITTED,)
 
 
 def test_an_exception_nobody_needs_is_a_mistake() -> None:
@@ -90,7 +90,7 @@ def test_an_exception_nobody_needs_is_a_mistake() -> None:
 
 
 def test_a_rehearsal_stays_on_this_machine() -> None:
-    rehearsal = dataclasses.replace(BUILD, rehearsal=("efa-installer-1.50.0",))
+    rehearsal = dataclasses.replace(BUILD, stand_ins=("efa-installer-1.50.0",))
     gate.check_rehearsal_host(rehearsal, "127.0.0.1:5000")
     with pytest.raises(RefusedError, match="is a rehearsal"):
         gate.check_rehearsal_host(rehearsal, "registry.example.com")

@@ -17,7 +17,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.registries import AcrAliyun, Credentials, Ecr, Oci
+from rdma_images.registry.registries import AcrAliyun, Ecr, LoginReferences, Oci
 from tests.support.publish_doubles import Alibaba, served
 
 if TYPE_CHECKING:
@@ -67,19 +67,19 @@ class TestEcr:
     def test_a_repository_is_made_as_configured_and_left_alone_afterwards(self, aws: "ECRClient") -> None:
         kind = open_kind(ecr(immutable=True))
         name = kind.repository("efa-pytorch")
-        created = kind.prepare(name, ("2.15", "latest"))
+        created = kind.ensure_repository(name, ("2.15", "latest"))
         assert name == "training/efa-pytorch"
         assert created == ("repository training/efa-pytorch",)
         (repository,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
         assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
         filters = [tag_filter["filter"] for tag_filter in repository["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest"]
-        assert kind.prepare(name, ("2.15", "latest")) == ()
+        assert kind.ensure_repository(name, ("2.15", "latest")) == ()
 
     def test_a_new_short_tag_may_move_too(self, aws: "ECRClient") -> None:
         kind = open_kind(ecr(immutable=True))
-        kind.prepare("training/x", ("2.15", "latest"))
-        assert kind.prepare("training/x", ("2.16", "latest")) == ("2.16 may move",)
+        kind.ensure_repository("training/x", ("2.15", "latest"))
+        assert kind.ensure_repository("training/x", ("2.16", "latest")) == ("2.16 may move",)
         (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
         filters = [tag_filter["filter"] for tag_filter in repository["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest", "2.16"]
@@ -95,17 +95,17 @@ class TestEcr:
             imageTagMutabilityExclusionFilters=filters,
         )
         kind = open_kind(ecr(immutable=True))
-        assert kind.prepare("training/x", ("2.16", "latest")) == (), "2.1* has it"
+        assert kind.ensure_repository("training/x", ("2.16", "latest")) == (), "2.1* has it"
         with pytest.raises(
             registry_errors.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
         ):
-            kind.prepare("training/x", ("3.0", "latest"))
+            kind.ensure_repository("training/x", ("3.0", "latest"))
         (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
         assert repository["imageTagMutabilityExclusionFilters"] == filters
 
     def test_somebody_elses_repository_keeps_its_settings(self, aws: "ECRClient") -> None:
         aws.create_repository(repositoryName="training/x", imageTagMutability="IMMUTABLE")
-        assert open_kind(ecr(immutable=True)).prepare("training/x", ("latest",)) == ()
+        assert open_kind(ecr(immutable=True)).ensure_repository("training/x", ("latest",)) == ()
         (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
         assert repository["imageTagMutability"] == "IMMUTABLE"
 
@@ -137,7 +137,7 @@ class TestEcr:
                 "create_repository", "AccessDeniedException", "not authorized to ecr:CreateRepository"
             )
             with pytest.raises(registry_errors.RegistryError, match="refuses CreateRepository training/x"):
-                kind.prepare("training/x")
+                kind.ensure_repository("training/x")
 
 
 class TestAlibaba:
@@ -151,8 +151,8 @@ class TestAlibaba:
         api = Alibaba(namespaces=["ai"])
         with served(api.handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
-            assert kind.prepare("ai/efa-pytorch") == ("repository ai/efa-pytorch",)
-            assert kind.prepare("ai/efa-pytorch") == ()
+            assert kind.ensure_repository("ai/efa-pytorch") == ("repository ai/efa-pytorch",)
+            assert kind.ensure_repository("ai/efa-pytorch") == ()
         assert [action for action, _ in api.requests] == ["GetRepository", "CreateRepository", "GetRepository"]
         fields = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
         assert fields.items() <= api.requests[1][1].items()
@@ -168,14 +168,14 @@ class TestAlibaba:
         with served(Alibaba().handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
             with pytest.raises(registry_errors.MissingError, match=r"NAMESPACE_NOT_EXIST.*\ncorrect instance"):
-                kind.prepare("ai/efa-pytorch")
+                kind.ensure_repository("ai/efa-pytorch")
 
     def test_denied_is_reported(self) -> None:
         api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
         with served(api.handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
             with pytest.raises(registry_errors.RegistryError, match="refuses CreateRepository"):
-                kind.prepare("ai/efa-pytorch")
+                kind.ensure_repository("ai/efa-pytorch")
 
     def test_a_control_plane_that_is_down(self) -> None:
         with served(Alibaba().handler()) as host:
@@ -200,7 +200,7 @@ class TestAlibaba:
 def test_a_login_is_read_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("U", "me")
     monkeypatch.setenv("P", "secret")
-    kind = open_kind(Oci(kind="oci", host="h.example", credentials=Credentials(username="env:U", password="env:P")))
+    kind = open_kind(Oci(kind="oci", host="h.example", credentials=LoginReferences(username="env:U", password="env:P")))
     assert registry_login(kind) == Login("me", "secret")
 
 

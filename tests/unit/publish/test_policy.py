@@ -9,7 +9,7 @@ import pytest
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.yaml_file import loads
 from rdma_images.publish.evidence import policy as policies
-from rdma_images.publish.evidence.policy import Policy, decide, require
+from rdma_images.publish.evidence.policy import Policy, decide, require_passed
 from rdma_images.publish.evidence.scan_result import Scan, Severity, Vulnerability
 
 TODAY = date(2026, 11, 24)
@@ -120,16 +120,16 @@ def test_a_scan_that_is_old_or_of_the_future_is_refused(day: str, age: int) -> N
 
 def test_the_gate_wants_a_scan_of_this_digest() -> None:
     with pytest.raises(RefusedError, match="efa-1 was never scanned"):
-        require("efa-1", None, "sha256:1", policy(), TODAY)
+        require_passed("efa-1", None, "sha256:1", policy(), TODAY)
     with pytest.raises(RefusedError, match="the scan is about sha256:1, not sha256:2"):
-        require("efa-1", scan(), "sha256:2", policy(), TODAY)
-    assert require("efa-1", scan(), "sha256:1", policy(), TODAY) == ()
+        require_passed("efa-1", scan(), "sha256:2", policy(), TODAY)
+    assert require_passed("efa-1", scan(), "sha256:1", policy(), TODAY) == ()
 
 
 def test_a_refusal_counts_and_names_the_first() -> None:
     many = [vulnerability(f"CVE-2026-{number}") for number in range(10_000)]
     with pytest.raises(RefusedError, match=r"refuses 10000 critical: CVE-2026-0 in libexample1, .* and 9997 more\n"):
-        require("efa-1", scan(*many), "sha256:1", policy(), TODAY)
+        require_passed("efa-1", scan(*many), "sha256:1", policy(), TODAY)
 
 
 def test_without_a_file_there_is_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_the_scan_is_attached_and_read_back(image: Image, remote: tuple[Reposito
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
     item = scanned_item(image, manifest.digest, "CVE-2026-1")
-    documents = {artifact.form: artifact for artifact in make_artifacts(item)}
+    documents = {artifact.predicate_type: artifact for artifact in make_artifacts(item)}
     assert json.loads(documents[VULNERABILITIES].content)["predicateType"] == VULNERABILITIES
     attach(make_artifacts(item), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from rdma_images.core.check import Check, Outcome
-from rdma_images.core.image import Build, Onto
+from rdma_images.core.image import BuildRecord, Onto
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.inspection.report import Report
 from rdma_images.report import build_summary
@@ -13,12 +13,12 @@ from tests.support.existing_images import REF, existing
 from tests.support.images import planned
 
 ONTO = replace(planned(), onto=Onto(existing(), (), {}, (), ()))
-BUILD = Build(ONTO.id, "rdma-images/mine:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
+BUILD = BuildRecord(ONTO.id, "rdma-images/mine:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 
 
-def build(rehearsal: tuple[str, ...] = ()) -> Build:
+def build(rehearsal: tuple[str, ...] = ()) -> BuildRecord:
     ref = "rdma-images/efa-pytorch:1" + ("-rehearsal" if rehearsal else "")
-    return Build("efa-pytorch-1", ref, "sha256:00", "sha256:11", rehearsal, "2026-11-21T00:00:00+00:00", 1.0)
+    return BuildRecord("efa-pytorch-1", ref, "sha256:00", "sha256:11", rehearsal, "2026-11-21T00:00:00+00:00", 1.0)
 
 
 def report(*outcomes: Outcome, rehearsal: tuple[str, ...] = ()) -> Report:
@@ -55,7 +55,8 @@ def test_programs_get_the_checks_without_what_was_measured() -> None:
 
 
 def layer(digest: str, size: int) -> MeasuredLayer:
-    return MeasuredLayer(digest=digest, bytes=size, unpacked=size, count=1, mostly="/usr", leftovers=Leftovers())
+    none = Leftovers()
+    return MeasuredLayer(digest=digest, bytes=size, unpacked=size, file_count=1, largest_folder="/usr", leftovers=none)
 
 
 def summary(layers: list[str], *faults: str) -> str:

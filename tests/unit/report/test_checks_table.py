@@ -83,7 +83,7 @@ def test_the_last_line_is_one_however_long(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
     for_no_fabric = replace(
-        report(PASSED), inspection=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+        report(PASSED), inspection=CASE.model_copy(update={"expected": Expected(fabric=None, reason="no sign")})
     )
     assert summary_line(for_no_fabric).endswith("; not checked for EFA or eRDMA: no sign")
     assert "EFA" not in summary_line(report(PASSED))

@@ -35,7 +35,7 @@ def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
 
 
 def test_a_cached_report_says_so(tmp_path: Path) -> None:
-    assert reports.publish_cached(report(PASSED), tmp_path).reused
+    assert reports.write_cached(report(PASSED), tmp_path).reused
     assert (tmp_path / "report.xml").exists()
     read = reports.REPORT.load(tmp_path / "report.json")
     assert read
@@ -53,7 +53,7 @@ def test_what_is_no_report(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("seconds", "x"), ("checks", [{"id": 1}]), ("checks", 5), ("rehearsal", "all"), ("schema", 3), ("facts", [])],
+    [("seconds", "x"), ("checks", [{"id": 1}]), ("checks", 5), ("stand_ins", "all"), ("schema", 3), ("facts", [])],
 )
 def test_a_damaged_report_is_a_sentence(tmp_path: Path, key: str, value: object) -> None:
     path = reports.write(report(PASSED), tmp_path)

@@ -75,9 +75,9 @@ def test_the_page_of_many_images_begins_with_their_answers() -> None:
     ("update", "title"),
     [
         ({}, "b"),
-        ({"question": "ib"}, "b on InfiniBand"),
-        ({"question": "efa", "instance": "p5.48xlarge"}, "b on p5.48xlarge"),
-        ({"question": "none"}, "b without a fabric"),
+        ({"requested_fabric": "ib"}, "b on InfiniBand"),
+        ({"requested_fabric": "efa", "instance": "p5.48xlarge"}, "b on p5.48xlarge"),
+        ({"requested_fabric": "none"}, "b without a fabric"),
     ],
 )
 def test_the_page_names_the_question(update: dict[str, str], title: str) -> None:
@@ -87,7 +87,7 @@ def test_the_page_names_the_question(update: dict[str, str], title: str) -> None
 
 
 def test_the_page_has_the_questions_about_an_image_beside_it() -> None:
-    case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update={"question": "ib"})})
+    case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update={"requested_fabric": "ib"})})
     question = replace(report(FAILED), ref="rdma-images/b:c", inspection=case)
     images = [replace(report(PASSED), ref=ref) for ref in ("rdma-images/b:c", "rdma-images/b:d")]
     page = report_page.report_html([*images, question])

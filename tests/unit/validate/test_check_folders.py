@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
 
 def test_the_folders_of_a_planned_image_are_its_fabrics_and_its_components() -> None:
     reasons = check_folders.folder_reasons(FOLDERS, case_parts.recorded())
-    assert {"any", "rdma", "efa", "torch", "image", "chain"} <= reasons.keys()
+    assert {"any", "fabric", "efa", "torch", "image", "chain"} <= reasons.keys()
     assert not {"erdma", "nccl_tests", "sagemaker"} & reasons.keys()
 
 

@@ -56,13 +56,13 @@ def case(**changes: object) -> Inspection:
     ],
 )
 def test_any_answer_is_taken(text: bytes) -> None:
-    assert parse_answers(text, ("tree",)).lost == ("tree",)
+    assert parse_answers(text, ("tree",)).failed == ("tree",)
 
 
 def test_answers_that_nobody_asked_for_are_left_out() -> None:
-    text = b'{"evil": {"value": 1}, "missing": {"value": {"tree": "none"}}, "lost": {"value": []}}'
+    text = b'{"evil": {"value": 1}, "missing": {"value": {"tree": "none"}}, "failed": {"value": []}}'
     inspection = parse_answers(text, ())
-    assert (inspection.missing, inspection.lost) == ({}, ())
+    assert (inspection.missing, inspection.failed) == ({}, ())
 
 
 def test_numbers_that_no_report_could_show_are_lost() -> None:
@@ -70,7 +70,7 @@ def test_numbers_that_no_report_could_show_are_lost() -> None:
     for key, value in (("bytes", 10**400), ("count", -1)):
         files = {**data["tree"]["files"], key: value}
         text = json.dumps({"tree": {"value": {**data["tree"], "files": files}}}).encode()
-        assert parse_answers(text, ("tree",)).lost == ("tree",)
+        assert parse_answers(text, ("tree",)).failed == ("tree",)
 
 
 def python(
@@ -87,7 +87,7 @@ def python(
 def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inspection = python(tmp_path, monkeypatch, "sleep 30", silence=0.3)
     assert inspection.missing["tree"] == f"tree was stopped: {tmp_path}/python3 did not start"
-    assert inspection.stopped == ("tree", "torch")
+    assert inspection.timed_out == ("tree", "torch")
     late = python(tmp_path, monkeypatch, "echo started; sleep 30", limit=2.5, silence=2.0)
     assert late.missing["tree"] == f"tree was stopped: {tmp_path}/python3 did not answer"
 
@@ -95,11 +95,11 @@ def test_a_python_that_does_not_start_costs_no_more_than_that(tmp_path: Path, mo
 def test_who_measures_says_how_long_a_probe_may_take() -> None:
     inspection = run_probes.probe(transport.host("local://", 60), ("tree",), limit=0.1)
     assert inspection.missing["tree"] == "tree was stopped after 0.1 s"
-    assert (inspection.stopped, inspection.lost) == (("tree",), ())
+    assert (inspection.timed_out, inspection.failed) == (("tree",), ())
 
 
 def test_a_variable_that_steers_python_is_named() -> None:
-    measured = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
+    measured = {"failed": ["tree"], "missing": {"tree": "python3 ended with 1"}}
     damaged_case = case(**measured)
     subject = damaged_case.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
     with pytest.raises(UnmetError, match=r"PYTHONHOME=/opt/gone is set") as failed:
@@ -122,7 +122,7 @@ def test_a_python_that_lies_has_measured_nothing(
     expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inspection = python(tmp_path, monkeypatch, f"printf '{measure.MARK}{expected}'")
-    assert set(inspection.lost) == {"tree", "torch"}
+    assert set(inspection.failed) == {"tree", "torch"}
 
 
 def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +134,10 @@ def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monk
 
 def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
-    files = {**data["files"], "libraries": {LATIN: {"size": 1}}}
+    files = {**data["files"], "library_files": {LATIN: {"size": 1}}}
     inspection = parse_answers(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
     assert inspection.tree
-    assert list(inspection.tree.files.libraries) == ["/opt/caf?"]
+    assert list(inspection.tree.files.library_files) == ["/opt/caf?"]
     (blob := tmp_path / "blob").write_bytes(archive((f"{LATIN[1:]}/.netrc", b"x"), ("\x1b[2J/.netrc", b"x")))
     layer = image_layers.read_layer("sha256:1", blob)
     checks = suite.run(case(layers=[layer.model_dump()]))
@@ -151,7 +151,7 @@ def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
 def test_what_was_lost_is_reported_once() -> None:
     probes = ("tree", "packages", "tools", "system", "layers")
     reason = "took more than 90 s and was stopped"
-    inspection = case(**dict.fromkeys(probes), missing=dict.fromkeys(probes, reason), lost=probes)
+    inspection = case(**dict.fromkeys(probes), missing=dict.fromkeys(probes, reason), failed=probes)
     checks = validators_called.checks_by_id(inspection).values()
     (failed,) = [c for c in checks if c.outcome == "failed"]
     assert (failed.id, failed.severity) == ("measured.complete", "error")
@@ -163,13 +163,13 @@ def test_what_was_lost_is_reported_once() -> None:
 
 
 def test_devices_that_were_lost_are_reported_in_their_tier() -> None:
-    inspection = case(devices=None, missing={"devices": "OSError"}, lost=["devices"])
+    inspection = case(devices=None, missing={"devices": "OSError"}, failed=["devices"])
     checks = validators_called.checks_by_id(inspection, "device").values()
     assert [(c.id, c.tier) for c in checks if c.outcome == "failed"] == [("measured.complete", "device")]
 
 
 def test_a_torch_that_cannot_be_imported_is_reported_by_its_own_check() -> None:
-    measured = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
+    measured = {"torch": None, "missing": {"torch": "ImportError: no"}, "failed": ["torch"]}
     any_measured.test_complete(case(**measured), Requirement())
     with pytest.raises(UnmetError, match="torch: ImportError: no"):
         any_measured.test_complete(case(**measured, packages=None), Requirement())
@@ -215,10 +215,10 @@ def test_symbols_and_words_have_limits(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "lib.so"
     path.write_bytes(crafted(4, 8))
     with pytest.raises(elf.NotElf):
-        elf.exported(str(path), libraries.EXPORTED)
+        elf.exported_symbols(str(path), libraries.EXPORTED)
     monkeypatch.setattr(elf, "MAX_WORDS", 3)
     with pytest.raises(elf.NotElf):
-        elf.find_strings(loader.resolved("libc.so.6")["file"], re.compile(rb"[a-z]{3}"))
+        elf.find_strings(loader.resolve_name("libc.so.6")["file"], re.compile(rb"[a-z]{3}"))
 
 
 def test_a_tool_that_prints_without_end_takes_no_memory() -> None:
@@ -267,8 +267,8 @@ def test_files_are_read_out_whatever_their_names() -> None:
     status = b"Package: libc6\nVersion: 2.41\nStatus: install ok installed\n"
     files = [("var/lib/dpkg/status", status), (LATIN[1:], b"x"), ("lib/libnccl.so.2", crafted(9, 1 << 20))]
     files += [("lib/libbroken.so", b"\x7fELF\x02\x01" + b"\xff" * 99), ("opt/" + "\udce9" * 255, b"BEGIN")]
-    inspection = probe_files.read_out(pieces(archive(*files)), case().subject)
-    assert inspection.lost == ()
+    inspection = probe_files.measure_export(pieces(archive(*files)), case().subject)
+    assert inspection.failed == ()
     assert inspection.tree
     assert inspection.packages
     assert inspection.packages.dpkg == {"libc6": "2.41"}
@@ -282,10 +282,10 @@ def test_a_name_with_a_null_byte_is_not_there(tmp_path: Path) -> None:
 
 def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
     beside = tmp_path / "x.dist-info" / "METADATA"
-    inspection = probe_files.read_out(
+    inspection = probe_files.measure_export(
         pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject
     )
-    assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
+    assert set(inspection.failed) == {"packages", "settings", "system", "tree"}
     assert "leads out of the tree" in inspection.missing["tree"]
     assert list(tmp_path.iterdir()) == []
 
@@ -293,18 +293,18 @@ def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [0, 700, 5000])
 def test_an_export_that_is_cut_is_lost(cut: int) -> None:
     data = archive(("a", b"x" * 3000), ("b", b"y" * 3000))[:cut]
-    inspection = probe_files.read_out(pieces(data), case().subject)
-    assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
+    inspection = probe_files.measure_export(pieces(data), case().subject)
+    assert set(inspection.failed) == {"packages", "settings", "system", "tree"}
     assert "the image's files could not be read" in inspection.missing["tree"]
 
 
 def test_reading_out_has_a_limit_of_memory() -> None:
     links = archive(*((f"{number}{'m' * 200}.so", b"") for number in range(100)))
-    export = probe_files.read_out(pieces(links), case().subject)
+    export = probe_files.measure_export(pieces(links), case().subject)
     assert export.tree
     assert export.tree.files.count == 100
-    inspection = probe_files.read_out(pieces(links), case().subject, memory=1 << 20)
-    assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
+    inspection = probe_files.measure_export(pieces(links), case().subject, memory=1 << 20)
+    assert set(inspection.failed) == {"packages", "settings", "system", "tree"}
 
 
 def test_an_engine_that_stops_is_no_fault_of_the_image() -> None:
@@ -313,7 +313,7 @@ def test_an_engine_that_stops_is_no_fault_of_the_image() -> None:
         raise ConnectionError("gone")
 
     with pytest.raises(RdmaImagesError, match="stopped handing out"):
-        probe_files.read_out(broken(), case().subject)
+        probe_files.measure_export(broken(), case().subject)
 
 
 def test_a_tar_that_hides_its_rest_is_damaged() -> None:
@@ -344,8 +344,8 @@ def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "blob"
     file.write_bytes(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
     layer = image_layers.read_layer("sha256:1", file)
-    assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"
-    assert (layer.count, layer.unpacked) == (3, 100_028 + 5)
+    assert layer.largest_folder == "/opt/caf\N{REPLACEMENT CHARACTER}"
+    assert (layer.file_count, layer.unpacked) == (3, 100_028 + 5)
     assert set(layer.leftovers.secret) == {"/root/.netrc"}
 
 
@@ -366,4 +366,4 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
 
 def test_a_lost_measurement_says_why() -> None:
     inspection = mark_lost(("tree",), "why", mark_lost(("torch",), "before"))
-    assert (inspection.missing, inspection.lost) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))
+    assert (inspection.missing, inspection.failed) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))

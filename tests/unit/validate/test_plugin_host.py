@@ -36,7 +36,7 @@ host.plugin({"name": "libours-net.so", "looks_for": {"ncclNetPlugin_v": [6, 7, 8
 
 def played(program: str) -> dict[str, object]:
     completed = subprocess.run([sys.executable, "-c", program, HOST], capture_output=True, text=True, check=False)
-    return network.folded(completed.stdout, completed.returncode, completed.stderr)
+    return network.sum_events(completed.stdout, completed.returncode, completed.stderr)
 
 
 def test_a_plugin_is_started_and_its_words_are_kept() -> None:
@@ -44,7 +44,7 @@ def test_a_plugin_is_started_and_its_words_are_kept() -> None:
     assert answer["interfaces"] == {"ncclNetPlugin_v": 8, "ncclTunerPlugin_v": 0}
     assert (answer["network"], answer["result"], answer["devices"]) == ("Libfabric", 0, 4)
     assert answer["log"] == [{"level": 2, "text": "share of 3 is 0.5, x 1 2 3 4"}]
-    assert answer["ended"] == ""
+    assert answer["end_reason"] == ""
 
 
 def test_devices_of_a_plugin_that_refuses_are_not_counted() -> None:
@@ -54,11 +54,11 @@ def test_devices_of_a_plugin_that_refuses_are_not_counted() -> None:
 
 def test_a_plugin_that_ends_its_process_is_known_by_its_last_words() -> None:
     answer = played(PLUGIN.replace("RESULT", "os.kill(os.getpid(), 11)"))
-    assert (answer["ended"], answer["last"], answer["result"]) == ("SIGSEGV", "log", None)
+    assert (answer["end_reason"], answer["last_step"], answer["result"]) == ("SIGSEGV", "log", None)
 
 
 def test_a_library_that_does_not_open_says_why() -> None:
-    answer = network.run_host({"do": "plugin", "name": "libnccl-net-nobody.so", "looks_for": {}, "shim": ""}, {})
+    answer = network.run_host({"do": "plugin", "name": "libnccl-net-nobody.so", "looks_for": {}, "cuda_stub": ""}, {})
     assert "libnccl-net-nobody.so: cannot open shared object file" in str(answer["error"])
 
 
@@ -86,4 +86,4 @@ print(number.value)
 
 def test_events_that_are_cut_short_are_left_out() -> None:
     lines = [json.dumps({"step": "init"}), '{"step": "log", "lev']
-    assert network.folded("\n".join(lines), None, "")["last"] == "init"
+    assert network.sum_events("\n".join(lines), None, "")["last_step"] == "init"

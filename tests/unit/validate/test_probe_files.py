@@ -75,8 +75,8 @@ def test_what_is_rare_is_read(tmp_path: Path) -> None:
     }
     assert measured["system"]["machine"] == "x86_64"
     assert set(libraries["nccl"]) == {"/usr/lib/libnccl.so.2", second}
-    assert files["libraries"][second]["identity"] == files["libraries"]["/usr/lib/libnccl.so.2"]["identity"]
-    assert files["libraries"]["/usr/lib/libcuda.so.1"]["condition"] == "fifo"
+    assert files["library_files"][second]["identity"] == files["library_files"]["/usr/lib/libnccl.so.2"]["identity"]
+    assert files["library_files"]["/usr/lib/libcuda.so.1"]["condition"] == "fifo"
     assert files["bytes"] > 33 << 20 > sum(path.lstat().st_blocks * 512 for path in tmp_path.rglob("*"))
     assert libraries["gpu_code"] == {"/usr/bin/all_reduce_perf": []}
     assert libraries["resolved"]["libpre.so"]["file"] == "/usr/lib/libpre.so"

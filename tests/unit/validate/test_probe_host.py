@@ -54,7 +54,7 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_probes, "PYTHONS", (sys.executable,))
     measured = probe_host.measure("local://", ("device",))
-    assert measured.lost == ()
+    assert measured.failed == ()
     assert measured.devices
     assert measured.devices.huge_pages.bytes > 0
     assert measured.missing["tree"] == "tree was not measured for device"
@@ -93,7 +93,7 @@ def test_an_nccl_that_cannot_be_loaded_is_an_error_of_each_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "insists", "plugin", "device", "runs"),
+    ("count", "required_network", "plugin", "device", "runs"),
     [
         (2, "Libfabric", "/p", False, {"default": gpus.WITHOUT_REFUSAL, "two-nodes": gpus.OVER_TCP, "refusal": {}}),
         (8, "Libfabric", "/p", True, {"default": {}, "two-nodes": {}}),
@@ -106,10 +106,11 @@ def test_an_nccl_that_cannot_be_loaded_is_an_error_of_each_process() -> None:
     ],
 )
 def test_what_is_run_follows_from_the_image_and_the_machine(
-    count: int, insists: str, plugin: str, device: bool, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    count: int, required_network: str, plugin: str, device: bool, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "all_reduce", lambda _path, settings, *_: settings)
-    assert gpus.possible_runs("/nccl", count, {"insists": insists, "plugin": plugin, "device": device}) == runs
+    requested = {"required_network": required_network, "plugin": plugin, "device": device}
+    assert gpus.possible_runs("/nccl", count, requested) == runs
 
 
 def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

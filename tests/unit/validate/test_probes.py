@@ -33,7 +33,7 @@ from tests.support.processor_limit import processor_limit
 
 
 def libc() -> str:
-    file = loader.resolved("libc.so.6")["file"]
+    file = loader.resolve_name("libc.so.6")["file"]
     assert isinstance(file, str)
     return file
 
@@ -57,7 +57,7 @@ def test_the_version_that_a_libfabric_says(tmp_path: Path, words: list[str], ver
 def test_an_elf_file_says_what_it_is() -> None:
     about = elf.library(libc())
     assert about["soname"] == "libc.so.6"
-    assert elf.exported(libc(), re.compile(rb"printf(?=\0)|nothing")) == ["printf"]
+    assert elf.exported_symbols(libc(), re.compile(rb"printf(?=\0)|nothing")) == ["printf"]
     assert about["machine"] in ("x86_64", "aarch64")
     assert any("Copyright" in word for word in elf.find_strings(libc(), re.compile(rb"Copyright[^\0]{5,20}")))
 
@@ -84,7 +84,7 @@ def test_numbers() -> None:
 
 
 def test_the_loader_is_asked() -> None:
-    assert loader.resolved("libnothing.so.9")["error"].startswith("libnothing.so.9:")
+    assert loader.resolve_name("libnothing.so.9")["error"].startswith("libnothing.so.9:")
     closure = loader.closure(libc())
     assert not closure["missing"]
     assert loader.library_closure("\tliba.so => not found\n\tlibb.so => /lib/libb.so (0x00007f00)\n", "")[
@@ -102,7 +102,7 @@ def test_a_library_that_lacks_another(tmp_path: Path) -> None:
     subprocess.run([compiler, "-shared", "-o", library, source, "-Wl,--no-as-needed", needed], check=True)
     needed.unlink()
     assert loader.closure(str(library))["missing"] == [str(needed)]
-    assert "libneeded" in loader.resolved(str(library))["error"]
+    assert "libneeded" in loader.resolve_name(str(library))["error"]
 
 
 @pytest.mark.parametrize(
@@ -229,15 +229,16 @@ def test_leftovers_by_path(path: str, kind: str | None) -> None:
 
 def test_secrets_by_content() -> None:
     key = b"-----BEGIN OPENSSH " + b"PRIVATE KEY-----"
-    assert leftovers.secret_in(b"x\n" + key) == "a private key"
+    assert leftovers.find_secret(b"x\n" + key) == "a private key"
     assert (
-        leftovers.secret_in(b"index-url = https://me:" + b"hunter22@example.org/simple") == "an address with a password"
+        leftovers.find_secret(b"index-url = https://me:" + b"hunter22@example.org/simple")
+        == "an address with a password"
     )
-    assert leftovers.secret_in(b"https://example.org/a:b@c") is None
-    assert leftovers.secret_in(b"proxy: https://${user}:${password}@example.org") is None
-    assert leftovers.may_hold_secret("/etc/pip.conf", 100)
-    assert leftovers.may_hold_secret("/root/.docker/config.json", 100)
-    assert not leftovers.may_hold_secret("/opt/venv/lib/python3/site-packages/test/key.pem", 100)
+    assert leftovers.find_secret(b"https://example.org/a:b@c") is None
+    assert leftovers.find_secret(b"proxy: https://${user}:${password}@example.org") is None
+    assert leftovers.file_may_hold_secret("/etc/pip.conf", 100)
+    assert leftovers.file_may_hold_secret("/root/.docker/config.json", 100)
+    assert not leftovers.file_may_hold_secret("/opt/venv/lib/python3/site-packages/test/key.pem", 100)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ def test_secrets_by_content() -> None:
     ],
 )
 def test_logins_by_content(text: str, kind: str | None) -> None:
-    assert leftovers.secret_in(text.encode()) == kind
+    assert leftovers.find_secret(text.encode()) == kind
 
 
 @pytest.mark.parametrize(
@@ -276,8 +277,8 @@ def test_logins_by_content(text: str, kind: str | None) -> None:
     ],
 )
 def test_variables_of_secrets(variable: str, value: str, secret: bool, named: bool) -> None:
-    assert leftovers.is_secret(variable, value) == secret
-    assert leftovers.named_as_secret(variable, value) == named
+    assert leftovers.is_secret_value(variable, value) == secret
+    assert leftovers.is_secret_name(variable, value) == named
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_variables_of_secrets(variable: str, value: str, secret: bool, named: bo
 )
 def test_a_text_made_to_be_slow_is_read_in_no_time(piece: bytes) -> None:
     with processor_limit(20):
-        leftovers.secret_in(piece * (leftovers.MAX_TEXT_BYTES // len(piece)))
+        leftovers.find_secret(piece * (leftovers.MAX_TEXT_BYTES // len(piece)))
 
 
 def test_a_tree_in_short(tmp_path: Path) -> None:
@@ -297,7 +298,7 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     (tmp_path / ".lock").chmod(0o666)
     root = Root(str(tmp_path))
     summary = tree.summary(root.entries())
-    assert {Path(p).name: f["target"] for p, f in summary["libraries"].items()} == {
+    assert {Path(p).name: f["target"] for p, f in summary["library_files"].items()} == {
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",
     }
@@ -319,7 +320,7 @@ def test_places(path: str, expected: str) -> None:
 
 @pytest.mark.parametrize(("number", "version"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3"), (None, "")])
 def test_versions_of_nccl(number: int | None, version: str) -> None:
-    assert pytorch.decoded(number) == version
+    assert pytorch.decode_version(number) == version
 
 
 def test_plugin_names_follow_the_environment() -> None:
@@ -352,8 +353,8 @@ def test_a_tool_that_prints_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     script(tmp_path, "ibv_devinfo", r"printf '\377\376\000x'; exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     result = tools.run(["ibv_devinfo"])
-    assert (result["rc"], result["timed_out"]) == (3, False)
-    assert result["out"].endswith("x")
+    assert (result["exit_code"], result["timed_out"]) == (3, False)
+    assert result["stdout"].endswith("x")
     assert tools.run(["no-such-tool"])["path"] == ""
 
 
@@ -362,10 +363,10 @@ def test_only_our_own_train_is_started(tmp_path: Path, monkeypatch: pytest.Monke
     script(tmp_path, "train", f"echo usage; touch {tmp_path}/trained")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     result = tools.train()
-    assert (result["path"], result["rc"]) == (str(tmp_path / "train"), None)
+    assert (result["path"], result["exit_code"]) == (str(tmp_path / "train"), None)
     assert not (tmp_path / "trained").exists()
     monkeypatch.setattr(tools, "TRAIN_FOLDER", str(tmp_path))
-    assert tools.train()["out"] == "usage\n"
+    assert tools.train()["stdout"] == "usage\n"
 
 
 def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPatch) -> None:

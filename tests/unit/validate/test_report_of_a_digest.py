@@ -11,7 +11,7 @@ from rdma_images import report
 from rdma_images.core import paths
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Build
+from rdma_images.core.image import BuildRecord
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
@@ -27,7 +27,7 @@ CASE = Inspection.model_validate(
 CASE_BARE = CASE.measured.model_copy(update={"torch": None, "missing": {"torch": "the image's Python was not asked"}})
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 REF = "rdma-images/efa-pytorch:1"
-BUILT = Build("efa-pytorch-1", REF, A, "sha256:0", ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 1.0)
+BUILT = BuildRecord("efa-pytorch-1", REF, A, "sha256:0", ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 1.0)
 GREEN = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "one")
 ENGINE = Engine("docker", "existing", "unix:///nowhere", "28.0", "0.21", "containerd", "default", {})
 
@@ -61,7 +61,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def validated(
-    monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT, again: bool = False
+    monkeypatch: pytest.MonkeyPatch, *digests: str, build: BuildRecord | None = BUILT, again: bool = False
 ) -> Report:
     monkeypatch.setattr(engines, "client", lambda _engine: Named(*digests))
     monkeypatch.setattr(docker_command, "image_digests", lambda *_: {REF: digests[0], digests[0]: digests[0]})
@@ -95,7 +95,7 @@ def test_a_cached_report_of_another_image_is_not_taken(tmp_path: Path, monkeypat
 
 
 def test_stand_ins_are_known_by_the_build_and_by_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert validated(monkeypatch, A).rehearsal == BUILT.rehearsal
+    assert validated(monkeypatch, A).stand_ins == BUILT.stand_ins
 
 
 def test_the_answer_about_an_image_comes_with_its_checks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (str(script), "NCCL_IB_DISABLE") in mine
     assert (settings.ENTRY, "FI_PROVIDER") in mine
     assert set(assignments["without_path"]) == set(settings.loader_names({})) - {"libcuda.so.1"}
-    assert assignments["without_path"]["libibverbs.so.1"] == loader.resolved("libibverbs.so.1")["file"]
+    assert assignments["without_path"]["libibverbs.so.1"] == loader.resolve_name("libibverbs.so.1")["file"]
     assert set(assignments["absent"]) <= set(assignments["loader_folders"])
 
 

@@ -13,9 +13,9 @@ TORCH = ImportedTorch(version="", cuda=None, file="", compiled_nccl="", nccl=[],
 
 def layer(*names: str, count: int | None = None) -> MeasuredLayer:
     """Return a topmost layer that holds `names`."""
-    number = len(names) if count is None else count
+    number, none = len(names) if count is None else count, Leftovers()
     return MeasuredLayer(
-        digest="sha256:2", bytes=1, unpacked=1, count=number, mostly="/", leftovers=Leftovers(), names=list(names)
+        digest="sha256:2", bytes=1, unpacked=1, file_count=number, largest_folder="/", leftovers=none, names=[*names]
     )
 
 
@@ -79,9 +79,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_image_with_the_same_lower_layers_takes_over_the_torch() -> None:
     top = (layer("/opt/app/src/model.py"),)
     torch_reuse.save(image("a", "b"), Measured(torch=TORCH, layers=top))
-    assert torch_reuse.find(image("a", "c"), lambda: top) == (TORCH, torch_reuse.REUSED)
+    assert torch_reuse.find_reusable(image("a", "c"), lambda: top) == (TORCH, torch_reuse.REUSED)
     for other in (image("x", "b"), image("a", "b", LD_PRELOAD="/x")):
-        earlier = torch_reuse.find(other, lambda: top)
+        earlier = torch_reuse.find_reusable(other, lambda: top)
         assert earlier.torch is None
         assert "no image with the same lower layers" in earlier.reason
 
@@ -89,12 +89,12 @@ def test_an_image_with_the_same_lower_layers_takes_over_the_torch() -> None:
 def test_a_layer_that_matters_is_the_reason_to_import_torch_again() -> None:
     fine, changed = (layer("/opt/app/model.py"),), (layer("/opt/app/libx.so"),)
     torch_reuse.save(image("a", "b"), Measured(torch=TORCH, layers=fine))
-    torch, reason = torch_reuse.find(image("a", "c"), lambda: changed)
+    torch, reason = torch_reuse.find_reusable(image("a", "c"), lambda: changed)
     assert (torch, reason) == (None, "its topmost layer holds /opt/app/libx.so, which the loader or Python may load")
     torch_reuse.save(image("z", "c"), Measured(torch=TORCH, layers=changed))
-    assert torch_reuse.find(image("z", "d"), lambda: fine).torch is None
+    assert torch_reuse.find_reusable(image("z", "d"), lambda: fine).torch is None
     large = (layer("/opt/app/model.py", count=501),)
-    assert torch_reuse.find(image("a", "c"), lambda: large).reason == "its topmost layer holds 501 files"
+    assert torch_reuse.find_reusable(image("a", "c"), lambda: large).reason == "its topmost layer holds 501 files"
 
 
 def test_layers_that_cannot_be_read_are_a_reason() -> None:
@@ -102,4 +102,4 @@ def test_layers_that_cannot_be_read_are_a_reason() -> None:
         raise ValueError("a damaged tar")
 
     torch_reuse.save(image("a", "b"), Measured(torch=TORCH, layers=(layer("/srv/x"),)))
-    assert torch_reuse.find(image("a", "c"), damaged) == (None, "its layers could not be read: a damaged tar")
+    assert torch_reuse.find_reusable(image("a", "c"), damaged) == (None, "its layers could not be read: a damaged tar")

@@ -34,12 +34,12 @@ def test_answers_of_another_form_are_lost_with_a_reason() -> None:
     assert inspection.missing["system"] == "it crashed"
     assert inspection.missing["tools"] == "tools has no value"
     assert inspection.missing["tree"] == "the image's answer leaves it out"
-    assert set(inspection.lost) == set(inspection.missing)
+    assert set(inspection.failed) == set(inspection.missing)
 
 
 def test_what_is_not_there_is_not_lost() -> None:
     inspection = parse_answers(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
-    assert (inspection.missing, inspection.lost) == ({"torch": "the image has no torch"}, ())
+    assert (inspection.missing, inspection.failed) == ({"torch": "the image has no torch"}, ())
 
 
 def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,12 +130,12 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     image = Image(
         "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
     )
-    assert expected_fabric.expected_image(inspection.subject, inspection.measured, image).because == "as planned"
-    assert expected_fabric.expected_image(inspection.subject, inspection.measured, None).because == "its label says efa"
+    assert expected_fabric.expected_image(inspection.subject, inspection.measured, image).reason == "as planned"
+    assert expected_fabric.expected_image(inspection.subject, inspection.measured, None).reason == "its label says efa"
     bare = inspection.subject.model_copy(update={"labels": {}})
     guessed = expected_fabric.expected_image(bare, inspection.measured, None)
     assert guessed.fabric == "efa"
-    assert "/opt/amazon/efa" in guessed.because
+    assert "/opt/amazon/efa" in guessed.reason
     unmeasured = Measured()
     assert expected_fabric.expected_image(bare, unmeasured, None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})

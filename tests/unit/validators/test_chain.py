@@ -14,7 +14,7 @@ STARTED = plugin("3 NET/OFI No eligible providers were found", "2 NET/OFI Initia
 
 def chain_holds(inspection: Inspection, question: str) -> Check:
     """Return the check of the chain for a fabric that was asked for."""
-    expected = inspection.expected.model_copy(update={"question": question})
+    expected = inspection.expected.model_copy(update={"requested_fabric": question})
     return suite.run(inspection.model_copy(update={"expected": expected}), only={"chain.holds"})[0]
 
 
@@ -42,7 +42,7 @@ def test_a_variable_that_keeps_nccl_from_every_fabric_is_one_finding(question: s
     case = image(STARTED, {"NCCL_NET": "Socket"})
     labels = {"io.rdma-images.fabric": "efa", "io.rdma-images.fallback": "refuse"}
     subject = case.subject.model_copy(update={"labels": {**case.subject.labels, **labels}})
-    expected = case.expected.model_copy(update={"question": question})
+    expected = case.expected.model_copy(update={"requested_fabric": question})
     results = suite.run(case.model_copy(update={"subject": subject, "expected": expected}))
     failed = {check.id: check for check in results if check.outcome == "failed" and "NCCL_NET" in check.actual}
     assert list(failed) == ["environment.harmful"]

@@ -18,7 +18,7 @@ JITLINK = "/usr/local/cuda-12.1/lib64/libnvJitLink.so.12"
 NO_SYMBOL = "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12"
 OLD_JITLINK = {"torch": None, "missing": {"torch": NO_SYMBOL}}
 ELSEWHERE = {"platform": "linux/riscv64"}
-TOOL = {"path": "/usr/bin/ibv_devinfo", "rc": 0, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
+TOOL = {"path": "/usr/bin/ibv_devinfo", "exit_code": 0, "stdout": "", "stderr": "", "timed_out": False, "seconds": 0.0}
 THE_SAME = {"libibverbs.so.1": f"{LIB}/libibverbs.so.1.14.56.1"}
 DEVICES: dict[str, Any] = {
     "instance": "", "vendor": "", "nodes": [], "rdma": {}, "efa_domains": [], "memlock": None, "compat_mode": "",
@@ -42,7 +42,7 @@ def missing_file(variable: str) -> dict[str, Changes]:
     return {"measured": settings(absent=["/etc/x"]), "environment": {variable: "/etc/x"}}
 
 
-LAYER = {"digest": "sha256:1", "bytes": 1, "unpacked": 1, "count": 1, "mostly": "/", "leftovers": {}}
+LAYER = {"digest": "sha256:1", "bytes": 1, "unpacked": 1, "file_count": 1, "largest_folder": "/", "leftovers": {}}
 CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("cuda.driver", {"files": {f"{LIB}/libnvidia-ml.so.580.65": LARGE}}, "failed"),
     (
@@ -56,7 +56,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         "failed: everybody who pulls the image can read /a (a key, layer 1)",
     ),
     ("layers.secrets", {"measured": {"layers": [LAYER]}}, "passed"),
-    ("layers.secrets", {"measured": {"layers": None, "lost": ["layers"]}}, "skipped"),
+    ("layers.secrets", {"measured": {"layers": None, "failed": ["layers"]}}, "skipped"),
     ("cuda.stub", {"resolved": {"libcuda.so.1": {"file": "/usr/local/cuda/stubs/libcuda.so.1"}}}, "failed"),
     ("cuda.stub", {"resolved": {"libcuda.so.1": {"file": f"{LIB}/libcuda.so.1"}}}, "passed"),
     (
@@ -70,15 +70,15 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("label.libfabric", {"labels": {REHEARSAL: None}, "measured": {"tools": None}}, "skipped: fi_info did not"),
     ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": "64.0-1"}}, "passed"),
     ("label.rdma-core", {"labels": {REHEARSAL: None}, "dpkg": {"libibverbs1": None}}, "skipped: no package manager"),
-    ("measured.complete", {"measured": {"lost": ["packages"]}}, "failed: packages: no reason is known"),
+    ("measured.complete", {"measured": {"failed": ["packages"]}}, "failed: packages: no reason is known"),
     (
         "measured.complete",
-        {"measured": {"lost": ["packages"]}, "environment": {"PYTHONHOME": "/x", "PYTHONPATH": "", "HOME": "/y"}},
+        {"measured": {"failed": ["packages"]}, "environment": {"PYTHONHOME": "/x", "PYTHONPATH": "", "HOME": "/y"}},
         "failed: packages: no reason is known (PYTHONHOME=/x is set)",
     ),
-    ("measured.complete", {"measured": {**NO_TORCH, "lost": ["torch"]}}, "passed"),
-    ("measured.complete", {"measured": {**NO_TORCH, "lost": ["torch"]}, "wheels": {"torch": None}}, "failed: torch:"),
-    ("measured.complete", {"measured": {**NO_TORCH, "lost": ["torch"], "packages": None}}, "failed: torch: it crashed"),
+    ("measured.complete", {"measured": {**NO_TORCH, "failed": ["torch"]}}, "passed"),
+    ("measured.complete", {"measured": {**NO_TORCH, "failed": ["torch"]}, "wheels": {"torch": None}}, "failed: torch:"),
+    ("measured.complete", {"measured": {**NO_TORCH, "failed": ["torch"], "packages": None}}, "failed: torch: it"),
     ("nccl.loaded", {"torch": {"nccl": []}}, "failed: no libnccl is mapped"),
     ("nccl.version", {"torch": {"nccl": [{"path": NCCL, "version": "2.29.7"}]}}, f"failed: {NCCL} is NCCL 2.29.7"),
     ("nccl.version", {"torch": {"nccl": [{"path": "/opt/libnccl.so.2", "version": "2.29.7"}]}}, "passed"),
@@ -106,9 +106,9 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("torch.imports", {"measured": NO_TORCH, "closures": {NCCL: LACKS}}, "skipped: NCCL is missing or lacks"),
     ("torch.imports", {"closures": {TORCH: LACKS}}, "passed"),
     ("torch.imports", {"closures": {NCCL: LACKS}}, "passed"),
-    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 0, "err": ""}}}, "passed"),
-    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 1, "err": NONE}}}, "failed"),
-    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 255, "err": "Bad address"}}}, "failed"),
+    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"exit_code": 0, "stderr": ""}}}, "passed"),
+    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"exit_code": 1, "stderr": NONE}}}, "failed"),
+    ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"exit_code": 255, "stderr": "Bad address"}}}, "failed"),
     (
         "environment.files",
         {"measured": settings(("NCCL_TOPO_FILE", "/opt/there.xml", "shell"), absent=["/opt/gone"])},

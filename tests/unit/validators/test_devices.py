@@ -11,7 +11,7 @@ from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support.validators_called import passed
 from validators.efa import test_devices as efa_devices
 from validators.erdma import test_devices as erdma_devices
-from validators.rdma import test_devices as rdma_devices
+from validators.fabric import test_devices as fabric_devices
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())
@@ -31,38 +31,39 @@ def machine(**changes: Any) -> Devices:
 
 def erdma(**changes: Any) -> Devices:
     device = {"driver": "erdma", "state": "4: ACTIVE", "mtu": 8500, "p2p": "", **changes.pop("device", {})}
-    tool = {"path": "ibv_devinfo", "rc": 0, "out": changes.pop("shown", "hca_id:\terdma_0\n\tstate: PORT_ACTIVE (4)\n")}
-    result_fields = {"err": "", "timed_out": False, "seconds": 0.0}
+    shown = changes.pop("shown", "hca_id:\terdma_0\n\tstate: PORT_ACTIVE (4)\n")
+    tool = {"path": "ibv_devinfo", "exit_code": 0, "stdout": shown}
+    result_fields = {"stderr": "", "timed_out": False, "seconds": 0.0}
     tools = {"ibv_devinfo": {**tool, **result_fields}, "fi_info -p efa": MACHINE["devices"]["tools"]["fi_info -p efa"]}
     data = {"instance": "", "rdma": {"erdma_0": device}, "compat_mode": "Y", "tools": tools, **changes}
     return Devices.model_validate({**MACHINE["devices"], **data})
 
 
 GOOD = [
-    (rdma_devices.test_nodes, (machine(), "efa")),
-    (rdma_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
-    (rdma_devices.test_nodes, (machine(rdma={}), "efa")),
-    (rdma_devices.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
+    (fabric_devices.test_nodes, (machine(), "efa")),
+    (fabric_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
+    (fabric_devices.test_nodes, (machine(rdma={}), "efa")),
+    (fabric_devices.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
     (efa_devices.test_efa_domains, (machine(),)),
-    (rdma_devices.test_memlock, (machine(),)),
+    (fabric_devices.test_memlock, (machine(),)),
     (efa_devices.test_huge_pages, (machine(),)),
-    (rdma_devices.test_gpudirect, (machine(), "efa")),
+    (fabric_devices.test_gpudirect, (machine(), "efa")),
     (erdma_devices.test_erdma_port, (erdma(),)),
     (erdma_devices.test_erdma_port, (erdma(device={"driver": ""}),)),
     (erdma_devices.test_compat_mode, (erdma(),)),
     (erdma_devices.test_mtu, (erdma(),)),
     (erdma_devices.test_mtu, (erdma(device={"mtu": 1400}),)),
-    (rdma_devices.test_gpudirect, (erdma(modules=[]), "erdma")),
-    (rdma_devices.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
-    (rdma_devices.test_gpudirect, (erdma(), "erdma")),
+    (fabric_devices.test_gpudirect, (erdma(modules=[]), "erdma")),
+    (fabric_devices.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
+    (fabric_devices.test_gpudirect, (erdma(), "erdma")),
 ]
 BAD = [
-    (rdma_devices.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
-    (rdma_devices.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
-    (rdma_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
+    (fabric_devices.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
+    (fabric_devices.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
+    (fabric_devices.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
     (efa_devices.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
-    (rdma_devices.test_memlock, (machine(memlock=65536),), "unlimited"),
-    (rdma_devices.test_memlock, (machine(memlock=2 << 30),), "unlimited"),
+    (fabric_devices.test_memlock, (machine(memlock=65536),), "unlimited"),
+    (fabric_devices.test_memlock, (machine(memlock=2 << 30),), "unlimited"),
     (efa_devices.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
     (erdma_devices.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
     (erdma_devices.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
@@ -71,21 +72,21 @@ BAD = [
     (erdma_devices.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
     (erdma_devices.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
     (
-        rdma_devices.test_gpudirect,
+        fabric_devices.test_gpudirect,
         (erdma(nvidia_module="NVIDIA UNIX x86_64 Kernel Module"), "erdma"),
         "nvidia_peermem",
     ),
-    (rdma_devices.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
+    (fabric_devices.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
 ]
 ABSENT = [
-    (rdma_devices.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
-    (rdma_devices.test_nodes, (machine(instance="unheard-of"), "efa")),
-    (rdma_devices.test_nodes, (machine(), "erdma")),
+    (fabric_devices.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
+    (fabric_devices.test_nodes, (machine(instance="unheard-of"), "efa")),
+    (fabric_devices.test_nodes, (machine(), "erdma")),
     (efa_devices.test_efa_domains, (machine(rdma={}),)),
     (efa_devices.test_efa_domains, (erdma(),)),
     (erdma_devices.test_compat_mode, (machine(),)),
     (erdma_devices.test_mtu, (erdma(device={"mtu": 0}),)),
-    (rdma_devices.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
+    (fabric_devices.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
 ]
 
 

@@ -11,7 +11,7 @@ from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support.validators_called import passed
 from validators.any import test_gpus as any_gpus
 from validators.efa import test_gpus as efa_gpus
-from validators.rdma import test_gpus as rdma_gpus
+from validators.fabric import test_gpus as fabric_gpus
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 LOGS = CASES.parent / "nccl-logs"
@@ -44,7 +44,7 @@ def test_real_gpus() -> None:
     assert passed(any_gpus.test_peers, gpus())
     assert passed(any_gpus.test_all_reduce, gpus()) == "the sum is right on all GPUs, 1024 MiB at 329.0 GB/s"
     with pytest.raises(SkippedError, match="no device of EFA"):
-        rdma_gpus.test_network(gpus(), "efa", Requirement())
+        fabric_gpus.test_network(gpus(), "efa", Requirement())
 
 
 def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
@@ -57,7 +57,7 @@ def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
 
 
 def test_the_real_image_refuses_where_there_is_no_efa() -> None:
-    check = passed(rdma_gpus.test_refusal, gpus(), "efa")
+    check = passed(fabric_gpus.test_refusal, gpus(), "efa")
     assert check.startswith(
         "process 0: it ended with 1; process 1: it ended with 1; NCCL did not start: NCCL_NET names"
     )
@@ -99,33 +99,35 @@ def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
     """The real run with NCCL_NET=Libfabric alone: it ended with 0, over libfabric's tcp provider."""
     log = (LOGS / "gpu-refusal-missing.log").read_text()
     with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as raised:
-        rdma_gpus.test_refusal(changed("refusal", answers=[RIGHT, RIGHT], log=log), "efa", Requirement())
+        fabric_gpus.test_refusal(changed("refusal", answers=[RIGHT, RIGHT], log=log), "efa", Requirement())
     assert "set FI_PROVIDER=efa beside NCCL_NET" in str(raised.value)
     with pytest.raises(UnmetError):
-        rdma_gpus.test_refusal(changed("refusal", answers=[RIGHT, {"error": "it ended with 1"}]), "efa", Requirement())
+        fabric_gpus.test_refusal(
+            changed("refusal", answers=[RIGHT, {"error": "it ended with 1"}]), "efa", Requirement()
+        )
 
 
 def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
     with_device = elsewhere(device=True)
     with pytest.raises(UnmetError, match="libfabric over tcp, not EFA"):
-        rdma_gpus.test_network(with_device, "efa", Requirement())
+        fabric_gpus.test_network(with_device, "efa", Requirement())
     with pytest.raises(SkippedError, match=r"see gpu\.network"):
         efa_gpus.test_plugin(with_device, Requirement())
     with pytest.raises(SkippedError, match="nothing to refuse"):
-        rdma_gpus.test_refusal(with_device, "efa", Requirement())
+        fabric_gpus.test_refusal(with_device, "efa", Requirement())
     # The real log, as it would be where the plugin selects EFA.
     log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
     runs = changed("two-nodes", log=log).runs
     over_efa = MeasuredGpus.model_validate(
         {**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}}
     )
-    assert "EFA" in passed(rdma_gpus.test_network, over_efa, "efa")
+    assert "EFA" in passed(fabric_gpus.test_network, over_efa, "efa")
     assert "in the place of" not in passed(efa_gpus.test_plugin, over_efa)
 
 
 def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:
     with pytest.raises(SkippedError, match="allows a fallback"):
-        rdma_gpus.test_refusal(elsewhere(insists=""), "efa", Requirement())
+        fabric_gpus.test_refusal(elsewhere(required_network=""), "efa", Requirement())
 
 
 def test_without_a_plugin_the_static_check_tells() -> None:

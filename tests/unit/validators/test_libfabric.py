@@ -17,14 +17,14 @@ LACKS = {"missing": ["libgone.so.9"]}
 @pytest.mark.parametrize(
     ("run", "check", "outcome"),
     [
-        ({"fi_info --version": {"rc": 1}}, "libfabric.fi-info", f"failed: {TOOL} ended with 1: libfabric api: 2.1"),
-        ({"fi_info --version": {"rc": 1}}, "libfabric.device", "skipped: fi_info does not run"),
-        ({"fi_info --version": {"out": "2.1.0\n"}}, "libfabric.fi-info", "failed"),
-        ({"fi_info -p efa": {"rc": 0, "err": ""}}, "libfabric.device", "passed"),
+        ({"fi_info --version": {"exit_code": 1}}, "libfabric.fi-info", f"failed: {TOOL} ended with 1: libfabric api:"),
+        ({"fi_info --version": {"exit_code": 1}}, "libfabric.device", "skipped: fi_info does not run"),
+        ({"fi_info --version": {"stdout": "2.1.0\n"}}, "libfabric.fi-info", "failed"),
+        ({"fi_info -p efa": {"exit_code": 0, "stderr": ""}}, "libfabric.device", "passed"),
         # As libfabric 1.17's fi_info says it; later ones say what -61 is.
-        ({"fi_info -p efa": {"err": "fi_getinfo: -61"}}, "libfabric.device", "passed"),
-        ({"fi_info -p efa": {"err": "Killed"}}, "libfabric.device", "failed"),
-        ({"fi_info -p efa": {"rc": 1}}, "libfabric.device", f"failed: {TOOL} ended with 1: fi_getinfo: -61 (No data"),
+        ({"fi_info -p efa": {"stderr": "fi_getinfo: -61"}}, "libfabric.device", "passed"),
+        ({"fi_info -p efa": {"stderr": "Killed"}}, "libfabric.device", "failed"),
+        ({"fi_info -p efa": {"exit_code": 1}}, "libfabric.device", f"failed: {TOOL} ended with 1: fi_getinfo: -61 (No"),
     ],
 )
 def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
@@ -40,5 +40,5 @@ def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
     ],
 )
 def test_a_tool_that_lacks_a_library_is_reported_once(rc: int, lacks: Changes, outcome: str) -> None:
-    changes = {"tools": {"fi_info --version": {"rc": rc}}, "closures": {TOOL: lacks}}
+    changes = {"tools": {"fi_info --version": {"exit_code": rc}}, "closures": {TOOL: lacks}}
     assert check_outcome("libfabric.fi-info", **changes).startswith(outcome)

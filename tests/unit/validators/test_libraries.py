@@ -120,7 +120,7 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     path = "/opt/venv/site-packages/nvidia/nvshmem/lib/nvshmem_transport_libfabric.so.6"
     data = CASE.model_dump()
     data["expected"]["fabric"] = fabric
-    data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
+    data["measured"]["tree"]["files"]["library_files"][path] = {"size": 1, "target": ""}
     inspection = Inspection.model_validate(data)
     assert inspection.measured.tree
     assert transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
@@ -129,7 +129,7 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
 @pytest.mark.parametrize("preload", ["/opt/nccl/libnccl.so.2", "/opt/nccl/libnccl.so", ""])
 def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None:
     data = CASE.model_dump()
-    libraries, files = data["measured"]["tree"]["libraries"], data["measured"]["tree"]["files"]["libraries"]
+    libraries, files = data["measured"]["tree"]["libraries"], data["measured"]["tree"]["files"]["library_files"]
     other, (wheel,) = "/opt/nccl/libnccl.so.2", [path for path in libraries["nccl"] if path.endswith(NCCL_WHEEL_PATH)]
     libraries["nccl"][other] = {**libraries["nccl"][wheel], "banner": "2.99.1+cuda13.0"}
     files[other], files["/opt/nccl/libnccl.so"] = files[wheel], {"size": 1, "target": "libnccl.so.2"}

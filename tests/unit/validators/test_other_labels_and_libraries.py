@@ -11,10 +11,10 @@ from rdma_images.inspection.measurements import Libraries, MeasuredPackages, Tre
 from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from validators.efa import test_libfabric as efa_libfabric
 from validators.efa import test_plugin as efa_plugin
+from validators.fabric import test_libraries as fabric_libraries
+from validators.fabric import test_verbs as fabric_verbs
 from validators.image import test_labels as image_labels
 from validators.nccl import test_nccl as nccl_nccl
-from validators.rdma import test_libraries as rdma_libraries
-from validators.rdma import test_verbs as rdma_verbs
 from validators.support import in_use
 
 GOOD = (Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text()
@@ -47,7 +47,7 @@ def labels(**values: str) -> list[Change]:
 
 
 def changed_file(path: str, about: dict[str, Any] | None) -> Change:
-    return ("measured", "tree", "files", "libraries", path), about
+    return ("measured", "tree", "files", "library_files", path), about
 
 
 def variable(name: str, value: str) -> Change:
@@ -201,7 +201,7 @@ UNSAID = changed_file("/etc/libibverbs.d/efa.driver", None)
 def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: bool) -> None:
     case = edited(*changes)
     tree, libraries, _ = parts(case)
-    assert bool(broken(rdma_verbs.test_provider, case, tree.files, libraries, "efa")) != holds
+    assert bool(broken(fabric_verbs.test_provider, case, tree.files, libraries, "efa")) != holds
 
 
 OPENS = library("opens", value={FABRIC: ["libcudart.so"]})
@@ -318,7 +318,7 @@ ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
 def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
     tree, libraries, _ = parts(case)
-    message = broken(rdma_libraries.test_found, case, tree.files, libraries)
+    message = broken(fabric_libraries.test_found, case, tree.files, libraries)
     assert message.startswith(expected)
     assert bool(message) == bool(expected)
 
@@ -333,4 +333,4 @@ def test_whoever_asks_for_libefa_gets_the_providers_own(steps: tuple[str, ...]) 
         (bad, "a process takes /opt/planted/libefa.so.1, of another rdma-core than the provider of EFA"),
     ):
         tree, libraries, _ = parts(case)
-        assert broken(rdma_verbs.test_verbs_loader, case, tree.files, libraries, "efa") == expected
+        assert broken(fabric_verbs.test_verbs_loader, case, tree.files, libraries, "efa") == expected

@@ -120,7 +120,7 @@ def test_what_a_pull_takes_is_not_known_where_the_engine_keeps_layers_unpacked()
     data = case()
     assert data.measured.layers
     layers = tuple(
-        layer.model_copy(update={"bytes": layer.unpacked + 512 * layer.count}) for layer in data.measured.layers
+        layer.model_copy(update={"bytes": layer.unpacked + 512 * layer.file_count}) for layer in data.measured.layers
     )
     measured = data.measured.model_copy(update={"layers": layers})
     check = validators_called.checks_by_id(data.model_copy(update={"measured": measured}))["size.budget"]
@@ -214,10 +214,10 @@ def for_sagemaker(run: dict[str, Any], **wheels: str) -> Inspection:
 @pytest.mark.parametrize(
     ("run", "broken"),
     [
-        ({"rc": 0}, None),
-        ({"rc": 1, "err": "No module named sagemaker_job"}, "ended with 1: No module named sagemaker_job"),
+        ({"exit_code": 0}, None),
+        ({"exit_code": 1, "stderr": "No module named sagemaker_job"}, "ended with 1: No module named sagemaker_job"),
         ({"path": ""}, "there is no such tool"),
-        ({"err": "not started: it is not in /opt/sagemaker/"}, "not started"),
+        ({"stderr": "not started: it is not in /opt/sagemaker/"}, "not started"),
     ],
 )
 def test_sagemakers_command_can_be_started(run: dict[str, Any], broken: str | None) -> None:
@@ -229,12 +229,12 @@ def test_sagemakers_command_can_be_started(run: dict[str, Any], broken: str | No
 
 
 def test_sagemakers_toolkit_is_reported_once() -> None:
-    with_toolkit = for_sagemaker({"rc": None}, **{"sagemaker-training": "5.1.4"})
+    with_toolkit = for_sagemaker({"exit_code": None}, **{"sagemaker-training": "5.1.4"})
     with pytest.raises(UnmetError, match=r"found: sagemaker-training 5\.1\.4 in /opt/venv"):
         efa_environment.test_toolkit(with_toolkit, Requirement())
     with pytest.raises(SkippedError, match=r"see sagemaker\.toolkit"):
         sagemaker_train.test_train(with_toolkit, Requirement())
-    efa_environment.test_toolkit(for_sagemaker({"rc": 0}), Requirement())
+    efa_environment.test_toolkit(for_sagemaker({"exit_code": 0}), Requirement())
 
 
 def test_the_suite_has_one_digest() -> None:

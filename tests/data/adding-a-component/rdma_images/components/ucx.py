@@ -8,7 +8,7 @@ from rdma_images.components.definition import Axis, Combination, ComponentDefini
 from rdma_images.core.image import Details, Image
 from rdma_images.core.source import Source
 from rdma_images.facts import Facts
-from rdma_images.facts.facts_file import FactsFile, Row, Version
+from rdma_images.facts.facts_file import Fact, FactsFile, Version
 
 NAME = "ucx"
 URL = "https://github.com/openucx/ucx/releases/download/v{version}/ucx-{version}.tar.gz"
@@ -19,7 +19,7 @@ class Ucx(FactsFile):
 
     FILE = "ucx.yaml"
 
-    releases: dict[Version, Row]
+    releases: dict[Version, Fact]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requ
     if isinstance(run, str):
         skip(run)
     require(
-        run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
+        run.exit_code == 0 or (run.exit_code == 255 and bool(NO_DEVICE.search(run.stdout + run.stderr))),
         expected="devices, or the message that there are none",
         actual=summary(run),
         fix="install ibverbs-utils from the same source as libibverbs (the EFA installer, or Alibaba's repository)",
@@ -68,7 +68,7 @@ def test_provider(
     """The verbs provider of the image's fabric lies where libibverbs opens it, and a file or variable announces it."""
     opened, provider = provider_folders(libraries), provider_files(files, fabric)
     announcement_folders = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")}
-    driver = [p for p in files.libraries if base_name(p) == f"{fabric}.driver"]
+    driver = [p for p in files.library_files if base_name(p) == f"{fabric}.driver"]
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
     is_named = fabric in configured_drivers(inspection)
     missing += [f"no {fabric}.driver"] if not driver and not is_named else []

@@ -9,7 +9,7 @@ from rdma_images.validate.probes.tree import EXTENSION
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.variables import FAULT_SOURCE, component_versions, known_faults
 
-PACKAGE_SOURCE = "facts/packages.yaml, each row with its source"
+PACKAGE_SOURCE = "facts/package-faults.yaml, each row with its source"
 
 
 @validator("nccl.broken", source=FAULT_SOURCE, severity="warning")

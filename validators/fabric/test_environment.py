@@ -17,7 +17,9 @@ from validators.support.variables import (
 )
 
 VARIABLE_SOURCE = "facts/environment.yaml, each variable with its source"
-REFUSAL_SOURCE = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
+REFUSAL_SOURCE = (
+    "facts/running.yaml, required-networks: what NCCL did without the fabric, with both variables and with one"
+)
 
 
 @validator("environment.needed", source=VARIABLE_SOURCE, severity="warning")

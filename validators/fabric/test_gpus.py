@@ -30,7 +30,7 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
 @validator("gpu.refusal", source=LOG_SOURCE, tier="gpu")
 def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Where the fabric is not, the image's own environment makes NCCL end with an error."""
-    if not gpus.network.insists:
+    if not gpus.network.required_network:
         skip("the image allows a fallback: its NCCL_NET names no network")
     if gpus.network.device:
         skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")

@@ -24,7 +24,7 @@ MAX_SHOWN = 4
 def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> bool:
     """Return whether the image asks for GPUs, or has what uses CUDA or NCCL."""
     devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    cuda = any(CUDA_FILE.fullmatch(base_name(path)) for path in files.libraries)
+    cuda = any(CUDA_FILE.fullmatch(base_name(path)) for path in files.library_files)
     return bool(devices) or cuda or any(LIBNCCL in closure_.missing for closure_ in libraries.closures.values())
 
 
@@ -54,7 +54,7 @@ def _nameless_nccl(inspection: Inspection, files: Files, libraries: Libraries) -
     words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     readable = [path for path, library in libraries.nccl.items() if not library.error]
     file_names = {LIBNCCL, "libnccl.so", *map(base_name, words)}
-    has_name = any(base_name(path) in file_names for path in files.libraries) or any(
+    has_name = any(base_name(path) in file_names for path in files.library_files) or any(
         LIBTORCH_CUDA in path for path in readable
     )
     return "" if has_name or not readable else readable[0]
@@ -98,7 +98,7 @@ def _is_for_the_fabric(path: str, fabric: str) -> bool:
 @validator("libraries.bundled", source=BUNDLED_SOURCE, severity="warning")
 def test_bundled(files: Files, fabric: str, require: Requirement) -> None:
     """No wheel brings a libfabric or libibverbs of its own for the fabric, under the name that auditwheel gives it."""
-    paths = [p for p, file in files.libraries.items() if not file.target and _is_for_the_fabric(p, fabric)]
+    paths = [p for p, file in files.library_files.items() if not file.target and _is_for_the_fabric(p, fabric)]
     require(
         not paths,
         expected="none: a process then has two, each with its own devices and providers",

@@ -14,7 +14,7 @@ GROUP = re.compile(r"\([^()]*\)")
 
 
 @dataclass(frozen=True, eq=False)
-class Wording:
+class LogPattern:
     """A line by its wording, and its meaning; `{name}` in `why` is a group of the pattern."""
 
     pattern: Pattern[str]
@@ -24,11 +24,11 @@ class Wording:
     since: str | None = None
     before: str | None = None
     requires_line: str = ""  # found in some other line of the log, or this one means nothing
-    stops: bool = False  # no job gets over it, whatever its channels use
-    started: bool = False  # only an NCCL that has started writes it
-    degrades: bool = False  # the job goes on, much slower than it should
-    anywhere: bool = False  # also in lines that are not NCCL's
-    instead_of: tuple[str, ...] = ()  # causes that say nothing beside it
+    is_fatal: bool = False  # no job gets over it, whatever its channels use
+    after_start: bool = False  # only an NCCL that has started writes it
+    slows_job: bool = False  # the job goes on, much slower than it should
+    in_any_line: bool = False  # also in lines that are not NCCL's
+    supersedes: tuple[str, ...] = ()  # causes that say nothing beside it
 
     def fits(self, version: str | None) -> bool:
         """Return whether an NCCL of this version (None: not known) may have written it."""
@@ -50,25 +50,25 @@ class Wording:
         return None
 
 
-class Wordings:
+class LogPatterns:
     """The networks that NCCL names, the causes of a wrong one, and what is only a note."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         """Take the tables `networks`, `causes` and `notes`, as `NcclLogs.plain` of the facts returns them."""
         self._networks = [(re.compile(row["name"]), str(row["carrier"])) for row in data["networks"].values()]
-        self.causes = {name: _wording(row) for name, row in data["causes"].items()}
-        self.notes = {name: _wording(row) for name, row in data["notes"].items()}
+        self.causes = {name: _log_pattern(row) for name, row in data["causes"].items()}
+        self.notes = {name: _log_pattern(row) for name, row in data["notes"].items()}
 
-    def find_carrier(self, network: str) -> str | None:
+    def carrier_of(self, network: str) -> str | None:
         """Return what the network of this name sends over: "libfabric", "verbs" or "tcp"; None for an unknown one."""
         return next((carrier for name, carrier in self._networks if name.fullmatch(network)), None)
 
 
-def _wording(row: Mapping[str, Any]) -> Wording:
+def _log_pattern(row: Mapping[str, Any]) -> LogPattern:
     fields: dict[str, Any] = dict(row)
     expression = fields.pop("pattern")
-    fields["instead_of"] = tuple(fields.get("instead_of", ()))
-    return Wording(pattern=re.compile(expression), mark=_literal_prefix(expression), **fields)
+    fields["supersedes"] = tuple(fields.get("supersedes", ()))
+    return LogPattern(pattern=re.compile(expression), mark=_literal_prefix(expression), **fields)
 
 
 def _literal_prefix(expression: str) -> str:
