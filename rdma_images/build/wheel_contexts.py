@@ -14,10 +14,10 @@ from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inputs.project import Project
 from rdma_images.layers import layer_store
-from rdma_images.layers.engine_layers import EngineLayers, engine_layers, load_image
+from rdma_images.layers.engine_layers import engine_layers, load_image
 from rdma_images.layers.layer_image import LayerSet, LoadedImage
 from rdma_images.layers.layer_pool import LayerPool
-from rdma_images.layers.recipe import Recipe, layer_recipe
+from rdma_images.layers.recipe import layer_recipe
 from rdma_images.layers.registry_layers import complete_registry, query_registry
 from rdma_images.registry import registry_errors
 from rdma_images.render import bake, wheel_layers
@@ -72,7 +72,8 @@ def provide_contexts(
     else:
         loaded = engine_layers(engine, options.compression)
         recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
-        is_long = any(_is_new(recipe, each.variant, loaded) for each in layer_sets for recipe in each.recipes)
+        wanted = ((layer_store.find(recipe), each.variant) for each in layer_sets for recipe in each.recipes)
+        is_long = not all(layer and loaded.has(layer.blob(name)) for layer, name in wanted)  # one is made, or sent
         bring = {
             layer_set: partial(load_image, layer_set, engine=engine, engine_layers=loaded, progress=progress)
             for layer_set in layer_sets
@@ -101,12 +102,6 @@ def provide_contexts(
         registry=repository.ref if repository else "",
         image_refs=() if repository else tuple(image.ref for image in images.values()),
     )
-
-
-def _is_new(recipe: Recipe, part: str, loaded: EngineLayers) -> bool:
-    """Return whether a layer is yet to be made, or to be sent to the engine."""
-    layer = layer_store.find(recipe)
-    return layer is None or not loaded.has(layer.blob(part))
 
 
 def _layer_sets(
