@@ -95,8 +95,9 @@ def test_a_script_says_its_fabric_by_its_nodes_or_by_the_preflight(
 
 
 def test_a_script_with_its_nodes_is_looked_at_for_its_counts(tmp_path: Path) -> None:
-    text = sbatch("srun train", options="--nodes=2 --gpus-per-node=8 --constraint=p5.48xlarge")
+    text = sbatch("srun train", options="-N4 --gpus-per-node=8 --constraint=p5.48xlarge")
     shown = findings_table.findings_text(checked(tmp_path, job_sbatch=text)).plain
+    assert "sbatch script, 4 nodes, p5.48xlarge\n" in shown
     assert "looked at variables and images, and at the counts of p5.48xlarge" in shown
     text = sbatch("srun train", options="--nodes=2 --gpus-per-node=8")
     shown = findings_table.findings_text(checked(tmp_path, job_sbatch=text)).plain

@@ -141,9 +141,3 @@ MPIRUN = '[sh, -c, "mpirun -np 16 -x NCCL_NET=Socket \\\\\\n -x NCCL_ALGO train"
 )
 def test_what_a_pods_command_sets(tmp_path: Path, command: str) -> None:
     assert severities(tmp_path, "tcp.chosen", job_yaml=pods(command=command)) == ["warning"]
-
-
-def test_the_nodes_of_a_batch_script(tmp_path: Path) -> None:
-    text = sbatch("srun train", options="-N4")
-    (part,) = checked(tmp_path, job_sbatch=text).groups
-    assert part.node_count == 4

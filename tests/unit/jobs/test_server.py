@@ -193,7 +193,6 @@ def test_one_job_has_all_parts(launcher: str) -> None:
     assert [role.parameters["port"] for role in job.roles] == ["9001", "9001", "9000"]
     written = jobs.files(job)
     (text,) = (text for name, text in written.items() if name in ("job.sbatch", "job.yaml"))
-    assert max(map(len, text.splitlines())) <= 200
     assert "export KV=decode" in text
     assert "2 prefill, 1 decode, 1 router" in written["README.md"]
     if launcher == "skypilot":
