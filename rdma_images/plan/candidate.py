@@ -28,7 +28,7 @@ class Candidate:
     undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is missing
     versions: dict[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)  # the variables that the target sets
-    packages: frozenset[str] = frozenset()  # the Python packages that the target names, in the normal form
+    packages: frozenset[str] = frozenset()  # Python packages that the target names, and repositories of these
 
     def __contains__(self, component: str) -> bool:
         return component in self.versions

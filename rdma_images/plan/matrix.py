@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -307,6 +307,8 @@ def _requirement_problem(text: str, target: Target) -> str | None:
 
 
 def package_names(target: Target) -> frozenset[str]:
-    """Return the Python packages that a target names in matrix.yaml, in the normal form."""
-    requirements = map(_requirement, target.python_packages)
-    return frozenset(canonicalize_name(requirement.name) for requirement in requirements if requirement)
+    """Return the packages that a target names in matrix.yaml, and the repositories of these, in the normal form."""
+    requirements = [requirement for requirement in map(_requirement, target.python_packages) if requirement]
+    folders = (PurePosixPath((requirement.url or "").partition("#")[0]).name for requirement in requirements)
+    repositories = (name.partition("@")[0].removesuffix(".git") for name in folders)
+    return frozenset(map(canonicalize_name, (*(requirement.name for requirement in requirements), *repositories)))

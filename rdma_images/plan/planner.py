@@ -173,6 +173,7 @@ def _image(
         checks=target.checks,
         secrets=dict(target.secrets),
     )
+    source_builds.require_named(image, target.package_options, where)
     if base:
         return onto.image_onto(image, base)
     return replace(image, limitations=tuple(runtime.limitations(image, facts)))

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import Field, PositiveInt
 
@@ -100,6 +102,15 @@ def source_builds(
             patch = _read_patch(own.patch, where("package-options", name, "patch")) if own.patch else ""
             builds[name] = replace(known, variables=known.variables | own.env, patch=patch, is_own=True)
     return builds
+
+
+def require_named(image: Image, options: Iterable[str], where: Callable[..., str]) -> None:
+    """Raise RefusedError, with file and line, for a name in package-options that is none of the image's packages."""
+    named = {canonicalize_name(Requirement(line).name) for line in image.python_packages}
+    for name in options:
+        if name not in named.union(image.source_packages):
+            fix = f"correct the name, remove it, or add {name} to python-packages"
+            raise RefusedError(f"{where('package-options', name)}: {name} is none of the target's packages\n{fix}")
 
 
 def _read_patch(name: str, where: str) -> str:

@@ -40,6 +40,20 @@ GIN = Target(
     env={"NCCL_GIN_TYPE": "5"},
     default={"base": "debian13", "pytorch": "2.15.0", "nccl": "2.31.2", "efa-installer": "1.50.0"},
 )
+UCCL = "git+https://github.com/uccl-project/uccl.git@" + "0" * 40
+
+
+@pytest.mark.parametrize("line", ["deep_ep", "deep_ep @ ./DeepEP", f"deep_ep @ {UCCL}#subdirectory=ep/deep_ep_wrapper"])
+@pytest.mark.parametrize("beside", ["numpy", "uccl"])
+def test_deep_ep_asks_for_gin_where_it_is_not_uccls(line: str, beside: str) -> None:
+    target = GIN.model_copy(update={"env": {}, "python_packages": (line, beside)})
+    assert ("gin-needs" in broken(target)) == (beside == "numpy" and "uccl" not in line)
+
+
+def test_the_component_deep_ep_asks_for_gin_also_beside_uccl() -> None:
+    target = GIN.model_copy(update={"env": {}, "python_packages": ("uccl",)})
+    assert "gin-needs" in broken(target, deep_ep="2.0")
+
 
 REFUSED = [
     (GIN, {}, "gin-needs", {}, "for which the variable NCCL_GIN_TYPE asks, needs gdrcopy >=2.5, which is not"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import paths
+from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, SourceBuild
 from rdma_images.plan import matrix, planner
@@ -86,6 +86,16 @@ def test_a_package_gets_the_variables_and_the_memory_that_its_build_wants() -> N
     assert "int($2 / 1048576 / 4)" in plain_build
 
 
+MATRIX_TEXT = """\
+targets:
+  own:
+    summary: of a user
+    fabric: efa
+    python-packages: [numpy]
+    source-packages: [flash-attn]
+    default: {{base: debian13, pytorch: 2.15.0, efa-installer: 1.50.0}}
+{options}
+"""
 PATCH = """\
 --- a/setup.py
 +++ b/setup.py
@@ -135,6 +145,22 @@ def test_the_patch_is_part_of_what_decides_the_wheel(patch_file: Path) -> None:
 def test_a_patch_that_cannot_be_had(name: str, words: str) -> None:
     with pytest.raises(RefusedError, match=f"{name}: {words}"):
         planned("some-extension", options={"some-extension": PackageOptions(patch=name)})
+
+
+@pytest.mark.parametrize("options", ["env: {A: b}", "no-deps: it brings another CUDA"])
+def test_options_of_a_package_that_the_target_does_not_have(options: str) -> None:
+    text = MATRIX_TEXT.format(options=f"    package-options:\n      numpy: {{{options}}}\n      numpi: {{{options}}}")
+    with pytest.raises(RefusedError, match=r"own\.yaml:10: numpi is none of the target's packages\n.*python-packages"):
+        planner.plan(yaml_file.loads(text, Matrix, "own.yaml"), FACTS)
+
+
+def test_options_of_packages_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    (tmp_path / "requirements.txt").write_text("scipy\n")
+    options = ", ".join(f"{name}: {{no-deps: why}}" for name in ("numpy", "scipy", "flash-attn", "nixl"))
+    text = MATRIX_TEXT.format(options=f"    requirements: requirements.txt\n    package-options: {{{options}}}")
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "own.yaml"), FACTS, ["own"], changes={"nixl": "1.5.0"}).images
+    assert set(image.no_deps) == {"numpy", "scipy", "flash-attn", "nixl"}
 
 
 def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
