@@ -49,7 +49,7 @@ Needs = dict[str, VersionRequirement]  # by component: {"pytorch": "==2.14.0"}
 VersionUrl = Annotated[str, AfterValidator(_url_of_version)]  # {version} stands for a version
 
 
-class Origin(Strict):
+class Origin(Strict, defer_build=False):  # built once, for every file names its sources
     """The source of facts: a published file itself, its vendor, or someone else's record."""
 
     title: str
