@@ -256,7 +256,7 @@ def _part_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         if name in target.default:
             yield ("with", number), f"the default row chooses {name} already: remove it here"
         elif name not in axes.OPTIONAL and name not in OPTIONAL_STAGES:
-            yield ("with", number), f"no part {name!r}: {suggestion(name, (*axes.OPTIONAL, *OPTIONAL_STAGES))}"
+            yield ("with", number), f"no part {name!r}: {suggestion(name, (*sorted(axes.OPTIONAL), *OPTIONAL_STAGES))}"
 
 
 def reference_problem(ref: str) -> str | None:

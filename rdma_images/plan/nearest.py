@@ -1,7 +1,6 @@
 """The nearest combination that works, for one that does not."""
 
-from collections.abc import Collection, Iterator
-from heapq import merge
+from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations, product
 
 from rdma_images import components
@@ -15,7 +14,6 @@ MAX_CHANGES = 2
 Changes = dict[str, str]
 Cost = tuple[int, int, int]  # requested values that change, untested values, distance
 Step = tuple[Cost, str]  # the cost of a change to a value
-Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
 
 def nearest(
@@ -43,7 +41,7 @@ def nearest(
         sets = [
             names for names in combinations(steps, count) if all(culprit.intersection(names) for culprit in culprits)
         ]
-        for changes in _cheapest_first(sets, steps) if count else [{}]:
+        for changes in _cheapest_first(sets, steps):
             if rules.is_allowed(candidate(refused.target, target, facts, refused.axes | added | changes), facts):
                 return added | changes
     return None
@@ -75,21 +73,12 @@ def _culprits(refused: Candidate, broken: BrokenRule) -> set[str]:
     return {axis for axis in refused.axes if axis in related or axes.BY_NAME[axis].decided_by in related}
 
 
-def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -> Iterator[Changes]:
-    """Yield all choices of one value for each axis of each set, the cheapest first; each is made on demand."""
-    rows = (
-        _row(names, places, steps)
-        for names in sets
-        for places in product(*(range(len(steps[name])) for name in names[:-1]))
-    )
-    for _, names, places in merge(*rows):
-        yield {name: steps[name][place][1] for name, place in zip(names, places, strict=True)}
-
-
-def _row(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Iterator[Choice]:
-    """Yield the choices that differ in the last axis, the cheapest first, each with its cost: the sum of its steps'."""
-    for last in range(len(steps[names[-1]])):
-        chosen = (*places, last)
-        costs = (steps[name][place][0] for name, place in zip(names, chosen, strict=True))
-        requested, untested, distance = map(sum, zip(*costs, strict=True))
-        yield (requested, untested, distance), names, chosen
+def _cheapest_first(sets: Iterable[tuple[str, ...]], steps: dict[str, list[Step]]) -> list[Changes]:
+    """Return all choices of one value for each axis of each set, cheapest first; its steps' costs add up."""
+    choices = []
+    for names in sets:
+        for places in product(*(range(len(steps[name])) for name in names)):
+            chosen = [steps[name][place] for name, place in zip(names, places, strict=True)]
+            cost = tuple(map(sum, zip(*(cost for cost, _ in chosen), strict=True)))
+            choices.append((cost, names, places, [value for _, value in chosen]))
+    return [dict(zip(names, values, strict=True)) for _, names, _, values in sorted(choices)]
