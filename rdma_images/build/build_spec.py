@@ -16,7 +16,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import availability, lock, relock, sources
+from rdma_images.inputs import availability, lock, sources
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
@@ -70,7 +70,7 @@ def build_spec(
     is_locked = lock.exists(lock.lock_request(image))
     wheels = read_wheels(image, project, rehearse, progress)
     if not (is_locked or rehearse):
-        relock.remove_superseded([image], project, progress)
+        lock.remove_superseded([image], project, progress)
     image = onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels.wheels})
     pinned = sources.pinned(image, project.facts)
     compilers = lock.toolkit_request(image)

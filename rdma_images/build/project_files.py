@@ -12,18 +12,15 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from rdma_images.core import atomic, files, paths
+from rdma_images.core import atomic, files, local_package, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import AddedFile, Image
+from rdma_images.core.local_package import LocalPackage
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
-from rdma_images.plan.local_packages import LocalPackage, parse
 
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
@@ -118,9 +115,8 @@ def package_contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progr
 def _local_packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
     """Return the image's installed packages that no index has, by name."""
     local = {wheel.name for wheel in lock.wheels if wheel.origin}
-    requirements = {canonicalize_name(line.name): line for line in map(Requirement, image.python_packages)}
-    parsed = {str(name): parse(line.url) for name, line in requirements.items() if name in local}
-    return {name: package for name, package in parsed.items() if package}
+    packages = local_package.by_name(image.python_packages)
+    return {name: package for name, package in packages.items() if name in local}
 
 
 def _copy_folder(folder: str, target: Path) -> None:

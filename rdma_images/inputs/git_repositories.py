@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rdma_images.core import locking, paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.local_package import LocalPackage
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.plan.local_packages import LocalPackage
 
 
 def folder(package: LocalPackage) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -15,10 +15,14 @@ from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image, Platform
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import Progress
 from rdma_images.facts import gpu_software
-from rdma_images.inputs import sources
-from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs import target_options
+from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
+
+if TYPE_CHECKING:
+    from rdma_images.inputs.mirrors import Mirrors
 
 # What builds a Python package from its source, beside torch and a compiler; each has a wheel for every python 3.
 BUILD_TOOLS = (
@@ -147,7 +151,7 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
     required = {canonicalize_name(Requirement(line).name) for line in request.requirements} - {
         line.partition("==")[0] for line in request.installed
     }
-    if missing := sorted(required - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
+    if missing := sorted(required - {wheel.name for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock
 
@@ -163,7 +167,7 @@ def _content(file: Path) -> Lock:
     return yaml_file.load(file, Lock)  # which says what is wrong, with its line; JSON takes a tenth of its time
 
 
-def create_lock(image: Image, mirrors: Mirrors, folder: Path | None = None) -> Lock:
+def create_lock(image: Image, mirrors: "Mirrors", folder: Path | None = None) -> Lock:
     """Resolve an image's wheels; write and return the lock. Raises as `resolve.resolve`."""
     request = lock_request(image)
     if not request.requirements:
@@ -173,30 +177,29 @@ def create_lock(image: Image, mirrors: Mirrors, folder: Path | None = None) -> L
     return _written(resolved, lock_path(request, folder))
 
 
-def lock_toolkit(request: LockRequest, mirrors: Mirrors, folder: Path | None = None) -> Lock:
+def lock_toolkit(request: LockRequest, mirrors: "Mirrors", folder: Path | None = None) -> Lock:
     """Resolve a compiler; write and return the lock. Raises as `resolve.resolve`."""
     return _written(_resolve(request, mirrors), lock_path(request, folder))
 
 
-def remove_superseded(image: Image, images: Iterable[Image]) -> list[Path]:
-    """Remove the locks that earlier requirements of a target left, and return their files.
+def remove_superseded(images: Iterable[Image], project: Project, progress: Progress) -> None:
+    """Remove the locks that earlier requirements of images left, which were locked just now, and say so.
 
-    Args:
-        image: An image that was locked just now.
-        images: All of the matrix. A lock whose packages one of them asks for stays, whatever its torch.
+    A lock whose packages any image of the matrix asks for stays, whatever its torch.
     """
-    if image.onto:  # other targets are added to the same image with other options
-        return []
-    current = lock_request(image)
-    asked_for = {lock_request(other).packages for other in (image, *images)}
-    removed = []
-    for file in files.list_folder(paths.LOCKS / "python"):
-        with suppress(RdmaImagesError):
-            earlier = _content(file).request
-            if earlier.packages not in asked_for and earlier.without_packages == current.without_packages:
-                file.unlink()
-                removed.append(file)
-    return removed
+    with suppress(RefusedError):  # of another target, which its own plan says
+        everything = target_options.chosen_plan(project, None, True, None).images
+        asked_for = {lock_request(other).packages for other in (*images, *everything)}
+        # To one image other targets are added with other options.
+        current = {lock_request(image).without_packages for image in images if not image.onto}
+        for file in files.list_folder(paths.LOCKS / "python"):
+            with suppress(RdmaImagesError):
+                earlier = _content(file).request
+                if earlier.packages not in asked_for and earlier.without_packages in current:
+                    file.unlink()
+                    progress(
+                        f"removed {paths.display_path(file)}: no target of matrix.yaml asks for its packages any more"
+                    )
 
 
 def toolkit_request(image: Image) -> LockRequest:
@@ -231,7 +234,7 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     return lock
 
 
-def lock_tools(platform: Platform, mirrors: Mirrors) -> Lock:
+def lock_tools(platform: Platform, mirrors: "Mirrors") -> Lock:
     """Lock BUILD_TOOLS and the uv that is installed here: what resolved also installs."""
     # uv's wheel is also for every python 3.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
@@ -244,9 +247,9 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
-def _resolve(request: LockRequest, mirrors: Mirrors) -> Lock:
+def _resolve(request: LockRequest, mirrors: "Mirrors") -> Lock:
     """Return the answer of the package index that builds use, too."""
-    from rdma_images.inputs import resolve  # here, because its imports take as long as having nothing to do
+    from rdma_images.inputs import resolve, sources  # here, because their imports take as long as having nothing to do
 
     return resolve.resolve(request, *sources.index_for(mirrors))
 
@@ -259,7 +262,7 @@ def _written(lock: Lock, file: Path) -> Lock:
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless the lock has the planned torch and NCCL, all source packages, and allowed files alone."""
     file = lock_path(lock.request, folder)
-    versions = {str(canonicalize_name(wheel.name)): wheel.version for wheel in lock.wheels}
+    versions = {wheel.name: wheel.version for wheel in lock.wheels}
     for field, names in (
         ("source-packages", image.source_packages),
         ("package-options", (*image.no_deps, *(name for name, build in image.source_builds.items() if build.is_own))),

@@ -19,15 +19,15 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible_tags_selector
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from rdma_images.core import local_package
 from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.image import MACHINES
+from rdma_images.core.local_package import LocalPackage
 from rdma_images.core.paths import COMMAND
 from rdma_images.inputs import git_repositories, index_client, releases, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
-from rdma_images.plan import local_packages
-from rdma_images.plan.local_packages import LocalPackage
 
 INDEX_TIMEOUT_SECONDS = (10.0, 30.0)  # seconds to connect, seconds to answer
 RETRY_POLICY = RetryPolicy(statuses=FAILING, retry_absent=True)  # of hundreds of questions one may well get lost
@@ -60,7 +60,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer; RefusedError for a
     release that nobody means.
     """
-    local = _local_packages(request)
+    local = local_package.by_name(request.requirements)
     packages = _packages(request, local, index, mirrors)
     chosen_files = _files(packages, request)
     releases.require_current(chosen_files, request, index, mirrors)
@@ -87,7 +87,7 @@ def versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, st
         NoSolutionError: The packages do not go together, or one of them has no wheel.
         RdmaImagesError: As `resolve`.
     """
-    packages = _packages(request, _local_packages(request), index, mirrors)
+    packages = _packages(request, local_package.by_name(request.requirements), index, mirrors)
     try:
         _files(packages, request)
     except RdmaImagesError as error:
@@ -153,14 +153,6 @@ def file_size(file: PackageFile, mirrors: Mirrors) -> int:
     if size is None:
         raise RdmaImagesError(f"the package index has no size of {file.filename}: {reason}\ntry again")
     return size
-
-
-def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
-    """Return the packages of a request that no index has, by name."""
-    parsed = {
-        canonicalize_name(line.name): local_packages.parse(line.url) for line in map(Requirement, request.requirements)
-    }
-    return {name: package for name, package in parsed.items() if package}
 
 
 def _lock_local(package: Package, request: LockRequest, local: Mapping[str, LocalPackage]) -> Wheel:

@@ -26,7 +26,7 @@ _TOOLKIT = re.compile(r"nvidia-cuda-nvcc==(.+)\.\*")
 class Wheel(yaml_file.Strict):
     """One wheel file, or the source of a package that has none; `size` in bytes.
 
-    `origin` is the place of a package that no index has, see plan/local_packages.py; a project or commit has no file.
+    `origin` is the place of a package that no index has, see core/local_package.py; a project or commit has no file.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Keep the project up to date: read facts again, propose newer rows for the matrix."""
+"""Keep the project up to date: read facts again, propose newer rows for the matrix, lock what is downloaded."""

@@ -3,9 +3,7 @@
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -13,6 +11,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.local_package import COMMIT
 from rdma_images.plan.axes import OPTIONAL
 
 _EXTRAS = r"(?:\[(?P<{}>[^\]]*)\])?"
@@ -21,33 +20,8 @@ ADDRESS = re.compile(
     rf"(?P<url>(?:\.{{1,2}}/|/|~|git\+|[a-z+]+:)\S*?|\.|[^\s@]+?\.whl){_EXTRAS.format('extras_after')}"
     r"(?:\s*;\s*(?P<marker>.+))?"
 )
-COMMIT = re.compile(
-    r"(?P<address>git\+(?:https?|ssh)://\S+?)@(?P<commit>[0-9a-f]{40})(?:#subdirectory=(?P<subfolder>[^#&]+))?"
-)
 # The files of a project that decide what it requires; setup.py and setuptools may read such lists beside them.
 METADATA = ("pyproject.toml", "setup.cfg", "setup.py", "*.txt")
-
-
-@dataclass(frozen=True)
-class LocalPackage:
-    """The address of a package that no index has, as written in a lock's requirement."""
-
-    kind: Literal["wheel", "folder", "commit"]
-    address: str  # from the folder of matrix.yaml, "./wheels/x.whl"; of a commit "https://host/repository"
-    digest: str  # sha256 of the wheel, or of the project's metadata; or the commit
-    subfolder: str = ""  # of a repository
-
-    @property
-    def origin(self) -> str:
-        """Return its origin, as locks and the image's label have it."""
-        if self.kind != "commit":
-            return self.address
-        return f"git+{self.address}@{self.digest}" + (f"#subdirectory={self.subfolder}" if self.subfolder else "")
-
-    @property
-    def path(self) -> Path:
-        """Return the wheel or folder on this machine; a commit has none."""
-        return paths.PROJECT / self.address
 
 
 class _ProblemError(Exception):
@@ -87,17 +61,6 @@ def pin(text: str, folder: Path, where: str) -> str:
     extras = match["extras"] or match["extras_after"]
     marker = f" ; {match['marker']}" if match["marker"] else ""
     return f"{name}{f'[{extras}]' if extras else ''} @ {package_url}{marker}"
-
-
-def parse(url: str | None) -> LocalPackage | None:
-    """Return the package of an address that `pin` wrote; None for a package of an index."""
-    if not url:
-        return None
-    if match := COMMIT.fullmatch(url):
-        return LocalPackage("commit", match["address"].removeprefix("git+"), match["commit"], match["subfolder"] or "")
-    address, _, fragment = url.partition("#")
-    kind, _, digest = fragment.partition("=")
-    return LocalPackage("wheel" if kind == "sha256" else "folder", address, digest)
 
 
 def _refuse_login(url: str) -> None:

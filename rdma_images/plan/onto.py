@@ -15,7 +15,7 @@ from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.components.nccl import NAME as NCCL
 from rdma_images.components.nccl_tests import NAME as NCCL_TESTS
 from rdma_images.components.pytorch import NAME as PYTORCH
-from rdma_images.core import versions
+from rdma_images.core import local_package, versions
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
 from rdma_images.core.paths import COMMAND, state_folder
@@ -23,7 +23,7 @@ from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts, gpu_software
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
-from rdma_images.plan import axes, local_packages
+from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target, reference_problem
 from rdma_images.plan.rules import wheel_rules
@@ -214,7 +214,7 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
 
 def _is_built(requirement: str) -> bool:
     """Return whether a package is a project or a commit, and so has no wheel yet."""
-    package = local_packages.parse(Requirement(requirement).url)
+    package = local_package.parse(Requirement(requirement).url)
     return package is not None and package.kind != "wheel"
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.local_package import LocalPackage
 from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.plan.local_packages import LocalPackage
 from tests.support import git_server
 
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")

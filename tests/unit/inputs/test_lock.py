@@ -9,8 +9,8 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Component, Image, SourceBuild
-from rdma_images.inputs import lock
+from rdma_images.core.image import Component, Image, Plan, SourceBuild
+from rdma_images.inputs import lock, project, target_options
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from tests.support.existing_images import existing, planned_onto
@@ -208,13 +208,18 @@ def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
     monkeypatch.setattr(paths, "LOCKS", tmp_path)
     before, now, other = (planned_image(python_packages=packages) for packages in (("a",), ("a", "b"), ("c",)))
     file_before, file_now, file_other = (locked(tmp_path, image) for image in (before, now, other))
-    assert lock.remove_superseded(now, [now, other]) == [file_before]
+    said: list[str] = []
+    monkeypatch.setattr(target_options, "chosen_plan", lambda *_: Plan((now, other)))
+    lock.remove_superseded([now], project.load(), said.append)
+    assert said == [f"removed {file_before}: no target of matrix.yaml asks for its packages any more"]
     assert sorted((tmp_path / "python").iterdir()) == sorted([file_now, file_other])
     locked(tmp_path, before)
     with_another_torch = planned_image(
         components={"pytorch": Component("pytorch", "2.14.1", "--set")}, python_packages=("a",)
     )
-    assert lock.remove_superseded(now, [now, with_another_torch]) == [file_other]
+    monkeypatch.setattr(target_options, "chosen_plan", lambda *_: Plan((now, with_another_torch)))
+    lock.remove_superseded([now], project.load(), said.append)
+    assert sorted((tmp_path / "python").iterdir()) == sorted([file_before, file_now])
 
 
 class TestPackageOptions:

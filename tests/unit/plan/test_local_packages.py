@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import paths, yaml_file
+from rdma_images.core import local_package, paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.plan import local_packages, planner
 from rdma_images.plan.matrix import Matrix
@@ -74,7 +74,7 @@ def test_a_setup_py_alone_needs_its_name(folder: Path) -> None:
 def test_a_commit_is_locked_by_itself_and_read_back() -> None:
     text = f"ops[x] @ git+https://git.example/team/ops@{COMMIT}#subdirectory=python"
     assert pin(text) == text
-    package = local_packages.parse(text.partition(" @ ")[2])
+    package = local_package.parse(text.partition(" @ ")[2])
     assert package
     assert (package.kind, package.address, package.digest) == ("commit", "https://git.example/team/ops", COMMIT)
     assert package.subfolder == "python"

@@ -10,9 +10,10 @@ from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image
 from rdma_images.engine.debian import bootstrap
-from rdma_images.inputs import download, lock, pins, relock, resolve
+from rdma_images.inputs import download, lock, pins, resolve
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.maintain import relock
 from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site
 

@@ -9,17 +9,15 @@ from typing import Literal, get_args
 
 from rich.table import Table
 
-from rdma_images.core import paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image, Platform
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_bytes
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import availability, fetch, lock, pins, reachable, sources, target_options
+from rdma_images.inputs import availability, fetch, lock, pins, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.registry.reference import with_registry
 
@@ -76,14 +74,6 @@ def relock(
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
             outcomes.append(_lock_download(source, mirror_settings, upgrade, progress))
     return tuple(outcomes)
-
-
-def remove_superseded(images: Iterable[Image], project: Project, progress: Progress) -> None:
-    """Remove the locks that earlier requirements of newly locked images left behind, and say so."""
-    with suppress(RefusedError):  # of another target, which its own plan says
-        everything = target_options.chosen_plan(project, None, True, None).images
-        for file in [file for image in images for file in lock.remove_superseded(image, everything)]:
-            progress(f"removed {paths.display_path(file)}: no target of matrix.yaml asks for its packages any more")
 
 
 def relock_table(outcomes: Iterable[LockOutcome]) -> Table:
