@@ -96,8 +96,7 @@ def build_spec(
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset((source.bootstrap, source.platform) for source in pinned if source.bootstrap)
-    files = _file_digests(image)
-    return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, files)
+    return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, _file_digests(image))
 
 
 def read_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:

@@ -11,16 +11,17 @@ import stat
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from rdma_images.core import atomic, files, local_package, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import AddedFile, Image
-from rdma_images.core.local_package import LocalPackage
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
-from rdma_images.inputs import git_repositories
-from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
+
+if TYPE_CHECKING:
+    from rdma_images.inputs.mirrors import Mirrors
 
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
@@ -94,8 +95,10 @@ def package_digests(image: Image, lock: Lock) -> dict[str, str]:
     }
 
 
-def package_contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = silent) -> dict[str, str]:
+def package_contexts(image: Image, lock: Lock, mirrors: "Mirrors", progress: Progress = silent) -> dict[str, str]:
     """Return a folder of files for each of these packages, by context name; fetch commits."""
+    from rdma_images.inputs import git_repositories  # here, because a plan fetches nothing
+
     staged = {}
     for name, package in _local_packages(image, lock).items():
         target = paths.image_folder(image.id) / "packages" / name
@@ -112,7 +115,7 @@ def package_contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progr
     return staged
 
 
-def _local_packages(image: Image, lock: Lock) -> dict[str, LocalPackage]:
+def _local_packages(image: Image, lock: Lock) -> dict[str, local_package.LocalPackage]:
     """Return the image's installed packages that no index has, by name."""
     local = {wheel.name for wheel in lock.wheels if wheel.origin}
     packages = local_package.by_name(image.python_packages)

@@ -10,8 +10,7 @@ def start_quickly() -> None:
 
     Compiled modules are kept, as Python's own settings say: invoke turns that off, and every start would compile every
     module again, which is a third of a plan. Garbage is looked for less often: nearly all that a start makes is used to
-    the end, and looking for garbage in it is a tenth of a plan. No plugins of pydantic are looked for, which would read
-    the metadata of every installed package.
+    the end. No plugins of pydantic are looked for, which would read the metadata of every installed package.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)

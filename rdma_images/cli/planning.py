@@ -40,7 +40,7 @@ def plan(
     Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index, and so
     do packages for such an image. Ends with 2 where a combination is refused.
     """
-    from rdma_images.plan import plan_table
+    from rdma_images.plan import instance_fit, plan_table
 
     loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
@@ -49,8 +49,6 @@ def plan(
     plan_ = replace(plan_, images=tuple(_with_packages(image, loaded_project) for image in plan_.images))
     misfits: dict[str, list[str]] = {}
     if instance:
-        from rdma_images.plan import instance_fit
-
         misfits = {image.id: [*instance_fit.problems(image, instance, loaded_project.facts)] for image in plan_.images}
         fitting = tuple(image for image in plan_.images if not misfits[image.id])
         if fitting and not target:
@@ -93,19 +91,14 @@ def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: b
 
 def _problems(images: Iterable[Image]) -> list[str]:
     """Return what keeps images from being built: missing templates and files, locks that do not fit."""
+    from rdma_images.build import project_files
+    from rdma_images.inputs import lock
     from rdma_images.plan import template_check
 
     problems = []
     for image in images:
-        problems.append(template_check.template_problem(image))
-        if image.additions and image.additions.files:
-            from rdma_images.build import project_files  # here, because few images have files
-
-            problems.append(project_files.problem(image))
-        if image.python_packages:
-            from rdma_images.inputs import lock  # here, because images without packages need none of it
-
-            problems.append(lock.problem(image))
+        problems += [template_check.template_problem(image), project_files.problem(image)]
+        problems += [lock.problem(image)] if image.python_packages else []
     return list(dict.fromkeys(filter(None, problems)))
 
 
