@@ -211,7 +211,8 @@ def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachabil
     if not _has_pin(route, source):
         return False, UNPINNED
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
-        return _bootstrap_answer(address, source.platform)
+        made = bootstrap.last_bootstrapped(address, source.platform)
+        return True, f"made before, {made.tar}" if made else "made from Debian's archive on this host"
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import reachable
 
@@ -224,12 +225,6 @@ def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachabil
     if source.kind == "index":
         return reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
     return reachable.probe_download(address, mirror_settings)
-
-
-def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
-    """Return the answer for a base that is bootstrapped on this host."""
-    base = bootstrap.last_bootstrapped(name, image_platform)
-    return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"
 
 
 def _explain_pull(supply: Supply) -> Supply:

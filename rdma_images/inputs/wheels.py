@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from urllib.parse import unquote, urlsplit
 
 from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
@@ -143,8 +142,3 @@ class Lock(yaml_file.Strict):
             f"    {json.dumps(wheel.model_dump(mode='json', exclude_defaults=True))}" for wheel in self.wheels
         )
         return f'{{\n  "asked": {request_text},\n  "wheels": [\n{wheels}\n  ]\n}}\n'
-
-
-def wheel_file_name(address: str) -> str:
-    """Return the name of a wheel's file, from its address or path."""
-    return unquote(urlsplit(address).path).rpartition("/")[2]

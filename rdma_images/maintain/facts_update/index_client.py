@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from packaging.pylock import Package
 
@@ -78,3 +79,8 @@ def base_pythons(facts: Facts) -> list[str]:
     """Return the newest and oldest Python of the bases."""
     newest_first = versions.newest_first({base.python for base in facts.bases.bases.values()})
     return [newest_first[0], newest_first[-1]]
+
+
+def wheel_file_name(address: str) -> str:
+    """Return the name of a wheel's file, from its address or path."""
+    return unquote(urlsplit(address).path).rpartition("/")[2]

@@ -13,8 +13,7 @@ from rdma_images.core.image import MACHINES
 from rdma_images.core.progress import Progress
 from rdma_images.facts import Facts
 from rdma_images.inputs.download import DownloadSettings, download
-from rdma_images.inputs.wheels import wheel_file_name
-from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons
+from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons, wheel_file_name
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "nccl.yaml"

@@ -9,8 +9,7 @@ from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import MACHINES, Platform
 from rdma_images.facts import Facts, gpu_software
-from rdma_images.inputs.wheels import wheel_file_name
-from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons
+from rdma_images.maintain.facts_update.index_client import IndexClient, base_pythons, wheel_file_name
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "torch.yaml"
