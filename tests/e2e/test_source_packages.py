@@ -30,13 +30,26 @@ ROWS = f"""
     template: efa-pytorch
     python-packages: [numpy, {source_index.NAME}]
     source-packages: [{source_index.NAME}]
+    package-options:
+      {source_index.NAME}: {{env: {{GREETING: "it's ours"}}, patch: greeting.patch, no-deps: nothing here tabulates}}
     default:
       base: debian13
       pytorch: 2.15.0
       efa-installer: 1.50.0
 """
 
+PATCH = """\
+--- a/setup.py
++++ b/setup.py
+@@ -1,5 +1,7 @@
 
+ import os
++with open("cuda_doubled.py", "a") as module:
++    module.write(f"greeting = {os.environ['GREETING']!r}\\n")
+ import torch  # as many such packages do: nothing but the image has it
+ from setuptools import setup
+ from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+"""
 SECOND = ROWS.replace(TARGET, f"{TARGET}-too").replace("[numpy, ", "[numpy, einops, ")
 
 
@@ -68,6 +81,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = checkout.copied(tmp_path_factory.mktemp("source") / "project")
     with (folder / "matrix.yaml").open("a") as matrix:
         matrix.write(ROWS + SECOND)
+    (folder / "greeting.patch").write_text(PATCH)
     with source_index.source_index() as address:
         (folder / "mirrors.yaml").write_text(f"sources:\n  index: {address}/\n")
         built = invoke(folder, "build", "--target", TARGET, "--rehearse", "--no-validate")
@@ -87,6 +101,12 @@ def test_what_was_compiled_loads_beside_torch_and_has_code_for_the_gpus(project:
     )
     done = invoke(project, "run", "--target", TARGET, "--", "python", "-c", program)
     assert (done.returncode, done.stdout) == (0, "0\nTrue\n"), done.stderr
+
+
+def test_a_package_is_built_with_its_variable_and_its_patch_and_without_its_requirements(project: Path) -> None:
+    program = "import importlib.util as of, torch, cuda_doubled; print(cuda_doubled.greeting, of.find_spec('tabulate'))"
+    done = invoke(project, "run", "--target", TARGET, "--", "python", "-c", program)
+    assert (done.returncode, done.stdout) == (0, "it's ours None\n"), done.stderr
 
 
 def test_the_image_has_no_compiler_and_the_package_is_installed_as_a_wheel(project: Path) -> None:

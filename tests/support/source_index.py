@@ -57,7 +57,7 @@ PYPROJECT = """
 requires = ["setuptools", "torch"]
 build-backend = "setuptools.build_meta"
 """
-METADATA = f"Metadata-Version: 2.2\nName: {NAME}\nVersion: {VERSION}\nRequires-Dist: torch\n"
+METADATA = f"Metadata-Version: 2.2\nName: {NAME}\nVersion: {VERSION}\nRequires-Dist: torch\nRequires-Dist: tabulate\n"
 
 
 def sdist() -> bytes:
