@@ -33,20 +33,6 @@ def guest(tmp_path: Path) -> Callable[[str], Guest]:
     return played
 
 
-def test_a_task_is_answered_with_its_exit_status_and_output(guest: Callable[[str], Guest]) -> None:
-    with guest("say(0, 0, '3.5 0')\nn, s, t = heard()\nsay(n, 7, f'{t} for {s}')\nheard()") as running:
-        assert running.ready() == 3.5
-        answer = running.run("echo 'a b'", 9)
-    assert (answer.status, answer.output) == (7, "echo 'a b' for 9")
-
-
-def test_answers_may_come_in_another_order_than_they_were_asked_for(guest: Callable[[str], Guest]) -> None:
-    with guest("say(0, 0, '1 0')\na = heard()[0]\nb = heard()[0]\nsay(b, 0, 'b')\nsay(a, 0, 'a')\nheard()") as running:
-        running.ready()
-        first, second = running.start("one", 9), running.start("two", 9)
-        assert [running.wait_for_result(number, 9).output for number in (first, second)] == ["a", "b"]
-
-
 def test_a_guest_that_ends_says_why_with_the_end_of_its_console(guest: Callable[[str], Guest]) -> None:
     console = f"{OPENING}\\nmount failed\\n\\nreboot: Power down"
     with guest(f"print('{console}', flush=True)") as running:

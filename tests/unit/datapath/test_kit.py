@@ -35,11 +35,6 @@ def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> No
     assert module_files["core"] == module()
 
 
-def test_names_are_the_kernels_with_underscores_whatever_the_file_is_called(tree: Callable[..., Path]) -> None:
-    module_files = kit.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
-    assert list(module_files) == ["ib_core", "rdma_rxe"]
-
-
 def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree: Callable[..., Path]) -> None:
     with pytest.raises(RdmaImagesError, match=r"no module 'rdma_rxe'\n.*cloud flavour"):
         kit.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
