@@ -145,7 +145,7 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
+def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str], Supply]:
     supplies = availability.find_supplies(sources.sources(planned, facts.load()), mirrors(**addresses))
     return {(supply.source.id, supply.source.context or supply.source.role): supply for supply in supplies}
 
@@ -160,7 +160,7 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
         ("debian-security-trixie", "base"): "upstream",
         ("debian-trixie", "builder"): "upstream",
         ("debian-security-trixie", "builder"): "upstream",
-        ("package-index", None): "mirror",
+        ("package-index", ""): "mirror",
         ("efa-installer-1.50.0", "efa-installer"): "upstream",
     }
     assert all(supply.reachable for supply in supplies.values() if supply.source.kind != "download")

@@ -146,14 +146,14 @@ def test_no_wording_takes_long_where_its_beginning_is_repeated(tmp_path: Path) -
 
 def test_a_job_reads_its_log_with_python_alone(tmp_path: Path) -> None:
     """On a node there is neither PyYAML nor anything else of this project's host."""
-    (tmp_path / "wordings.json").write_text(json.dumps(facts_file.read(NcclLogFacts).plain()))
+    (tmp_path / "patterns.json").write_text(json.dumps(facts_file.read(NcclLogFacts).plain()))
     code = f"""
 import json, sys
 sys.path.insert(0, {str(paths.PROJECT)!r})
 from rdma_images.nccl_logs.verdict import judge_lines
-from rdma_images.nccl_logs.log_patterns import Wordings
+from rdma_images.nccl_logs.log_patterns import LogPatterns
 lines = open({str(paths.PROJECT / "tests/data/nccl-logs/net-socket.log")!r}).read().splitlines()
-print(judge_lines(lines, Wordings(json.load(open("wordings.json")))).sentence)
+print(judge_lines(lines, LogPatterns(json.load(open("patterns.json")))).sentence)
 names = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"rdma_images"}}
 print(sorted(name for name in names if not name.startswith("_")))
 """
