@@ -28,8 +28,8 @@ def files() -> Mapping[str, bytes]:
         for path in sorted((paths.PACKAGE / package).iterdir())
         if path.is_file() and path.name != "__init__.py"
     }
-    wordings = json.dumps(facts_file.read(NcclLogFacts).plain(), indent=1, ensure_ascii=False) + "\n"
-    contents["nccl-logs.json"] = wordings.encode()
+    patterns = json.dumps(facts_file.read(NcclLogFacts).plain(), indent=1, ensure_ascii=False) + "\n"
+    contents["nccl-logs.json"] = patterns.encode()
     rows = [f"{hashlib.sha256(contents[name]).hexdigest()}  {name}\n" for name in sorted(contents)]
     digest = hashlib.sha256("".join(rows).encode()).hexdigest()
     return {**contents, "version": f"{digest[:12]}\n".encode()}

@@ -13,7 +13,7 @@ Carrier = Literal["libfabric", "verbs", "tcp"]
 
 
 class PatternFact(VersionedFact):
-    """A line by its wording, and its meaning: the fields of `Wording`, and their sources."""
+    """A pattern of lines, and their meaning: the fields of `LogPattern`, with their sources."""
 
     pattern: Pattern
     why: str
@@ -51,7 +51,7 @@ class NcclLogFacts(FactsFile):
     notes: dict[str, PatternFact]
 
     def plain(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return the tables without their sources, as `Wordings` takes them; JSON can hold it."""
+        """Return the tables without their sources, as `LogPatterns` takes them; JSON can hold it."""
         tables: dict[str, dict[str, Any]] = {"networks": self.networks, "causes": self.causes, "notes": self.notes}
         return {
             title: {

@@ -251,8 +251,8 @@ class StartedLibrary(MeasuredValue):
 
     `error` is why the loader did not open it, `interfaces` the newest of each kind that this NCCL takes, `network` its
     name for NCCL_NET. `result` is what starting or listing returned, None where it was not reached; `devices` are those
-    that it counted, `providers` a libfabric's. `shim` says whether CUDA's runtime was stood in for. Where the process
-    was ended, `ended` says how, during the step `last`. `complaints` are its last lines on the standard error.
+    that it counted, `providers` a libfabric's. `cuda_stub` says whether a stub was CUDA's runtime. Where the process
+    was ended, `end_reason` says how, during `last_step`. `stderr_tail` is its last lines on the standard error.
     """
 
     name: str = ""

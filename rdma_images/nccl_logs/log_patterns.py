@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Pattern
 
-MAX_STARTS = 4  # places in a line where a wording is tried: more would take the square of the line's length
+MAX_STARTS = 4  # places in a line where a pattern is tried: more would take the square of the line's length
 # The plain text that an expression begins with. A character is not part of it if a quantifier makes it optional.
 PLAIN = re.compile(r"(?:[\w /,:=<>'-](?![?*{]))*")
 ESCAPED = re.compile(r"\\.")
@@ -15,7 +15,7 @@ GROUP = re.compile(r"\([^()]*\)")
 
 @dataclass(frozen=True, eq=False)
 class LogPattern:
-    """A line by its wording, and its meaning; `{name}` in `why` is a group of the pattern."""
+    """A pattern of lines, and their meaning; `{name}` in `why` is a group of the pattern."""
 
     pattern: Pattern[str]
     why: str
@@ -54,7 +54,7 @@ class LogPatterns:
     """The networks that NCCL names, the causes of a wrong one, and what is only a note."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        """Take the tables `networks`, `causes` and `notes`, as `NcclLogs.plain` of the facts returns them."""
+        """Take the tables `networks`, `causes` and `notes`, as `NcclLogFacts.plain` of the facts returns them."""
         self._networks = [(re.compile(row["name"]), str(row["carrier"])) for row in data["networks"].values()]
         self.causes = {name: _log_pattern(row) for name, row in data["causes"].items()}
         self.notes = {name: _log_pattern(row) for name, row in data["notes"].items()}

@@ -71,7 +71,7 @@ def test_what_a_machine_lacks_is_not_said_of_images() -> None:
         (plugin(*REFUSED), NONE, "refuses to start: NET/OFI WARNING: OFI_NCCL_PROTOCOL set to invalid value FOO"),
         (plugin(*NO_RUNTIME), NONE, "Failed to find CUDA Runtime library: libcudart.so"),
         (
-            plugin(*FIRST, result=None, ended="SIGSEGV"),
+            plugin(*FIRST, result=None, end_reason="SIGSEGV"),
             NONE,
             "crashes as NCCL starts it (SIGSEGV), after: NET/OFI Using",
         ),
@@ -217,7 +217,7 @@ def test_a_plugin_that_starts_over_tcp_comes_before_nccls_own_network() -> None:
 
 
 def test_a_plugin_that_crashes_ends_a_job_that_names_no_network() -> None:
-    assert answer(image(plugin(*FIRST, result=None, ended="SIGSEGV"), {"NCCL_NET": ""})).outcome == "end"
+    assert answer(image(plugin(*FIRST, result=None, end_reason="SIGSEGV"), {"NCCL_NET": ""})).outcome == "end"
 
 
 def test_an_image_without_any_network_says_what_it_lacks() -> None:

@@ -28,7 +28,7 @@ def with_hpcx(environment: Mapping[str, str], run: StartedLibrary | None, projec
     default = tree.libraries.resolved["libnccl-net.so"].model_copy(update={"path": HPCX, "file": HPCX, "error": ""})
     resolved = {**tree.libraries.resolved, "libnccl-net.so": default}
     libraries = tree.libraries.model_copy(update={"plugins": {HPCX: about}, "resolved": resolved})
-    files = tree.files.model_copy(update={"libraries": {**tree.files.library_files, MLX5: LibraryFile(size=90000)}})
+    files = tree.files.model_copy(update={"library_files": {**tree.files.library_files, MLX5: LibraryFile(size=90000)}})
     verbs = network.verbs.model_copy(update={"opened": {MLX5: ""}})
     started_network = network.model_copy(update={"plugins": [run], "verbs": verbs}) if run else None
     update = {"network": started_network, "tree": tree.model_copy(update={"libraries": libraries, "files": files})}
