@@ -78,7 +78,7 @@ class VersionRange(Strict):
     before: Version | None = None  # the first version after it
 
     def holds(self, version: str) -> bool:
-        """Return whether the row is about `version`."""
+        """Return whether `version` is in the range."""
         is_reached = self.since is None or versions.at_least(version, self.since)
         return is_reached and (self.before is None or not versions.at_least(version, self.before))
 
