@@ -112,7 +112,8 @@ def image_targets(
                 dockerfile=spec.dockerfile,
                 ref=build_record.local_reference(spec.image, stand_ins),
                 contexts=by_name,
-                labels=preflight_folder.label() | labels.labels(spec.image, summary, revision, stand_ins, spec.lock),
+                labels=preflight_folder.label()
+                | labels.image_labels(spec.image, summary, revision, stand_ins, spec.lock),
                 created=revision.time,
             )
         )

@@ -27,7 +27,7 @@ def up(
     if docker:
         show("\n".join(f"export {name}={quote(value)}" for name, value in running.env.items()))
         return
-    show(status.table(status.status()))
+    show(status.table(status.engine_status()))
 
 
 @task("engine.status", name="engine.status")
@@ -35,7 +35,7 @@ def status(_: Context) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
 
-    show(status.table(status.status()))
+    show(status.table(status.engine_status()))
 
 
 @task("engine.down --purge", name="engine.down")

@@ -82,7 +82,9 @@ def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: b
 
     if with_more or len(targets) != 1:
         raise RefusedError("--solve is for one target\nname it with --target, without --all and --set")
-    solution = solve.solve(loaded_project.matrix, targets[0], loaded_project.facts, loaded_project.mirrors, progress)
+    solution = solve.solve_target(
+        loaded_project.matrix, targets[0], loaded_project.facts, loaded_project.mirrors, progress
+    )
     changes = [f"{axis}={value}" for axis, value in solution.changes.items()]
     words = " ".join(f"--set {change}" for change in changes)
     progress(f"solved: {words}, because {solution.reason}" if changes else "solved: the row of matrix.yaml works")
@@ -174,7 +176,7 @@ def lock(
         scope += [f"--set {pair}" for pair in set]
         select.require_locks(images, loaded_project.facts, loaded_project.mirrors, " ".join(scope))
         return
-    outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
+    outcomes = relock.relock_images(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     lock.remove_superseded(images, loaded_project, progress)
     show(relock.relock_table(outcomes))
     end_with(exit_codes.FAILED if any(locked.outcome == "failed" for locked in outcomes) else 0)

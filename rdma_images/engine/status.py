@@ -40,7 +40,7 @@ class Status:
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
 
-def status() -> Status:
+def engine_status() -> Status:
     """Return the engine that `ensure` would answer with, as it is now: nothing is started."""
     try:
         engine, problem = discovery.find_engine()

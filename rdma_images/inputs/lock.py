@@ -168,7 +168,7 @@ def _content(file: Path) -> Lock:
 
 
 def create_lock(image: Image, mirrors: "Mirrors", folder: Path | None = None) -> Lock:
-    """Resolve an image's wheels; write and return the lock. Raises as `resolve.resolve`."""
+    """Resolve an image's wheels; write and return the lock. Raises as `resolve.resolve_wheels`."""
     request = lock_request(image)
     if not request.requirements:
         return Lock(request=request, wheels=())
@@ -178,7 +178,7 @@ def create_lock(image: Image, mirrors: "Mirrors", folder: Path | None = None) ->
 
 
 def lock_toolkit(request: LockRequest, mirrors: "Mirrors", folder: Path | None = None) -> Lock:
-    """Resolve a compiler; write and return the lock. Raises as `resolve.resolve`."""
+    """Resolve a compiler; write and return the lock. Raises as `resolve.resolve_wheels`."""
     return _written(_resolve(request, mirrors), lock_path(request, folder))
 
 
@@ -251,7 +251,7 @@ def _resolve(request: LockRequest, mirrors: "Mirrors") -> Lock:
     """Return the answer of the package index that builds use, too."""
     from rdma_images.inputs import resolve, sources  # here, because their imports take as long as having nothing to do
 
-    return resolve.resolve(request, *sources.index_for(mirrors))
+    return resolve.resolve_wheels(request, *sources.index_for(mirrors))
 
 
 def _written(lock: Lock, file: Path) -> Lock:

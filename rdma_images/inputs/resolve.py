@@ -54,7 +54,7 @@ class NoSolutionError(RdmaImagesError):
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
 
 
-def resolve(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
+def resolve_wheels(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     """Return the wheels that satisfy `request`, one file a package.
 
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer; RefusedError for a

@@ -33,7 +33,7 @@ class Solution:
     reason: str
 
 
-def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> Solution:
+def solve_target(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> Solution:
     """Return the row of a target with which the package index has wheels that go together.
 
     Raises:

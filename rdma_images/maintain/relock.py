@@ -36,7 +36,7 @@ class LockOutcome:
     detail: str  # size, digest, or why not
 
 
-def relock(
+def relock_images(
     images: Iterable[Image], facts: Facts, mirror_settings: Mirrors, upgrade: bool = False, progress: Progress = silent
 ) -> tuple[LockOutcome, ...]:
     """Lock wheels, pulled bases, downloads and the builder's tools; return each outcome.

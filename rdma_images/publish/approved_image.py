@@ -60,7 +60,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
     `labels` are those of the image itself. The same build and report give the same artifacts.
     """
     name, digest = approved.image.target, approved.build.digest
-    report = statement.statement(
+    report = statement.in_toto_statement(
         name, digest, statement.REPORT, statement.report_predicate(approved.report, approved.allowed_failed)
     )
     build_finished, validated_at = approved.build.finished, approved.report.started
@@ -68,7 +68,9 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
         provenance = _provenance(approved, labels)
         origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, build_finished, statement.PROVENANCE)
     else:
-        validation = statement.statement(name, digest, statement.TEST_RESULT, statement.test_result(approved.report))
+        validation = statement.in_toto_statement(
+            name, digest, statement.TEST_RESULT, statement.test_result(approved.report)
+        )
         origin = Artifact(statement.IN_TOTO, "validation.json", validation, validated_at, statement.TEST_RESULT)
     return (
         origin,
@@ -91,7 +93,7 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
     """Yield the scan by which a policy let the image pass."""
     if approved.scan is not None:
         predicate = vulnerability_predicate(approved.scan, approved.decisions)
-        content = statement.statement(approved.image.target, approved.build.digest, VULNERABILITIES, predicate)
+        content = statement.in_toto_statement(approved.image.target, approved.build.digest, VULNERABILITIES, predicate)
         yield Artifact(
             type=statement.IN_TOTO,
             title="vulnerabilities.json",
@@ -115,4 +117,4 @@ def _provenance(approved: ApprovedImage, labels: dict[str, str]) -> bytes:
     }
     pinned = sources.pinned(approved.image, facts.load())
     predicate = statement.provenance(approved.image, approved.build, revision, pinned)
-    return statement.statement(approved.image.target, approved.build.digest, statement.PROVENANCE, predicate)
+    return statement.in_toto_statement(approved.image.target, approved.build.digest, statement.PROVENANCE, predicate)

@@ -38,7 +38,7 @@ class LayerTraffic:
     seconds: float = 0.0
 
 
-def push(
+def push_image(
     engine: Engine,
     digest: str,
     repository: Repository,

@@ -100,7 +100,9 @@ def _find_or_push(
     if approved.is_built_here:
         command = f"{COMMAND} build {approved.image.options}"
         docker_command.built_image(approved.build, engine, command, publisher.progress)
-    manifest, traffic = push.push(engine, digest, repository, tag, publisher.push_policy, publisher.progress, mounted)
+    manifest, traffic = push.push_image(
+        engine, digest, repository, tag, publisher.push_policy, publisher.progress, mounted
+    )
     return PushedImage(manifest, traffic, pushed=True, tag=tag, created=created)
 
 

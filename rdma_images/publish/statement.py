@@ -23,7 +23,7 @@ IN_TOTO = "application/vnd.in-toto+json"
 BUILD_TYPE = "urn:rdma-images:build:1"
 
 
-def statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:
+def in_toto_statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:
     """Return a statement on the image `digest`; `name` is the image's name in it."""
     algorithm, _, value = digest.partition(":")
     return canonical(

@@ -33,7 +33,7 @@ def project_revision() -> Revision:
     return Revision(commit + dirty, int(time), _git("remote", "get-url", "origin") or None)
 
 
-def labels(
+def image_labels(
     image: Image,
     summary: str,
     revision: Revision,

@@ -144,8 +144,8 @@ def measurements(root: Root, image_config: ImageConfig) -> dict[str, Any]:
     return {
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),
-        "system": system.system(root, environment, image_config.machine),
-        "settings": settings.settings(root, environment, image_config.entrypoint, loaders),
+        "system": system.measure_system(root, environment, image_config.machine),
+        "settings": settings.measure_settings(root, environment, image_config.entrypoint, loaders),
     }
 
 

@@ -76,7 +76,7 @@ def assert_no_trace(folders: layout.Layout) -> None:
     assert daemons.processes_below(folders.root) == []
     assert str(folders.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(folders.root.rglob("*.sock"))
-    assert status.status().engine is None
+    assert status.engine_status().engine is None
 
 
 def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None:
@@ -86,7 +86,7 @@ def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None
         assert private.up() == first
         assert daemons.running(folders) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
-        reported = status.status()
+        reported = status.engine_status()
         assert reported.engine == first
         assert reported.folder_used
         assert reported.folder_used > 0 == status.build_cache_bytes(folders)

@@ -138,7 +138,7 @@ def read_files(content: bytes) -> None:
     folders = ["/site-packages"]
     read = settings.settings_files(root, environment)
     settings.find_assignments([(path, root.text(path, 1 << 20) or "") for path in read], environment)
-    system.system(root, environment, "x86_64")
+    system.measure_system(root, environment, "x86_64")
     packages.installed_packages(root, folders)
     contents.package_contents(root, folders)
 

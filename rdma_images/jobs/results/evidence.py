@@ -79,6 +79,6 @@ def newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -
 
 def _artifact(name: str, digest: str, results: list[Result]) -> Artifact:
     predicate = {"results": [run_folder.RESULT.encode(result) for result in results]}
-    content = statement.statement(name, digest, statement.RESULTS, predicate)
+    content = statement.in_toto_statement(name, digest, statement.RESULTS, predicate)
     created = datetime.now(UTC).isoformat(timespec="microseconds")
     return Artifact(statement.IN_TOTO, TITLE, content, created, statement.RESULTS, sha256_digest(canonical(predicate)))

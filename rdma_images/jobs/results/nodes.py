@@ -12,7 +12,7 @@ from rdma_images.nccl_logs.processes import Process, Processes
 RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
-def nodes(processes: Processes, expectations: Expectations) -> tuple[NodeResult, ...]:
+def node_results(processes: Processes, expectations: Expectations) -> tuple[NodeResult, ...]:
     """Return the nodes by name, with NCCL_HOSTID where it is set: it parts one host."""
     groups: dict[str, list[Process]] = {}
     for process in processes.by_host_and_pid.values():

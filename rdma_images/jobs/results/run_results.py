@@ -61,7 +61,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
     """Return what the logs at `paths` say of the run."""
     run_logs = read_run_logs(paths, base)
     verdict, processes = run_logs.verdict, run_logs.nccl.processes
-    job_nodes = nodes.nodes(processes, expectations)
+    job_nodes = nodes.node_results(processes, expectations)
     parts = (
         _check_network(name, expectations, run_logs),
         _check_coverage(name, job_nodes, expectations, run_logs) if verdict.network != "refused" else (),

@@ -29,18 +29,18 @@ OVER_TCP = {"FI_PROVIDER": "tcp", "FI_HOOK": "trace", "FI_LOG_LEVEL": "trace", "
 Settings = Mapping[str, Optional[str]]
 
 
-def gpus() -> dict[str, Any] | None:
+def measure_gpus() -> dict[str, Any] | None:
     """Return the GPUs, the image's network, and the all-reduces; None where there is no NCCL."""
     nccl = find_nccl()
     if not nccl:
         return None
     names = gpu_names()
-    requested = network()
+    requested = measure_gpu_network()
     runs = possible_runs(nccl.path, len(names), requested)
     return {"count": len(names), "names": names, "network": requested, "runs": runs}
 
 
-def network() -> dict[str, Any]:
+def measure_gpu_network() -> dict[str, Any]:
     """Return what brings NCCL to the network: a plugin's path, or "" for its own.
 
     `required_network` is NCCL_NET of the environment; `device` is whether the machine has a device for it.

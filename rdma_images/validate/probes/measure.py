@@ -50,7 +50,7 @@ def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
 
 def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
-    return settings.settings(rootfs.Root(), dict(os.environ), entry, libraries.ImageLoader({}))
+    return settings.measure_settings(rootfs.Root(), dict(os.environ), entry, libraries.ImageLoader({}))
 
 
 PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
@@ -62,8 +62,8 @@ PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
     "system": system.running_system,
     "settings": settings_of_system,
     "devices": devices.measure_devices,
-    "gpus": gpus.gpus,
-    "network": functools.partial(network.network, {}),
+    "gpus": gpus.measure_gpus,
+    "network": functools.partial(network.measure_network, {}),
 }
 
 
@@ -78,13 +78,13 @@ def measure(
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "stopped", "seconds"}}.
 
     A probe is stopped after `limit` seconds of its own time. `beat` is called about once a second.
-    `volumes`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
+    `volumes`: see file_tree; `entry`: see settings.measure_settings; `request`: see network.measure_network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBE_FUNCTIONS,
         "tree": functools.partial(file_tree, volumes),
         "settings": functools.partial(settings_of_system, entry),
-        "network": functools.partial(network.network, request or {}),
+        "network": functools.partial(network.measure_network, request or {}),
     }
     start = time.monotonic()
     children, own_times = {}, {}

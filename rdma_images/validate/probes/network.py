@@ -22,7 +22,7 @@ SOME_PRODUCT = "unknown"  # 1.15.0 to 1.17.3 end with a segmentation fault where
 LOG_VARIABLE = "FI_LOG_LEVEL"
 
 
-def network(request: Mapping[str, Any]) -> dict[str, Any]:
+def measure_network(request: Mapping[str, Any]) -> dict[str, Any]:
     """Start the plugins, libfabric and libibverbs of a request, each in a process.
 
     Args:

@@ -42,7 +42,9 @@ MAX_SETTINGS = 200
 MAX_VALUE_LENGTH = 300  # characters of a value
 
 
-def settings(root: rootfs.Root, environment: Mapping[str, str], entry: Sequence[str], loaders: Any) -> dict[str, Any]:
+def measure_settings(
+    root: rootfs.Root, environment: Mapping[str, str], entry: Sequence[str], loaders: Any
+) -> dict[str, Any]:
     """Return the variables that files set, and the missing files that variables name.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, also sets variables.

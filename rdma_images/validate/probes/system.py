@@ -14,7 +14,7 @@ MAX_RELEASE_BYTES = 1 << 16  # bytes of os-release
 PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_", "PATH", "TORCH_NCCL_", "GLOO_", "NVSHMEM_")
 
 
-def system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> dict[str, Any]:
+def measure_system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> dict[str, Any]:
     """Return what files and environment say of a system; what only a process knows is empty."""
     return {
         "os": os_release(root),
@@ -31,7 +31,7 @@ def system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> d
 def running_system() -> dict[str, Any]:
     """Return distribution, machine, kernel, Python and user of the process that measures."""
     return {
-        **system(rootfs.Root(), os.environ, platform.machine()),
+        **measure_system(rootfs.Root(), os.environ, platform.machine()),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "python_path": sys.executable,

@@ -42,7 +42,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockReque
         )
         return Lock(request=question, wheels=tuple(wheels))
 
-    monkeypatch.setattr(resolve, "resolve", answer)
+    monkeypatch.setattr(resolve, "resolve_wheels", answer)
     return questions
 
 

@@ -65,7 +65,7 @@ def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
 def test_slurm_users_are_told_which_enroot_reads_the_layers(target: str) -> None:
     planned = image(target)
     assert "4.0; 3.4.1 with --compression gzip" in described(planned)
-    label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
+    label_values = labels.image_labels(planned, "x", labels.Revision("c", 0, None), ())
     assert label_values["io.rdma-images.run.enroot"] == "4.0; 3.4.1 with --compression gzip"
 
 
@@ -109,7 +109,7 @@ def test_a_job_variable_is_not_in_the_command() -> None:
 
 def test_labels_say_the_same() -> None:
     planned = image("efa-pytorch")
-    label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
+    label_values = labels.image_labels(planned, "x", labels.Revision("c", 0, None), ())
     for setting in planned.run_settings:
         assert label_values[f"io.rdma-images.run.{setting.name}"] == setting.value
     assert label_values["io.rdma-images.fallback"] == "refuse"
@@ -147,7 +147,7 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
 ) -> None:
     planned = image(target, **changes)
     assert [limit.name for limit in planned.limitations] == limits
-    label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
+    label_values = labels.image_labels(planned, "x", labels.Revision("c", 0, None), ())
     assert [name for name in label_values if ".limit." in name] == [f"io.rdma-images.limit.{name}" for name in limits]
     text = described(planned)
     assert ("does not work" in text) is bool(limits)

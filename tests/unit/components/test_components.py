@@ -31,14 +31,14 @@ from rdma_images import facts
 from rdma_images.inputs import sources
 from rdma_images.plan import matrix, planner
 from rdma_images.render import dockerfiles
-from rdma_images.render.labels import Revision, labels
+from rdma_images.render.labels import Revision, image_labels
 from tests.support import locks
 known = facts.load()
 (image,) = planner.plan(matrix.load(), known, ["efa-pytorch"], changes={"ucx": "newest"}).images
 print(json.dumps({
     "tag": image.tag,
     "details": planner.plan_document(image)["components"]["ucx"]["details"],
-    "label": labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.ucx"],
+    "label": image_labels(image, "", Revision("", 0, None), [])["io.rdma-images.component.ucx"],
     "sources": [one.upstream for one in sources.pinned(image, known) if one.component == "ucx"],
     "dockerfile": dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS),
 }))

@@ -65,7 +65,7 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag_and_the_label() -> N
     assert details
     assert details.architectures == ("sm_89",)
     assert "gpu" not in image.components
-    label_values = labels.labels(image, "", labels.Revision("x", 0, None), [])
+    label_values = labels.image_labels(image, "", labels.Revision("x", 0, None), [])
     assert label_values["io.rdma-images.nccl-tests.architectures"] == "sm_89"
 
 

@@ -20,7 +20,9 @@ def test_where_up_is_offered(
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(no_choice))
     monkeypatch.setattr(private, "obstacle", lambda: obstacle)
-    assert status.status().problem == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
+    assert status.engine_status().problem == f"there is no Docker at {no_choice}/docker.sock, and " + (
+        obstacle or answer
+    )
 
 
 def test_what_images_and_cache_take_is_the_most_that_can_be_freed(

@@ -109,7 +109,7 @@ def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
 def test_a_package_without_what_it_requires(index: Site) -> None:
     publish(index, "both", make_wheel("both", "1.0", "nothing-like-it"))
     request = REQUEST.model_copy(update={"requirements": ("both", "plain"), "no_deps": ("both",)})
-    resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+    resolved = resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
     assert [wheel.name for wheel in resolved.wheels] == ["both", "plain"]
     assert '"no_deps": [' in resolved.text()
 
@@ -118,7 +118,7 @@ def test_a_commit_without_what_it_requires_is_not_fetched(index: Site) -> None:
     """DeepEP's setup.py imports torch and declares nothing."""
     commit = f"git+https://nowhere.invalid/own.git@{'a' * 40}"
     request = REQUEST.model_copy(update={"requirements": (f"own @ {commit}", "plain"), "no_deps": ("own",)})
-    own, _ = resolve.resolve(request, f"{index.address}/simple", mirrors(index)).wheels
+    own, _ = resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index)).wheels
     assert (own.origin, own.version, own.title) == (commit, "", f"own from {commit}")
 
 
@@ -140,7 +140,7 @@ class TestOntoAnImage:
         request = REQUEST.model_copy(update={"requirements": requirements, "installed": there})
         return [
             (wheel.name, wheel.version)
-            for wheel in resolve.resolve(request, f"{site.address}/simple", mirrors(site)).wheels
+            for wheel in resolve.resolve_wheels(request, f"{site.address}/simple", mirrors(site)).wheels
         ]
 
     def test_what_is_there_is_left_out(self, site: Site) -> None:
@@ -168,7 +168,7 @@ class TestOntoAnImage:
         request = REQUEST.model_copy(update={"requirements": ("fast",), "installed": self.THERE})
         gone = Mirrors(Path(__file__).parent / "none.pem", {"index": ("http://127.0.0.1:9/simple", "mirrors.yaml")}, {})
         with pytest.raises(RdmaImagesError, match=r"http://127\.0\.0\.1:9/simple/fast/ is unreachable") as caught:
-            resolve.resolve(request, "http://127.0.0.1:9/simple", gone)
+            resolve.resolve_wheels(request, "http://127.0.0.1:9/simple", gone)
         assert not isinstance(caught.value, resolve.NoSolutionError)
 
 
@@ -239,7 +239,7 @@ class TestLocalPackages:
             '[project]\nname = "my-project"\nversion = "0.3"\ndependencies = ["torch==2.15.0"]\n'
         )
         pins = [local_packages.pin(text, folder, "matrix.yaml:3") for text in (f"./{file}", "./project")]
-        resolved = resolve.resolve(
+        resolved = resolve.resolve_wheels(
             REQUEST.model_copy(update={"requirements": tuple(pins)}), f"{index.address}/simple", mirrors(index)
         )
         assert [(source.name, source.origin) for source in resolved.sources] == [
@@ -263,12 +263,12 @@ class TestLocalPackages:
         (folder / "project" / "setup.py").write_text("import torch\n")
         request = REQUEST.model_copy(update={"requirements": (local_packages.pin("ops @ ./project", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError) as caught:
-            resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+            resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
         assert str(caught.value).startswith("ops: its setup.py imports torch")
         assert "write name, version and dependencies under [project]" in str(caught.value)
         # What the message says helps: setup.py is not run any more.
         settings.write_text(backend + '[project]\nname = "ops"\nversion = "1"\ndependencies = ["plain"]\n')
-        resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+        resolved = resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
         assert {wheel.name for wheel in resolved.wheels} == {"ops", "plain"}
 
     def test_an_address_that_another_package_names_is_refused(self, index: Site, folder: Path) -> None:
@@ -279,7 +279,7 @@ class TestLocalPackages:
             file.write(f'dependencies = ["other @ file://{folder}/other"]\n')
         request = REQUEST.model_copy(update={"requirements": (local_packages.pin("./project", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError, match="other comes from an address that another package names"):
-            resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+            resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
 
 
 def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:
 def test_a_source_that_cannot_be_asked_what_it_requires_has_it_written_down(index: Site) -> None:
     publish(index, "scatter", make_source("scatter", "2.1", "plain"))
     request = REQUEST.model_copy(update={"requirements": ("scatter",), "sources": ("scatter",)})
-    resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+    resolved = resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
     assert [(wheel.name, wheel.file) for wheel in resolved.wheels] == [
         ("plain", "plain-1.0-py3-none-any.whl"),
         ("scatter", "scatter-2.1.tar.gz"),

@@ -47,7 +47,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def solved(index: Site, packages: str) -> solve.Solution:
-    return solve.solve(
+    return solve.solve_target(
         yaml_file.loads(TARGET.format(packages=packages), Matrix, "matrix.yaml"), "mine", FACTS, mirrors(index)
     )
 
@@ -77,7 +77,7 @@ def test_where_nothing_goes_together_the_first_reason_is_named(index: Site, pack
 def test_a_torch_in_the_requirements_holds(index: Site, tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch<2.15\nplain\n")
     text = TARGET.format(packages="") + "    requirements: requirements.txt\n"
-    answer = solve.solve(yaml_file.loads(text, Matrix, "matrix.yaml"), "mine", FACTS, mirrors(index))
+    answer = solve.solve_target(yaml_file.loads(text, Matrix, "matrix.yaml"), "mine", FACTS, mirrors(index))
     assert answer.changes == {"pytorch": "2.14.1"}
 
 

@@ -26,7 +26,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("rdma_images.core.paths.LOCKS", tmp_path / "locks")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "PAUSE", 0.0)
-    monkeypatch.setattr(resolve, "resolve", answer)
+    monkeypatch.setattr(resolve, "resolve_wheels", answer)
     return tmp_path / "locks"
 
 
@@ -60,7 +60,7 @@ def erdma() -> Image:
 
 
 def outcomes(site: Site, *images: Image, upgrade: bool = False) -> dict[str, str]:
-    relocked = relock.relock(images, facts.load(), mirrors(site), upgrade)
+    relocked = relock.relock_images(images, facts.load(), mirrors(site), upgrade)
     return {outcome.name: outcome.outcome for outcome in relocked}
 
 
@@ -104,7 +104,7 @@ def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site) -> No
 
 
 def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site) -> None:
-    loaded = {outcome.name: outcome for outcome in relock.relock([erdma()], facts.load(), mirrors(site))}
+    loaded = {outcome.name: outcome for outcome in relock.relock_images([erdma()], facts.load(), mirrors(site))}
     assert loaded["torch-2.15.0-py3.13-linux-amd64"].outcome == "new"
     assert loaded["docker.io/library/ubuntu:22.04"].outcome == "failed"
     assert "has no such image" in loaded["docker.io/library/ubuntu:22.04"].detail
@@ -116,7 +116,7 @@ def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(
     locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, _: name == "debian13")
-    relocked = {item.name: item for item in relock.relock([planned_image()], facts.load(), mirrors(site))}
+    relocked = {item.name: item for item in relock.relock_images([planned_image()], facts.load(), mirrors(site))}
     assert relocked["docker.io/library/debian:trixie-slim"].detail == "not pinned: it is bootstrapped on this host"
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
     assert outcomes(site, planned_image())["docker.io/library/debian:trixie-slim"] == "failed"
@@ -132,7 +132,7 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
     def fails(*_: object) -> None:
         raise RdmaImagesError("the package index is down")
 
-    monkeypatch.setattr(resolve, "resolve", fails)
+    monkeypatch.setattr(resolve, "resolve_wheels", fails)
     assert outcomes(site, planned_image(), upgrade=True)["torch-2.15.0-py3.13-linux-amd64"] == "failed"
     assert lock.load(planned_image(), locks) == before
 
@@ -140,9 +140,10 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
 @pytest.mark.usefixtures("locks")
 def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes(site, planned_image())
-    monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, numpy="2.4.1"))
+    monkeypatch.setattr(resolve, "resolve_wheels", lambda *question: answer(*question, numpy="2.4.1"))
     relocked = {
-        outcome.name: outcome for outcome in relock.relock([planned_image()], facts.load(), mirrors(site), upgrade=True)
+        outcome.name: outcome
+        for outcome in relock.relock_images([planned_image()], facts.load(), mirrors(site), upgrade=True)
     }
     assert relocked["torch-2.15.0-py3.13-linux-amd64"].detail == "numpy 2.4.0 -> 2.4.1"
 

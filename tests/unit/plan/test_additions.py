@@ -90,7 +90,7 @@ def test_everything_is_written_into_the_last_stage() -> None:
 
 def test_labels_are_beside_those_of_the_tool() -> None:
     image = image_with("labels: {team: research}")
-    assert {"team": "research"}.items() <= labels.labels(image, "", labels.Revision("", 0, None), []).items()
+    assert {"team": "research"}.items() <= labels.image_labels(image, "", labels.Revision("", 0, None), []).items()
 
 
 def test_files_are_packed_with_owner_mode_and_no_time(folder: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from rdma_images.engine import Engine
-from rdma_images.publish.push import PushPolicy, push
+from rdma_images.publish.push import PushPolicy, push_image
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.registry.connection import Connection
@@ -40,4 +40,4 @@ def test_an_engine_behind_tls_answers(tmp_path: Path, monkeypatch: pytest.Monkey
             build_network="default",
         )
         with pytest.raises(registry_errors.MissingError, match="the engine has no image sha256:1"):
-            push(engine, "sha256:1", repository, "1", PushPolicy(), print)
+            push_image(engine, "sha256:1", repository, "1", PushPolicy(), print)

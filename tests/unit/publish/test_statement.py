@@ -13,6 +13,6 @@ pytestmark = pytest.mark.usefixtures("folders")
 def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
     report = validated(image, "sha256:ab")
     back = statement.parse_predicate(
-        statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(report, ()))
+        statement.in_toto_statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(report, ()))
     )
     assert decode_report(back["report"]) == report

@@ -345,7 +345,7 @@ def test_labels_name_the_image_below() -> None:
     onto.write_record(existing())
     text = ONTO_MATRIX.format("efa", REF, "{efa-installer: 1.50.0}")
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
-    image_labels = labels.labels(image, "mine", labels.Revision("c", 0, None), ())
+    image_labels = labels.image_labels(image, "mine", labels.Revision("c", 0, None), ())
     assert image_labels["org.opencontainers.image.base.name"] == "team/training"
     assert image_labels["org.opencontainers.image.base.digest"] == DIGEST
 
