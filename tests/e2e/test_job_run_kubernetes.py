@@ -147,14 +147,35 @@ def test_a_killed_rank_is_a_failure(store: kube_api.ClusterState, tmp_path: Path
     assert not [key for key in store.objects if key[0] != "events"]
 
 
+def wait_until_followed(store: kube_api.ClusterState) -> None:
+    until = time.monotonic() + 30
+    while not {"j-0", "j-1"} <= store.followed and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def test_the_log_of_a_worker_that_the_operator_removes_is_collected(
+    store: kube_api.ClusterState, tmp_path: Path
+) -> None:
+    """A worker can be listed and be gone when its log is asked for: the MPI operator removes those of an ended job."""
+
+    def ended(store: kube_api.ClusterState) -> None:
+        wait_until_followed(store)
+        store.ends("mpijobs", "j", "Succeeded")
+        store.objects["pods", "listed only"] = store.objects.pop(("pods", "j-1"))
+
+    lines: list[str] = []
+    store.steps = [pods("Running"), ended]
+    run_folder = start(job(tmp_path), lines)
+    assert (run_folder / "logs" / "j-1.log").read_text() == "the log of j-1\n"
+    assert "collected" not in "\n".join(lines)
+
+
 def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path) -> None:
     """Its kubelet removes its containers and their logs: they can be read only while it runs."""
     message = "The node was low on resource: ephemeral-storage. "
 
     def evicted(store: kube_api.ClusterState) -> None:
-        until = time.monotonic() + 30
-        while not {"j-0", "j-1"} <= store.followed and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_until_followed(store)
         store.logs["j-1"] = "unable to retrieve container logs for containerd://5f1c"
         store.pod("j-1", LABELS, phase="Failed", reason="Evicted", message=message)
 

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -41,12 +42,10 @@ class Kubernetes:
         for condition in job.get("status", {}).get("conditions", ()):
             phase = CONDITIONS.get(condition["type"])
             if phase and condition["status"] == "True":
+                if phase == "succeeded":
+                    return JobState("succeeded")
                 reason = f"{condition.get('reason', '')}: {condition.get('message', '')}"
-                return (
-                    JobState("succeeded")
-                    if phase == "succeeded"
-                    else JobState("failed", "; ".join([plain(reason), *_failure_reasons(pods)]))
-                )
+                return JobState("failed", "; ".join([plain(reason), *_failure_reasons(pods)]))
         if not self._submission.job.work.restarts and (failures := list(_failure_reasons(pods))):
             return JobState("failed", "; ".join(failures))
         if waiting := [pod for pod in pods if not _is_running(pod)]:
@@ -60,26 +59,23 @@ class Kubernetes:
         return JobState("running", f"{len(pods)} pods run")
 
     def collect(self) -> None:
-        """Write the log of each pod that has one, whichever of the others fail.
-
-        A log that is gone or shorter by now is written as its pod printed it while it ran.
-        """
+        """Write each pod's log; one that is gone or shorter by now is written as its pod printed it while it ran."""
         try:
-            problems = list(self._collect_logs())
+            problems = dict(self._collect_logs())
         finally:
-            self._streams.merge()
-        if problems:
-            raise CommandError("; ".join(problems))
+            streamed = self._streams.merge()
+        if lost := [problem for log, problem in problems.items() if log not in streamed]:
+            raise CommandError("; ".join(lost))
 
-    def _collect_logs(self) -> Iterator[str]:
-        """Write the log of each pod; yield what did not work."""
+    def _collect_logs(self) -> Iterator[tuple[Path, str]]:
+        """Write the log of each pod; yield each that cannot be had, and why."""
         started_pods = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
         for name in started_pods:
             log = self._submission.logs / f"{name}.log"
             try:
                 output([*self._program, "logs", name, "--all-containers", "--tail=-1"], limit=300, stdout_file=log)
             except CommandError as error:
-                yield str(error)
+                yield log, str(error)
 
     def delete(self) -> None:
         """Remove what has the tag, and with it what it owns.

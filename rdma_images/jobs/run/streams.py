@@ -56,16 +56,18 @@ class Streams:
             self._process.wait()
             self._process = None
 
-    def merge(self) -> None:
-        """Replace each collected log that is missing, or has less than its pod printed."""
+    def merge(self) -> set[Path]:
+        """Replace each collected log that is missing, or has less than its pod printed. Returns those logs."""
         self.stop()
+        replaced = set()
         for number in range(1, self._count + 1):
             for path in _split_by_pod(self._folder / str(number)):
                 collected = self._logs / path.name
                 if path.stat().st_size > _log_size(collected):
-                    path.replace(collected)
+                    replaced.add(path.replace(collected))
         shutil.rmtree(self._folder, ignore_errors=True)
         self._count = 0
+        return replaced
 
 
 def _log_size(log: Path) -> int:
