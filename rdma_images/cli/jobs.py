@@ -206,7 +206,7 @@ def job_run(
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
-    end_with(result.exit_code or (exit_codes.FAILED if failed else 0))
+    end_with(exit_codes.FAILED if failed else result.exit_code)
     if attach:
         _attach(run_path, sign)
 
