@@ -43,6 +43,7 @@ APART = {  # modules with another real part than `invoke build` in the shared en
     "test_leftovers": "another-engine",
     "test_mirrors_in_builds": SMALL,
     "test_nixl": "datapath",
+    "test_onto": IMAGES,
     "test_own_image": PROJECTS,
     "test_preflight": "slurm",
     "test_publish": "publish",

@@ -50,7 +50,7 @@ def image_labels(
         lock: Its wheels; a label for each that is not the public index's says where it is from.
     """
     parts = image.components.values()
-    image_labels = {
+    own_labels = {
         "target": image.target,
         "image-id": image.id,
         "fabric": image.fabric,
@@ -63,10 +63,10 @@ def image_labels(
     }
     for wheel in lock.wheels if lock else ():
         if wheel.origin:
-            image_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin
+            own_labels[f"{PACKAGE_ORIGIN}.{wheel.name}"] = wheel.origin
     if stand_ins:
-        image_labels["rehearsal"] = ",".join(sorted(stand_ins))
-    prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in image_labels.items()}
+        own_labels["rehearsal"] = ",".join(sorted(stand_ins))
+    prefixed = {f"{LABEL_PREFIX}.{key}": value for key, value in own_labels.items()}
     all_labels = _oci_labels(image, summary, revision) | prefixed
     return dict(sorted((all_labels | (image.additions.labels if image.additions else {})).items()))
 

@@ -266,6 +266,7 @@ def test_the_layers_made_here_are_the_image_s_lowest(small: SmallBuild) -> None:
     assert [layer and layer.runtime.annotations for layer in layers] == [layer["annotations"] for layer in lowest]
 
 
+@pytest.mark.exhaustive  # one more compression; tests/unit/layers make layers of both
 def test_gzip_layers_are_kept_as_they_were_made(small: SmallBuild) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
     (layer,) = wheel_layers.wheel_layers(order.lock)

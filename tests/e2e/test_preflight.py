@@ -67,9 +67,9 @@ def test_slurms_tasks(
     srun = f"srun --kill-on-bad-exit=1 --nodes=2 --ntasks-per-node={tasks} --label"
     command = f"{srun} {program(f'{options} --gpus 1')} {seconds}"
     text = slurm_parts.run(command, folder, folder / "state", **variables(network))
-    # srun may end the other node's command first, as --kill-on-bad-exit asks.
+    # srun may end the other node's preflight or command first, as --kill-on-bad-exit asks.
     ended = {outcome} | ({(outcome[0], "143")} if outcome[1] == "97" else set())
-    assert len(results(text)) == 2, text
+    assert len(results(text)) == 2 or outcome[1] == "96", text
     assert {outcome} <= set(results(text)) <= ended, text
     assert said in text
     assert text.count("the command is done") == (2 * tasks if outcome[1] == "0" else 0)

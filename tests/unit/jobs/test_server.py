@@ -159,16 +159,18 @@ def test_other_launchers_refuse_roles_by_name(launcher: str) -> None:
         jobs.server(launcher=launcher)
 
 
-def run_part(task: str, node: int) -> subprocess.CompletedProcess[str]:
-    """Return what SkyPilot's task does on one of five nodes."""
+def run_part(task: str, node: int, router_flag: Path) -> subprocess.CompletedProcess[str]:
+    """Return what SkyPilot's task does on one of five nodes; the first one's servers wait for its router's flag."""
     addresses = "\n".join(f"127.0.1.{host}" for host in range(5))
-    variables = {"SKYPILOT_NODE_RANK": str(node), "SKYPILOT_NODE_IPS": addresses}
+    variables = {"SKYPILOT_NODE_RANK": str(node), "SKYPILOT_NODE_IPS": addresses, "FLAG": str(router_flag)}
     script = ["bash", "-c", yaml.safe_load(task)["run"]]
     return subprocess.run(script, capture_output=True, text=True, env={**os.environ, **variables}, timeout=30)
 
 
-def test_each_node_of_a_job_runs_its_part() -> None:
-    told = 'echo "$0 $NODE_RANK $MASTER_ADDR $PREFILL_URLS$DECODE_URLS"; [ "$0" = router ] && exec sleep 60; exit 3'
+def test_each_node_of_a_job_runs_its_part(tmp_path: Path) -> None:
+    told = """echo "$0 $NODE_RANK $MASTER_ADDR $PREFILL_URLS$DECODE_URLS"
+        [ "$0" = router ] && touch "$FLAG" && exec sleep 60
+        until [ -e "$FLAG" ]; do sleep 0.1; done; exit 3"""
     roles = {
         "prefill": RoleRequest(command=("sh", "-c", told, "prefill"), nodes=2, replicas=2, launch="plain"),
         "decode": RoleRequest(command=("sh", "-c", told, "decode"), gpus=4, launch="plain", env={"KV": "it's"}),
@@ -178,7 +180,7 @@ def test_each_node_of_a_job_runs_its_part() -> None:
     urls = "http://127.0.1.0:8001 http://127.0.1.2:8001 http://127.0.1.4:8001"
     prefills = ["prefill 0 127.0.1.0", "prefill 1 127.0.1.0", "prefill 0 127.0.1.2", "prefill 1 127.0.1.2"]
     for node, words in enumerate([*prefills, "decode 0 127.0.1.4"]):
-        done = run_part(task, node)
+        done = run_part(task, node, tmp_path / "router")
         expected = [f"{words} {urls}"] + (["router 0 127.0.1.0 " + urls] if node == 0 else [])
         assert sorted(map(str.rstrip, done.stdout.splitlines())) == expected
         role = words.partition(" ")[0]
