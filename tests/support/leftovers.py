@@ -67,7 +67,7 @@ class Snapshot:
 
 
 def prune_unused_cache(engine: Engine) -> None:
-    """Remove what no build has used for five minutes, and no image has: nothing that a build beside this one needs."""
+    """Remove what no build has used for ten minutes, and no image has: nothing that a build beside this one needs."""
     docker_command.output(engine, "buildx", "prune", "--force", "--filter=until=10m")
 
 
