@@ -46,7 +46,7 @@ class Outcome:
 
 
 def build(
-    project: Project, choice: Choice, options: Options, validates: bool = True, progress: Progress = silent
+    project: Project, choice: Choice, options: Options, with_validation: bool = True, progress: Progress = silent
 ) -> Outcome:
     """Plan the chosen images, build those that are not up to date, and validate all.
 
@@ -60,7 +60,7 @@ def build(
     specs = [build_spec(image, project, options.rehearse, options.compression, progress) for image in images]
     engine = engines.ensure(progress)
     builds = build_specs(specs, project, engine, options, progress)
-    if not validates:
+    if not with_validation:
         return Outcome(images, builds, ())
     from rdma_images.validate.validate_image import validate
 

@@ -150,13 +150,13 @@ def report(_: Context) -> None:
 def run(
     _: Context,
     target: Annotated[str, "The target whose image to start; without it the only one of matrix.yaml."] = "",
-    set: Annotated[Sequence[str], "axis=value: the image that was built with it; may be given more than once."] = (),
+    set: Annotated[Sequence[str], "axis=value: the image that was built with it; repeatable."] = (),
     onto: Onto = "",
     image: Annotated[str, "Any image in the engine, also one that was not built here."] = "",
     mount: Annotated[Sequence[str], "HOST:CONTAINER[:ro], a file or folder of this machine; repeatable."] = (),
     env: Annotated[Sequence[str], "NAME=VALUE, or NAME for its value here, then on no command line; repeatable."] = (),
     gpus: Annotated[str, "all, none, how many, or device=0,1; without it all that there are."] = "",
-    device: Annotated[Sequence[str], "A device of this machine, as /dev/fuse; may be given more than once."] = (),
+    device: Annotated[Sequence[str], "A device of this machine, as /dev/fuse; repeatable."] = (),
     shell: Annotated[bool, "Open bash, or sh where there is none, in place of the image's command."] = False,
 ) -> None:
     """Run a command in an image that was built, or open a shell.

@@ -40,14 +40,14 @@ def job(
     launcher: Annotated[str, f"What starts the job; {COMMAND} job.launchers shows the choices."] = "",
     instance: Annotated[str, "The instance type, as in p5.48xlarge."] = "",
     nodes: Annotated[int, "How many nodes; without it one, or those of jobs.yaml."] = 0,
-    set: Annotated[Sequence[str], "axis=value: as for plan; may be given more than once."] = (),
+    set: Annotated[Sequence[str], "axis=value: the image that was built with it; repeatable."] = (),
     onto: Onto = "",
     image: Annotated[str, "host/repository@sha256:…; without it the one that publication.json names."] = "",
     name: Annotated[str, "The job's name; by default made of target, instance type and nodes."] = "",
     mount: Annotated[
         Sequence[str], "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; repeatable."
     ] = (),
-    env: Annotated[Sequence[str], "NAME=value: a variable of the ranks; may be given more than once."] = (),
+    env: Annotated[Sequence[str], "NAME=value: a variable of the ranks; repeatable."] = (),
     field: Annotated[
         Sequence[str],
         "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
@@ -142,8 +142,8 @@ def job_check(
     files = [Path("/dev/stdin" if name == "-" else name) for name in paths]
     checked = check_files(files)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
-    is_unread = {row.file for row in checked.unreadable} & set(map(str, files))
-    end_with(exit_codes.FAILED if checked.has_errors else exit_codes.REFUSED if is_unread else 0)
+    unread_files = {row.file for row in checked.unreadable} & set(map(str, files))
+    end_with(exit_codes.FAILED if checked.has_errors else exit_codes.REFUSED if unread_files else 0)
 
 
 @task("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")

@@ -52,9 +52,7 @@ def ci_matrix(
     _: Context,
     target: Targets = (),
     changed_since: Annotated[str, "A commit: only images whose inputs have changed since."] = "",
-    runner: Annotated[
-        Sequence[str], "platform=label of the machines for a platform; may be given more than once."
-    ] = (),
+    runner: Annotated[Sequence[str], "platform=label of the machines for a platform; repeatable."] = (),
 ) -> None:
     """Print the matrix for GitHub Actions."""
     from rdma_images.ci import ci_jobs, select

@@ -107,7 +107,7 @@ def publish(
     set: Changes = (),
     onto: Onto = "",
     image: Annotated[Sequence[str], "An image built elsewhere that passed `validate --image`; repeatable."] = (),
-    to: Annotated[Sequence[str], "A registry of registries.yaml; may be given more than once."] = (),
+    to: Annotated[Sequence[str], "A registry of registries.yaml; repeatable."] = (),
     allow_failed: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
     policy: Policy = "",
     sign: Annotated[str, "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless."] = "",

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from rdma_images.inputs.project import Project
 
 # Options of several tasks: the type of the value, and what --help says.
-Targets = Annotated[Sequence[str], "A target of matrix.yaml; may be given more than once. Without it: every target."]
+Targets = Annotated[Sequence[str], "A target of matrix.yaml; repeatable. Without it: every target."]
 All = Annotated[bool, "The whole default matrix of the targets instead of their default rows."]
-Changes = Annotated[
-    Sequence[str], "axis=value: any value in facts/, also one outside the matrix; may be given more than once."
-]
+Changes = Annotated[Sequence[str], "axis=value: any value in facts/, also one outside the matrix; repeatable."]
 Onto = Annotated[str, "NAME@sha256:…: add the fabric of the one --target to this existing image."]
 Json = Annotated[bool, "JSON on standard output, for programs."]
 Rehearse = Annotated[bool, "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."]

@@ -48,8 +48,8 @@ class Axis:
 class BundledVersion:
     """The version of a component that is not an axis itself.
 
-    `by` is the axis that brings it. `version` looks it up from what is chosen on the axes, if `by` is among them; None
-    where the image does not have the component, or the facts do not know its version.
+    `brought_by` is the axis that brings it. `version` looks it up from what is chosen on the axes; None where the image
+    does not have the component, or the facts do not know its version.
     """
 
     brought_by: str

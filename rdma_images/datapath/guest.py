@@ -124,7 +124,7 @@ class Guest:
         return self._results.pop(number)
 
     def run(self, script: str, seconds: float) -> TaskResult:
-        """Return `start` and `answer` in one."""
+        """Run a script, and return its result."""
         return self.wait_for_result(self.start(script, seconds), seconds)
 
     def console(self) -> str:

@@ -46,7 +46,7 @@ class GuestSession:
 class TwoGuests:
     """Two running guests, the first as server, the second as client.
 
-    `login` is the answer of a login of the image's user to the question what it may lock, None where nobody can log in;
+    `login` is what a login of the image's user may lock, None where nobody can log in;
     `libfabric` is the list of providers of the image's libfabric, None where there is none.
     """
 

@@ -1,6 +1,6 @@
 """Start, find and end the private engine's processes, which outlive their starter.
 
-One of them is known by its program, a file of the engine's folder: whoever later gets its pid has another.
+A recorded pid counts only while it runs a program of the engine's folder, because pids are used again.
 """
 
 import os

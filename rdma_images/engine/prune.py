@@ -16,9 +16,9 @@ TARGET_LABEL = "io.rdma-images.target"
 # Of images that only hold wheel layers, and of those built on them: a build that fails leaves them behind.
 LAYERS_LABEL = "io.rdma-images.layers"
 KEPT_PREFIX = "kept-"  # begins the tag of an image whose name a build of another folder has taken
-# Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
 NO_IMAGE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
 PRUNE_SECONDS = 3600.0  # seconds that the engine may take to remove tens of gigabytes
+# Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
 IN_USE = re.compile(r"unable to (?:delete|remove).*?container ([0-9a-f]{12,64})", re.DOTALL)
 
 

@@ -71,7 +71,7 @@ def find_supplies(sources: Iterable[Source], mirror_settings: Mirrors, rehearse:
     """Return, for each source, the address that it comes from and the answer of that address.
 
     With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
-    for a mirror that names no source; `require` raises for what is unreachable.
+    for a mirror that names no source; `require_reachable` raises for what is unreachable.
     """
     sources = list(sources)
     require_names(sources, mirror_settings)

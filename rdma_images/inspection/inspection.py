@@ -77,9 +77,9 @@ class ImageConfig(MeasuredValue):
 class Expected(MeasuredValue):
     """The expectations of an image.
 
-    `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
+    `fabric` is None for an image that is not for either fabric; `reason` says how that is known. `components` are the
     versions of the matrix, empty for an image that was not planned here. `instance` is the instance type that was asked
-    for, "" for none; `question` is the fabric that it or --fabric asks for, "none" for no fabric.
+    for, "" for none; `requested_fabric` is the fabric that it or --fabric asks for, "none" for no fabric.
     """
 
     fabric: Literal["efa", "erdma"] | None

@@ -29,7 +29,7 @@ class MeasuredValue(BaseModel):
 
 
 class ToolRun(MeasuredValue):
-    """One command; `path` is "" for no such tool, `rc` None where it did not end."""
+    """One command; `path` is "" for no such tool, `exit_code` None where it did not end."""
 
     path: str
     exit_code: int | None

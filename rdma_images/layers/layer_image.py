@@ -18,7 +18,7 @@ CREATED = "1980-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class LayerSet:
-    """The layers of one image's wheels, lowest first; `part` is runtime or devel."""
+    """The layers of one image's wheels, lowest first; `variant` is runtime or devel."""
 
     recipes: tuple[Recipe, ...]
     variant: str

@@ -19,7 +19,7 @@ from rdma_images.render.wheel_layers import WheelLayer
 FORMAT_VERSIONS: Mapping[Compression, int] = {"zstd": 2, "gzip": 2}
 # Blocks of zeros at the end of the tar, where readers need two. More make the diff ids of each compression differ from
 # each other and from BuildKit's for the same files: of two blobs with one diff id BuildKit takes the first that it saw,
-# and compresses it again for an image with the other. Edition 1 in zstd had two, and no table of contents.
+# and compresses it again for an image with the other. Version 1 in zstd had two, and no table of contents.
 END_BLOCKS: Mapping[Compression, int] = {"zstd": 4, "gzip": 3}
 PREFIX = "opt/venv"  # where a wheel is installed
 # Measured with torch's wheels: level 2 is twice as fast as 3 for 1.6% more bytes.

@@ -26,11 +26,9 @@ def nearest(
 ) -> Changes | None:
     """Return the smallest change of axes with which a refused combination works.
 
-    One change is nearer than two, keeping what was asked for (`requested`) nearer than giving it up, a value that was
-    seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
-    The axes `fixed` do not change. A component that a rule misses is added in its newest version.
-
-    None where no change of two axes helps.
+    Preferred in this order: fewer changes; `requested` values kept; values that were seen to work; values near the
+    refused ones on their axis. The axes `fixed` do not change. A component that a rule misses is added in its newest
+    version. None where no change of two axes helps.
     """
     if refused.foreign:
         return None

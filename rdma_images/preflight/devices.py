@@ -123,7 +123,7 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
         yield severity if fabric or count else "note", "devices", sentence
     elif not usable:
         names = ", ".join(device.name for device in present[:4])
-        absent = "the kernel has %s, and /dev/infiniband of this container none of them: ask for the devices" % names
+        absent = "the node has %s, but this container's /dev/infiniband has none of them: request the devices" % names
         yield severity, "devices", reason or absent
     elif len(usable) < count:
         counted = "%d of %d adapters can be used here" % (len(usable), count)

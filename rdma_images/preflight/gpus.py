@@ -38,7 +38,7 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
 
 
 def visible_gpus(present: int) -> int:
-    """Return how many of the GPUs that are present CUDA shows: those before the first that is not present."""
+    """Return how many GPUs CUDA shows: it stops at the first of CUDA_VISIBLE_DEVICES that is not present."""
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return present

@@ -73,7 +73,7 @@ def check_interfaces(rows: list[Interface], used: list[Interface], setting: str,
     if not used:
         states = ", ".join("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows[:8])
         reason = "NCCL_SOCKET_IFNAME=%s fits no interface" % setting if setting else "no interface with an IPv4 address"
-        yield "error", "interface", "NCCL cannot start: %s that is up: %s" % (reason, states)
+        yield "error", "interface", "NCCL cannot start: %s that is up; this node has %s" % (reason, states)
     elif nodes > 1 and OTHER_INTERFACE.match(used[0].name):
         # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
         severity = "error" if used[0].address.startswith("127.") else "warning"

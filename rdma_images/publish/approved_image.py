@@ -75,7 +75,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
     return (
         origin,
         _bill(approved, labels),
-        Artifact(statement.IN_TOTO, "report.json", report, validated_at, statement.REPORT, _report_edition(approved)),
+        Artifact(statement.IN_TOTO, "report.json", report, validated_at, statement.REPORT, _report_digest(approved)),
         *_scan(approved),
     )
 
@@ -104,7 +104,7 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
         )
 
 
-def _report_edition(approved: ApprovedImage) -> str:
+def _report_digest(approved: ApprovedImage) -> str:
     """Return a digest of the report without its times: suite, outcomes, allowed failures."""
     checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
     return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_failed)]))

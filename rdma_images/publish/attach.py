@@ -8,8 +8,8 @@ from rdma_images.registry import client, registry_errors
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Manifest, Repository, sha256_digest
 
 CREATED = "org.opencontainers.image.created"
-FORM = "io.rdma-images.predicate"
-EDITION = "io.rdma-images.edition"
+PREDICATE_TYPE = "io.rdma-images.predicate"
+CONTENT_DIGEST = "io.rdma-images.edition"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Artifact:
     @property
     def annotations(self) -> dict[str, str]:
         """Return the annotations of its manifest."""
-        predicate_annotations = {FORM: self.predicate_type, EDITION: self.content_digest}
+        predicate_annotations = {PREDICATE_TYPE: self.predicate_type, CONTENT_DIGEST: self.content_digest}
         return {CREATED: self.created, **{name: value for name, value in predicate_annotations.items() if value}}
 
 
@@ -92,7 +92,7 @@ def _attach(
 
 
 def _is_equivalent(entry: Descriptor, artifact: Artifact) -> bool:
-    marks = entry.annotations.get(FORM, ""), entry.annotations.get(EDITION, "")
+    marks = entry.annotations.get(PREDICATE_TYPE, ""), entry.annotations.get(CONTENT_DIGEST, "")
     return bool(artifact.predicate_type) and marks == (artifact.predicate_type, artifact.content_digest)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import statement
-from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
+from rdma_images.publish.attach import PREDICATE_TYPE, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
@@ -158,7 +158,7 @@ def _newest_by_form(
     contents_by_form: dict[str, list[bytes]] = {}
     unreadable = []
     for entry in newest_first(repository, digest):
-        form = entry.annotations.get(FORM, "")
+        form = entry.annotations.get(PREDICATE_TYPE, "")
         if form not in NAMES:
             continue
         try:

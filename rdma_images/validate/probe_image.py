@@ -32,8 +32,8 @@ def measure(
     """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
-    found, on the `instance` type where one is given. What torch_reuse.find has is not imported, unless it is asked for
-    `again`. `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
+    found, on the `instance` type where one is given. Torch is not imported if `torch_reuse` has its result, unless
+    `again` asks for it. `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
     activities = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):

@@ -77,7 +77,7 @@ def probe(
         request: what the probe network is asked.
 
     Returns:
-        The measurements; those of a Python that breaks off are in `lost`, of one that does not answer in `stopped`.
+        The measurements; those of a Python that breaks off are in `failed`, of one that does not answer in `timed_out`.
 
     Raises:
         NoPythonError: No Python there can run the probes.

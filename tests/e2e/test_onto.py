@@ -94,8 +94,7 @@ def test_an_image_with_a_user_and_without_bash(folder: Path, tmp_path: Path) -> 
             docker("image", "rm", "--force", name, local_name(ref))
 
 
-# What is replaced is planned in tests/unit/plan/test_onto.py; here two more images are built.
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive  # two more images; tests/unit/plan/test_onto.py plans what is replaced
 def test_a_plugin_that_comes_first_and_then_an_older_efa_are_replaced(folder: Path) -> None:
     """The second image has EFA already, as a Deep Learning Container has."""
     plan, build, _run = ONTO

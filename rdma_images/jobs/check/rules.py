@@ -20,7 +20,7 @@ MAX_NAMES = 100  # of a file that are compared with those that are known
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
 def too_many_gpus(group: NodeGroup, context: CheckContext) -> Iterator[FileProblem]:
-    """Report more GPUs than the node has, or fewer than none: no node fits, and the job waits for ever."""
+    """Report more GPUs than the node has, or a negative number: no node fits, and the job waits for ever."""
     requested = group.gpus.number if group.gpus else None
     if context.node and group.gpus and requested is not None and not 0 <= requested <= context.node.gpus:
         message = f"{requested} GPUs, and {group.node_name} has {context.node.gpus}"

@@ -7,7 +7,7 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import Result
 from rdma_images.publish import statement
 from rdma_images.publish.attach import (
-    FORM,
+    PREDICATE_TYPE,
     Artifact,
     Attachment,
     IsTrusted,
@@ -63,7 +63,11 @@ def _job(result: Result) -> tuple[str, str, int | None]:
 
 def newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -> tuple[Result, ...]:
     """Return the results of the newest trusted attachment that can be read."""
-    entries = [entry for entry in newest_first(repository, digest) if entry.annotations.get(FORM) == statement.RESULTS]
+    entries = [
+        entry
+        for entry in newest_first(repository, digest)
+        if entry.annotations.get(PREDICATE_TYPE) == statement.RESULTS
+    ]
     for entry in entries:
         try:
             content = read_content(repository, entry.digest)

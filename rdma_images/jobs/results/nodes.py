@@ -13,7 +13,7 @@ RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
 def node_results(processes: Processes, expectations: Expectations) -> tuple[NodeResult, ...]:
-    """Return the nodes by name, with NCCL_HOSTID where it is set: it parts one host."""
+    """Return the nodes by name; on one host, each value of NCCL_HOSTID is a node."""
     groups: dict[str, list[Process]] = {}
     for process in processes.by_host_and_pid.values():
         hostid = "".join(process.values.get("hostid", ()))

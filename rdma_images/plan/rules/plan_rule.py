@@ -24,7 +24,7 @@ class Unknown:
     source: str
 
 
-Test = Callable[[Candidate, Facts], Reason | Unknown | None]
+Judgement = Callable[[Candidate, Facts], Reason | Unknown | None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PlanRule:
 
     id: str
     relates: tuple[str, ...]
-    test: Test
+    test: Judgement
 
     def result(self, candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
         """Return why `candidate` breaks this rule, or what the facts lack to judge it; None where it does not."""
@@ -46,6 +46,6 @@ class PlanRule:
         return self.test(candidate, facts)
 
 
-def rule(identity: str, *relates: str) -> Callable[[Test], PlanRule]:
+def rule(identity: str, *relates: str) -> Callable[[Judgement], PlanRule]:
     """Make a function a rule: @rule("nccl-pin", "nccl", "pytorch")."""
     return lambda test: PlanRule(identity, relates, test)

@@ -36,10 +36,7 @@ GPU_PROBE_SECONDS = 400  # seconds where an all-reduce is among them
 
 
 def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the tree, and facts about its libraries.
-
-    Its volumes are a part of it.
-    """
+    """Return the file tree with the folders `volumes`, and what its libraries are."""
     root = rootfs.Root()
     summary = tree.summary(root.entries(volumes))
     files = summary["library_files"]
@@ -49,7 +46,7 @@ def file_tree(volumes: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the settings of the system that this runs in, see settings.settings."""
+    """Return the settings of the system that this runs in, see settings.measure_settings."""
     return settings.measure_settings(rootfs.Root(), dict(os.environ), entry, libraries.ImageLoader({}))
 
 

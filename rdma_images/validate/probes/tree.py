@@ -38,7 +38,7 @@ IMPORTED = re.compile(r".*/(?:(?!lib)[^/]+|[^/]+(?:\.cpython-3\d+[\w-]*|\.abi3))
 
 
 def summary(entries: Iterable[rootfs.RootEntry]) -> dict[str, Any]:
-    """Return a tree in short: how many `entries` and bytes it has, and by path the `libraries`, whose names matter."""
+    """Return how many entries and bytes a tree has, and by path its `library_files`: those whose names matter."""
     libraries: dict[str, dict[str, Any]] = {}
     count = total = 0
     for entry in entries:

@@ -169,8 +169,7 @@ def run_part(task: str, node: int, router_flag: Path) -> subprocess.CompletedPro
 
 def test_each_node_of_a_job_runs_its_part(tmp_path: Path) -> None:
     told = """echo "$0 $NODE_RANK $MASTER_ADDR $PREFILL_URLS$DECODE_URLS"
-        [ "$0" = router ] && touch "$FLAG" && exec sleep 60
-        until [ -e "$FLAG" ]; do sleep 0.1; done; exit 3"""
+        [ "$0" = router ] && touch "$FLAG" && exec sleep 60; until [ -e "$FLAG" ]; do sleep 0.1; done; exit 3"""
     roles = {
         "prefill": RoleRequest(command=("sh", "-c", told, "prefill"), nodes=2, replicas=2, launch="plain"),
         "decode": RoleRequest(command=("sh", "-c", told, "decode"), gpus=4, launch="plain", env={"KV": "it's"}),

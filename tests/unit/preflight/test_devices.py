@@ -22,10 +22,10 @@ from tests.support.preflight_parts import LOCAL, MAPPED, ZERO, run_check, write_
         (
             "efa",
             [("rdmap0", "efa", False)],
-            "error devices: the kernel has rdmap0, and /dev/infiniband of this container none of them",
+            "error devices: the node has rdmap0, but this container's /dev/infiniband has none of them",
         ),
-        ("erdma", [("erdma_0", "erdma", False)], "error devices: the kernel has erdma_0"),
-        ("any", [("erdma_0", "erdma", False)], "error devices: the kernel has erdma_0"),
+        ("erdma", [("erdma_0", "erdma", False)], "error devices: the node has erdma_0"),
+        ("any", [("erdma_0", "erdma", False)], "error devices: the node has erdma_0"),
         ("efa", [("rdmap0", "efa", True), ("rdmap1", "efa", False)], "error devices: 1 of 4 adapters can be used here"),
     ],
 )

@@ -77,7 +77,9 @@ def test_a_setting_that_fits_no_interface_names_those_that_are_here() -> None:
     states = (("lo", True), ("wlp3s0", True), ("enp4s0", False))
     rows = [Interface(name, "192.0.2.1", is_running) for name, is_running in states]
     ((_, _, sentence),) = interfaces.check_interfaces(rows, [], "en,eth", 2)
-    assert sentence.endswith("NCCL_SOCKET_IFNAME=en,eth fits no interface that is up: lo, wlp3s0, enp4s0 (down)")
+    assert sentence.endswith(
+        "NCCL_SOCKET_IFNAME=en,eth fits no interface that is up; this node has lo, wlp3s0, enp4s0 (down)"
+    )
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("ip"), reason="only root may make a network")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.publish.attach import FORM, Artifact, attach, attachments, fallback_tag, read_content
+from rdma_images.publish.attach import PREDICATE_TYPE, Artifact, attach, attachments, fallback_tag, read_content
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
 from tests.support.publish_doubles import Store, served
@@ -54,7 +54,7 @@ def test_the_manifest_says_what_it_belongs_to() -> None:
         body = json.loads(store.manifests[attached.digest][1])
     assert body["subject"]["digest"] == IMAGE.digest
     assert body["artifactType"] == PROOF.type
-    assert body["annotations"][FORM] == "proof"
+    assert body["annotations"][PREDICATE_TYPE] == "proof"
 
 
 @pytest.mark.parametrize("referrers", [True, False])

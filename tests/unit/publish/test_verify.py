@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.core.image import Image
 from rdma_images.publish import statement
-from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
+from rdma_images.publish.attach import CREATED, PREDICATE_TYPE, Artifact, attach
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.evidence import bill
 from rdma_images.publish.keys import Signer
@@ -170,7 +170,10 @@ class TestVerify:
     ) -> None:
         repository, manifest, entry = published
         attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
-        document = {"subject": manifest.descriptor.as_json(), "annotations": {FORM: statement.REPORT, CREATED: "2030"}}
+        document = {
+            "subject": manifest.descriptor.as_json(),
+            "annotations": {PREDICATE_TYPE: statement.REPORT, CREATED: "2030"},
+        }
         odd = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **document, **body}))
         repository.put_manifest(odd.digest, odd)
         (verification,) = self.verify_published(published)

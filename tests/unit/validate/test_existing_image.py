@@ -101,5 +101,4 @@ def test_what_cannot_be_meant(targets: list[str] | None, ref: str, words: str) -
 
 def test_a_target_keeps_its_fabric_and_its_installer() -> None:
     target = onto.target_onto(project.load().matrix.target("efa-nccl-tests"), REF)
-    assert target.fabric == "efa"
-    assert target.default == {"efa-installer": "1.50.0", "nccl-tests": "2.20.0", "gdrcopy": "2.6"}
+    assert (target.fabric, sorted(target.default)) == ("efa", ["efa-installer", "gdrcopy", "nccl-tests"])
