@@ -171,7 +171,10 @@ def built_image(build: BuildRecord, engine: Engine, build_command: str, progress
 def images_with_labels(engine: Engine, *labels: str) -> list[str]:
     """Return the ids of images with all labels ("NAME=value"). Raises RdmaImagesError."""
     filters = [f"--filter=label={label}" for label in labels]
-    return output(engine, "image", "ls", "--no-trunc", "--quiet", *filters).split()
+    arguments = ("image", "ls", "--no-trunc", "--quiet", *filters)
+    result = run(engine, *arguments)
+    # Docker 26.1 fails where an image is removed while it lists them: "content digest sha256:…: not found".
+    return (output(engine, *arguments) if result.returncode else result.stdout).split()
 
 
 def start(

@@ -35,7 +35,7 @@ as_user="setpriv --reuid=$uid --regid=$uid $groups"
 
 end() {
   for number in 1 2 3; do
-    ip netns pids "$name-$number" | xargs --no-run-if-empty kill
+    ip netns pids "$name-$number" | xargs --no-run-if-empty kill || true # it may have ended meanwhile
     ip netns del "$name-$number"
   done
   ip link del "$name"

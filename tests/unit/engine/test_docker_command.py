@@ -1,5 +1,6 @@
 """Questions to an engine, by its socket or by the docker command."""
 
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -38,3 +39,10 @@ def test_the_name_serves_as_long_as_it_is_this_images(
 def test_an_image_that_is_gone_is_refused(answer: str, reason: str, answering_engine: Callable[..., Engine]) -> None:
     with pytest.raises(RefusedError, match=f"{reason}\nrun `invoke build --target mine`"):
         docker_command.built_image(BUILD, answering_engine(answer), "invoke build --target mine", pytest.fail)
+
+
+def test_a_failed_list_is_tried_again(answering_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = subprocess.CompletedProcess([], 1, "", "content digest sha256:3: not found")
+    answers = iter([removed, subprocess.CompletedProcess([], 0, "sha256:1\n", "")])
+    monkeypatch.setattr(docker_command, "run", lambda *_: next(answers))
+    assert docker_command.images_with_labels(answering_engine(""), "mine") == ["sha256:1"]
