@@ -1,7 +1,6 @@
 """The command line."""
 
 import gc
-import os
 import sys
 
 
@@ -10,9 +9,8 @@ def start_quickly() -> None:
 
     Compiled modules are kept, as Python's own settings say: invoke turns that off, and every start would compile every
     module again, which is a third of a plan. Garbage is looked for less often: nearly all that a start makes is used to
-    the end. No plugins of pydantic are looked for, which would read the metadata of every installed package.
+    the end.
     """
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
     gc.set_threshold(50_000)
 

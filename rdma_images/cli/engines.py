@@ -65,4 +65,4 @@ def prune(
         show("nothing to remove: there is no engine yet")
         return
     targets = None if all_targets else loaded_project.matrix.targets
-    show(*prune.prune(engine.ensure(progress), [image.id for image in images], targets, cache, progress))
+    show(*prune.prune_images(engine.ensure(progress), [image.id for image in images], targets, cache, progress))

@@ -37,7 +37,7 @@ class EngineImage:
         return not self.ref or self.ref.rpartition(":")[2].startswith(KEPT_PREFIX)
 
 
-def prune(
+def prune_images(
     engine: Engine, image_ids: Collection[str], targets: Collection[str] | None, cache: bool, progress: Progress
 ) -> list[str]:
     """Remove the images that are not needed any more; return a line about each, also of those that stay.

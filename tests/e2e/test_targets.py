@@ -24,7 +24,7 @@ def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, lis
     """Return `invoke build --rehearse`, as it is typed; what it says for programs, by target."""
     command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(project)}
-    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=25 * MINUTE)
+    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=90 * MINUTE)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout), done.stderr
 

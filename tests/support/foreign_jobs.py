@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rdma_images.jobs.check import check_files
-from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding
+from rdma_images.jobs.check.node_group import CheckedJobs, JobFinding
 
 DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
 EFA = "vpc.amazonaws.com/efa"

@@ -21,7 +21,7 @@ from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs import image_reports
 from rdma_images.jobs.check import job_files, rules
 from rdma_images.jobs.check.job_files import JobFile
-from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, NodeGroup, UncheckedFile
+from rdma_images.jobs.check.node_group import CheckedJobs, JobFinding, NodeGroup, UncheckedFile
 from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, JobRule
 from rdma_images.jobs.write.folder import JOB_FILE
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from rdma_images.core.sizes import format_count
-from rdma_images.jobs.check.job_part import CheckedJobs, JobFinding, UncheckedFile
+from rdma_images.jobs.check.node_group import CheckedJobs, JobFinding, UncheckedFile
 
 MAX_SHOWN = 5  # places of one finding that people are shown
 

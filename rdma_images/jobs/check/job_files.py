@@ -10,7 +10,7 @@ from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts, skypilot_tasks
-from rdma_images.jobs.check.job_part import LocatedText, NodeGroup
+from rdma_images.jobs.check.node_group import LocatedText, NodeGroup
 from rdma_images.jobs.check.yaml_node import YamlNode
 from rdma_images.jobs.write import folder
 
@@ -49,7 +49,7 @@ def read_file(path: Path) -> JobFile:
         TemplateError: for a file that is passed over.
     """
     text = files.read_text(path)
-    groups = tuple(_parts(text, path))
+    groups = tuple(_node_groups(text, path))
     if instance := _recorded_instance(path) if groups else "":
         groups = tuple(replace(group, instance=group.instance or LocatedText(instance, group.line)) for group in groups)
     return JobFile(str(path), groups, allowed_rules(text) if groups else {})
@@ -62,7 +62,7 @@ def _recorded_instance(path: Path) -> str:
     return ""
 
 
-def _parts(text: str, path: Path) -> Iterator[NodeGroup]:
+def _node_groups(text: str, path: Path) -> Iterator[NodeGroup]:
     """Yield the groups of a file's text."""
     if sbatch_scripts.is_script(text) or path.suffix in PROGRAMS or text.startswith("#!"):
         # A script in a Python program is an example, or a text that the program writes.
@@ -74,14 +74,14 @@ def _parts(text: str, path: Path) -> Iterator[NodeGroup]:
     try:
         # `$(NAME)` is YAML wherever it stands.
         for document in yaml_file.documents(OPEN_VALUE.sub(r"$(\1)", text), str(path), MAX_DEPTH):
-            yield from _document_parts(document)
+            yield from _document_groups(document)
     except RefusedError:
         if TEMPLATE_NAME.search(path.name):
             raise TemplateError("a template that is no YAML yet: check what is made of it") from None
         raise
 
 
-def _document_parts(document: yaml_file.ForeignDocument) -> Iterator[NodeGroup]:
+def _document_groups(document: yaml_file.ForeignDocument) -> Iterator[NodeGroup]:
     top = YamlNode(document, document.data)
     if any("launcher" in job.mapping for job in top.lookup("jobs").children):
         raise TemplateError(f"jobs of this tool: `{COMMAND} job --job NAME` checks one as it writes it")

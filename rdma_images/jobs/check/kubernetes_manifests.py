@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import sbatch_scripts
-from rdma_images.jobs.check.job_part import LocatedText, NodeGroup, Pod
+from rdma_images.jobs.check.node_group import LocatedText, NodeGroup, Pod
 from rdma_images.jobs.check.yaml_node import YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -24,7 +24,7 @@ def read_pods(top: YamlNode) -> Iterator[NodeGroup]:
     if top.lookup("kind").value == "TrainJob":
         trainer = top.lookup("spec", "trainer")
         resources = trainer.lookup("resourcesPerNode")
-        yield _part(top, "TrainJob", trainer, resources, selected_instance(top), trainer.lookup("numNodes").word)
+        yield _node_group(top, "TrainJob", trainer, resources, selected_instance(top), trainer.lookup("numNodes").word)
         return
     for number, pod in enumerate(_pod_specifications(top)):
         if number == MAX_PODS:
@@ -32,7 +32,7 @@ def read_pods(top: YamlNode) -> Iterator[NodeGroup]:
         container = _main_container(pod.lookup("containers").items)
         role = next((str(step) for step in pod.path if step in ROLES), "")
         title, resources = f"{top.lookup('kind').text} {role}".strip(), container.lookup("resources")
-        yield _part(top, title, container, resources, selected_instance(pod), _replicas(top, pod), pod)
+        yield _node_group(top, title, container, resources, selected_instance(pod), _replicas(top, pod), pod)
 
 
 def selected_instance(node: YamlNode) -> LocatedText | None:
@@ -55,7 +55,7 @@ def _pod_specifications(node: YamlNode) -> Iterator[YamlNode]:
         yield from _pod_specifications(child)
 
 
-def _part(
+def _node_group(
     top: YamlNode,
     title: str,
     container: YamlNode,

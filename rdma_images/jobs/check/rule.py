@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment, Variables
 from rdma_images.facts.instances import Instances, InstanceType
-from rdma_images.jobs.check.job_part import LocatedText, NodeGroup, Severity
+from rdma_images.jobs.check.node_group import LocatedText, NodeGroup, Severity
 
 EFA, ERDMA, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "hugepages-2Mi"
 

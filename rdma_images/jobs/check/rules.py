@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.environment import TransferSetting
-from rdma_images.jobs.check.job_part import LocatedText, NodeGroup, Severity
+from rdma_images.jobs.check.node_group import LocatedText, NodeGroup, Severity
 from rdma_images.jobs.check.rule import EFA, ERDMA, HUGEPAGES, CheckContext, FileProblem, is_placeholder, rule
 
 UNITS = {

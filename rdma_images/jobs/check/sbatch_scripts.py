@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rdma_images.jobs.check.job_part import LocatedText, NodeGroup
+from rdma_images.jobs.check.node_group import LocatedText, NodeGroup
 
 DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(?P<options>--?[A-Za-z].*)", re.MULTILINE)
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)

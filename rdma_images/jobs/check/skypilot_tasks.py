@@ -1,7 +1,7 @@
 """Read SkyPilot's tasks: machines of a cloud, or pods of Kubernetes."""
 
 from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts
-from rdma_images.jobs.check.job_part import LocatedText, Network, NodeGroup
+from rdma_images.jobs.check.node_group import LocatedText, Network, NodeGroup
 from rdma_images.jobs.check.yaml_node import YamlNode
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument, YamlPath
-from rdma_images.jobs.check.job_part import LocatedText
+from rdma_images.jobs.check.node_group import LocatedText
 
 MAX_WORD_LENGTH = 2048  # characters of a word: an alias may repeat a long one a hundred thousand times
 

@@ -10,7 +10,7 @@ from rdma_images.core import paths
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.check import RULES, check_files
-from rdma_images.jobs.check.job_part import JobFinding
+from rdma_images.jobs.check.node_group import JobFinding
 from tests.support.foreign_jobs import DIGEST, EFA, SKYPILOT, TRAIN_JOB, pods, sbatch
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
