@@ -137,13 +137,13 @@ def _build_missing(
         baking = BakeCommand(engine, options, secrets, progress)
         build_system_layers = partial(baking.build_system_layers, file)
         stand_ins = {image_id: availability.stand_in_ids(supplied) for image_id, supplied in supplies.items()}
-        compiling = {spec.image.id for spec in specs if not source_wheels.are_kept(spec, stand_ins[spec.image.id])}
-        layers = wheel_contexts.provide_contexts(
-            specs, project, engine, options, compiling, build_system_layers, progress
+        compiling_ids = {spec.image.id for spec in specs if not source_wheels.are_kept(spec, stand_ins[spec.image.id])}
+        layers = wheel_contexts.bring_wheel_layers(
+            specs, project, engine, options, compiling_ids, build_system_layers, progress
         )
         file = bake.with_contexts(file, layers.contexts)
         compile_stage = partial(baking.export_stage, file)
-        compiled = source_wheels.provide_contexts(specs, stand_ins, compile_stage, progress, options.layers)
+        compiled = source_wheels.provide_source_wheels(specs, stand_ins, compile_stage, progress, options.layers)
         build_record.keep_other_folders_images(targets, engine, progress)
         baking.build_images(bake.with_contexts(file, compiled), targets)
     docker_command.remove_images(engine, *layers.image_refs)  # the built images keep the layers

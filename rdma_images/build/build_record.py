@@ -128,7 +128,7 @@ def programs(engine: Engine, builder: str | None) -> dict[str, str]:
     return {TOOL: version(TOOL), "buildx": engine.buildx, **where}
 
 
-def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> tuple[BuildRecord, str]:
+def find_build(project: Project, target: str, pairs: Sequence[str] | None) -> tuple[BuildRecord, str]:
     """Return the build of a target's default row, or of that row with changes, and the command that builds it again.
 
     Args:

@@ -32,7 +32,7 @@ def command(image: Image) -> list[str]:
         name = build.ref
         with suppress(RefusedError):  # an image that is gone is run under its name, once it is built again
             if engine := engines.running():
-                name = docker_command.built_image(build, engine, f"{COMMAND} build {image.options}", progress)
+                name = docker_command.build_reference(build, engine, f"{COMMAND} build {image.options}", progress)
     return container_run.command(name, image.run_settings)
 
 

@@ -34,7 +34,7 @@ Compile = Callable[[str, str, Path], None]
 ARTIFACT = "application/vnd.rdma-images.wheel"
 
 
-def provide_contexts(
+def provide_source_wheels(
     specs: Sequence[BuildSpec],
     stand_ins: Mapping[str, Sequence[str]],
     compile_stage: Compile,

@@ -36,12 +36,12 @@ class WheelContexts:
     image_refs: tuple[str, ...] = ()
 
 
-def provide_contexts(
+def bring_wheel_layers(
     specs: Sequence[BuildSpec],
     project: Project,
     engine: Engine,
     options: Options,
-    compiling: Container[str],
+    compiling_ids: Container[str],
     build_system_layers: Callable[[Sequence[str]], None],
     progress: Progress = silent,
 ) -> WheelContexts:
@@ -51,12 +51,12 @@ def provide_contexts(
     RdmaImagesError for what cannot be made, and for a registry that does not answer.
 
     Args:
-        compiling: Ids of the images with packages to compile: they also get the layers of a devel image.
+        compiling_ids: Ids of the images with packages to compile: they also get the layers of a devel image.
         build_system_layers: Called with ids of images while layers are made or sent.
     """
     repository = options.layers
     is_loadable = engine.store == "containerd" and not options.builder  # it keeps layers as it gets them
-    by_image = _layer_sets(specs, compiling, options.compression)
+    by_image = _layer_sets(specs, compiling_ids, options.compression)
     layer_sets = list(dict.fromkeys(layer_set for by_stage in by_image.values() for layer_set in by_stage.values()))
     bring: dict[LayerSet, Callable[[LayerPool], LoadedImage]]
     if not (layer_sets and (repository or is_loadable)):
@@ -89,7 +89,7 @@ def provide_contexts(
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
         options = replace(options, layers=None)
-        return provide_contexts(specs, project, engine, options, compiling, build_system_layers, progress)
+        return bring_wheel_layers(specs, project, engine, options, compiling_ids, build_system_layers, progress)
     return WheelContexts(
         contexts={
             image_id: {stage: f"docker-image://{images[layer_set].ref}" for stage, layer_set in by_stage.items()}
@@ -105,7 +105,7 @@ def provide_contexts(
 
 
 def _layer_sets(
-    specs: Sequence[BuildSpec], compiling: Container[str], compression: bake.Compression
+    specs: Sequence[BuildSpec], compiling_ids: Container[str], compression: bake.Compression
 ) -> dict[str, dict[str, LayerSet]]:
     """Return the layers that stand for stages of an image, by its id and the stage.
 
@@ -116,6 +116,6 @@ def _layer_sets(
         recipes = tuple(layer_recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
         if recipes and not spec.image.onto and spec.image.details(BaseDetails).cuda is None:
             layer_sets[spec.image.id] = {bake.WHEELS: LayerSet(recipes, "runtime", spec.image.platform)}
-            if spec.image.axes["variant"] == "devel" or spec.image.id in compiling:
+            if spec.image.axes["variant"] == "devel" or spec.image.id in compiling_ids:
                 layer_sets[spec.image.id][bake.DEVEL] = LayerSet(recipes, "devel", spec.image.platform)
     return layer_sets

@@ -176,8 +176,8 @@ def run(
         refuse_beside("--image", {"--target": target, "--set": set, "--onto": onto})
     else:
         loaded_project = with_measured_base(project.load(), [target] if target else (), onto)
-        build, build_command = build_record.built_image(loaded_project, target, set)
+        build, build_command = build_record.find_build(loaded_project, target, set)
     running = engine.ensure(progress)
-    ref = docker_command.built_image(build, running, build_command, progress) if build else image
+    ref = docker_command.build_reference(build, running, build_command, progress) if build else image
     options = container_run.ContainerOptions(mount, env, gpus, device, shell=shell)
     container_run.run_image(running, ref, words, options, facts.load(), progress)

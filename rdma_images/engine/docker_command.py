@@ -140,7 +140,7 @@ def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
     return {name: digest for digest, *tags in lines for name in (digest, *tags) if name in names}
 
 
-def built_image(build: BuildRecord, engine: Engine, build_command: str, progress: Progress) -> str:
+def build_reference(build: BuildRecord, engine: Engine, build_command: str, progress: Progress) -> str:
     """Return by what to address the image that this folder's build recorded: its name, or else its digest.
 
     Folders may have targets of one name on one engine: the name is then the image's that was built last.

@@ -72,12 +72,12 @@ class Ranks:
             with contextlib.suppress(OSError):  # it has ended: its answer is missing
                 process.stdin.write(unique_id.encode() + b"\n")
                 process.stdin.flush()
-        is_ended = self.wait(list(self.processes), 2, limit)
+        ended = self.wait(list(self.processes), 2, limit)
         answers: dict[int, Any] = {}
         for rank in self.processes:
             last = (self.lines("answer", rank) or [""])[-1]
             errors = self.lines("errors", rank) or [KILLED.get(self.processes[rank].poll(), "it ended without a word")]
-            missing = errors[-1] if rank in is_ended else "not done after %d s" % limit
+            missing = errors[-1] if rank in ended else "not done after %d s" % limit
             answers[rank] = json.loads(last) if last.startswith("{") else {"error": missing}
         return answers
 

@@ -85,7 +85,7 @@ def read_devices(root: str = "") -> list[Device]:
     return [Device.read(root, path) for path in sorted(glob.glob(root + FOLDER + "/*"))]
 
 
-def usable_devices(devices: list[Device], fabric: str) -> list[Device]:
+def devices_of_fabric(devices: list[Device], fabric: str) -> list[Device]:
     """Return the devices that carry "efa" or "erdma"; for "any" or "", of whichever fabric this machine has."""
     drivers = {device.driver for device in devices}
     if fabric not in ("efa", "erdma"):
@@ -107,7 +107,7 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
 
     With one node, no device is required.
     """
-    present = usable_devices(devices, fabric)
+    present = devices_of_fabric(devices, fabric)
     usable = [device for device in present if device.is_usable]
     if nodes < 2 and not (fabric or count or usable):
         return

@@ -23,8 +23,8 @@ from rdma_images.preflight.system import Finding, first_line, node_name, print_f
 
 CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
-WORDINGS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl-logs.json")
-VERSION_FILE = os.path.join(os.path.dirname(WORDINGS_FILE), "version")
+LOG_PATTERNS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl-logs.json")
+VERSION_FILE = os.path.join(os.path.dirname(LOG_PATTERNS_FILE), "version")
 NO_FOLDER = "-"  # what the other ranks are told where NCCL's logs have none
 
 
@@ -59,12 +59,12 @@ class Preflight:
         self.options, self.node, self.root = options, node, options.root
         self.nccl = system.find_nccl()
         self.devices = devices.read_devices(self.root)
-        self.fabric_devices = devices.usable_devices(self.devices, options.require)
+        self.fabric_devices = devices.devices_of_fabric(self.devices, options.require)
         self.usable = [device for device in self.fabric_devices if device.is_usable]
         self.gpus = options.gpus or gpus.visible_gpus(len(gpus.gpu_files(self.root)))
         self.interfaces, self.ifname = interfaces.read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
         self.used_interfaces = interfaces.socket_interfaces(self.interfaces, self.ifname, self.nccl)
-        with open(WORDINGS_FILE, encoding="utf-8") as file:
+        with open(LOG_PATTERNS_FILE, encoding="utf-8") as file:
             self.patterns = LogPatterns(json.load(file))
 
     def local_findings(self) -> Iterator[Finding]:
@@ -81,11 +81,11 @@ class Preflight:
         yield from gpus.check_gpus(root, options.gpus)
         yield from gpus.check_gpudirect(root, self.usable)
 
-    def check_node_and_job(self) -> bool:
+    def checks_failed(self) -> bool:
         """Check this node, the job's nodes together, and the all-reduce; return whether it failed."""
         failed = print_findings(self.local_findings())
         if self.node.nodes < 2:
-            return failed or self.run_all_reduce(None)
+            return failed or self.all_reduce_failed(None)
         if not self.node.first:
             sentence = "no variable says which of %d nodes is the first, so they do not meet: set MASTER_ADDR"
             print_line("warning", "nodes", sentence % self.node.nodes)
@@ -94,7 +94,7 @@ class Preflight:
         try:
             with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as nodes_meeting:
                 failed |= print_findings(self.meeting_findings(nodes_meeting))
-                return self.share_failures(nodes_meeting, failed) or self.run_all_reduce(nodes_meeting)
+                return self.share_failures(nodes_meeting, failed) or self.all_reduce_failed(nodes_meeting)
         except OSError as error:
             print_line("error", "nodes", str(error))
             return True
@@ -128,7 +128,7 @@ class Preflight:
             print_line("error", "nodes", "the command is not started: see the errors of %s" % ", ".join(names[:8]))
         return bool(names)
 
-    def run_all_reduce(self, nodes_meeting: Meeting | None) -> bool:
+    def all_reduce_failed(self, nodes_meeting: Meeting | None) -> bool:
         """Run the all-reduce where there is something to run it on, print its findings; return whether it failed."""
         if self.options.no_all_reduce or self.gpus * self.node.nodes < 2:
             return False
@@ -157,7 +157,7 @@ class Preflight:
 
         `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
         """
-        if self.check_node_and_job():
+        if self.checks_failed():
             answer_ranks("")
             return self.print_result("none; a check failed", "", CHECK_FAILED)
         if not self.options.command:

@@ -99,7 +99,7 @@ def _find_or_push(
     engine = publisher.engine()
     if approved.is_built_here:
         command = f"{COMMAND} build {approved.image.options}"
-        docker_command.built_image(approved.build, engine, command, publisher.progress)
+        docker_command.build_reference(approved.build, engine, command, publisher.progress)
     manifest, traffic = push.push_image(
         engine, digest, repository, tag, publisher.push_policy, publisher.progress, mounted
     )

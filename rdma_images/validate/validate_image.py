@@ -117,7 +117,7 @@ def validate(
         return run.write_report(*_measure_elsewhere(ref, host or "local://", tiers, progress, question.instance))
     if build:  # the name may be another folder's image by now
         command = f"{COMMAND} build {image.options}" if image else f"{COMMAND} build"
-        docker_command.built_image(build, engine, command, progress)
+        docker_command.build_reference(build, engine, command, progress)
     digest = build.digest if build else docker_command.image_id(engine, ref) or _digest(engine, ref)
     kept = kept_report(ref, digest, image, (*tiers, *filter(None, question)))
     previous = None if again else REPORT.load_if_valid(kept)

@@ -152,9 +152,9 @@ def test_another_machine_takes_the_wheel_from_a_registry(tmp_path: Path, monkeyp
 
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
-        contexts = source_wheels.provide_contexts([order], {order.image.id: ()}, compile_stage, repository=repository)[
-            order.image.id
-        ]
+        contexts = source_wheels.provide_source_wheels(
+            [order], {order.image.id: ()}, compile_stage, repository=repository
+        )[order.image.id]
         assert (Path(contexts["source-some-extension"]) / wheel.name).read_bytes() == wheel.read_bytes()
     assert compiled == ["source-some-extension"]
     registry.kill()

@@ -53,7 +53,7 @@ def spec(image: Image | None = None) -> BuildSpec:
 
 
 def provided(compiler: Compiler, order: BuildSpec, rehearsed: tuple[str, ...] = ()) -> dict[str, str]:
-    return source_wheels.provide_contexts([order], {order.image.id: rehearsed}, compiler)[order.image.id]
+    return source_wheels.provide_source_wheels([order], {order.image.id: rehearsed}, compiler)[order.image.id]
 
 
 def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
@@ -131,7 +131,7 @@ def test_one_machine_compiles_and_the_other_takes_its_wheel(
     order, compiler, lines = spec(), Compiler(), list[str]()
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
-        (contexts,) = source_wheels.provide_contexts(
+        (contexts,) = source_wheels.provide_source_wheels(
             [order], {order.image.id: ()}, compiler, lines.append, repository
         ).values()
         assert (Path(contexts["source-some-extension"]) / WHEEL).read_bytes() == b"x" * 1000
@@ -167,7 +167,7 @@ def test_a_wheel_that_arrives_damaged_is_compiled(
     order, compiler = spec(), Compiler()
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
-        (contexts,) = source_wheels.provide_contexts(
+        (contexts,) = source_wheels.provide_source_wheels(
             [order], {order.image.id: ()}, compiler, repository=repository
         ).values()
         monkeypatch.setattr(Repository, "save", damaged)
@@ -185,5 +185,5 @@ def test_a_registry_that_takes_nothing_ends_no_build(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(Repository, "put_manifest", denied)
     order, lines = spec(), list[str]()
-    source_wheels.provide_contexts([order], {order.image.id: ()}, Compiler(), lines.append, repository)
+    source_wheels.provide_source_wheels([order], {order.image.id: ()}, Compiler(), lines.append, repository)
     assert lines[-1] == "no right to write; other machines compile this wheel themselves"

@@ -43,7 +43,7 @@ def built_meanwhile(order: BuildSpec, options: Options, engine: Engine = ENGINE)
     """Return the images whose rest is built while their layers are brought."""
     built: list[str] = []
 
-    loaded = wheel_contexts.provide_contexts([order], project.load(), engine, options, (), built.extend)
+    loaded = wheel_contexts.bring_wheel_layers([order], project.load(), engine, options, (), built.extend)
     assert list(loaded.contexts[order.image.id].values()) == [f"docker-image://{REF}"]
     return built
 
@@ -76,7 +76,7 @@ def test_the_layers_of_a_devel_image_are_brought_to_compile_alone(
     order: BuildSpec, loaded: list[LayerSet], compiling: bool
 ) -> None:
     ids = {order.image.id} if compiling else set()
-    wheel_contexts.provide_contexts([order], project.load(), ENGINE, Options(), ids, lambda _: None)
+    wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, Options(), ids, lambda _: None)
     assert [layer_set.variant for layer_set in loaded] == ["runtime", *(["devel"] if compiling else [])]
 
 
@@ -104,7 +104,7 @@ def test_without_the_right_to_send_layers_they_are_brought_without_the_registry(
     lines: list[str] = []
     with served(Closed) as host:
         options = Options(layers=layers_repository(f"{host}/layers"))
-        contexts = wheel_contexts.provide_contexts([order], project.load(), ENGINE, options, (), print, lines.append)
+        contexts = wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, options, (), print, lines.append)
     assert contexts.blobs[order.image.id] == {BLOB.digest: BLOB.size}
     assert loaded
     (reason,) = [line for line in lines if "denies access" in line]

@@ -171,7 +171,7 @@ def none_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("none_built")
 def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
     with pytest.raises(RefusedError) as refused:
-        build_record.built_image(project.load(), "efa-pytorch", ["pytorch=2.14.1"])
+        build_record.find_build(project.load(), "efa-pytorch", ["pytorch=2.14.1"])
     problem, fix = str(refused.value).splitlines()
     assert problem.endswith("was not built here")
     assert fix == "run `invoke build --target efa-pytorch --set pytorch=2.14.1` first"
@@ -182,13 +182,13 @@ def test_the_image_of_the_row_that_is_named_is_taken() -> None:
     checkout = project.load()
     (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
     write_build(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
-    assert build_record.built_image(checkout, "efa-pytorch", None)[0].ref == "rdma-images/efa-pytorch:1-rehearsal"
+    assert build_record.find_build(checkout, "efa-pytorch", None)[0].ref == "rdma-images/efa-pytorch:1-rehearsal"
 
 
 def test_several_targets_are_listed() -> None:
     checkout = project.load()
     with pytest.raises(RefusedError, match="which target") as refused:
-        build_record.built_image(checkout, "", None)
+        build_record.find_build(checkout, "", None)
     assert str(refused.value).endswith(f"add --target with one of {', '.join(checkout.matrix.targets)}")
 
 

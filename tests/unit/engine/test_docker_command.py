@@ -28,7 +28,7 @@ def test_the_name_serves_as_long_as_it_is_this_images(
     answer: str, address: str, line: list[str], answering_engine: Callable[..., Engine]
 ) -> None:
     said: list[str] = []
-    assert docker_command.built_image(BUILD, answering_engine(answer), "invoke build", said.append) == address
+    assert docker_command.build_reference(BUILD, answering_engine(answer), "invoke build", said.append) == address
     assert said == line
 
 
@@ -38,7 +38,7 @@ def test_the_name_serves_as_long_as_it_is_this_images(
 )
 def test_an_image_that_is_gone_is_refused(answer: str, reason: str, answering_engine: Callable[..., Engine]) -> None:
     with pytest.raises(RefusedError, match=f"{reason}\nrun `invoke build --target mine`"):
-        docker_command.built_image(BUILD, answering_engine(answer), "invoke build --target mine", pytest.fail)
+        docker_command.build_reference(BUILD, answering_engine(answer), "invoke build --target mine", pytest.fail)
 
 
 def test_a_failed_list_is_tried_again(answering_engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch) -> None:
