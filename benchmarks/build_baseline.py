@@ -56,7 +56,7 @@ def main() -> None:
         ],
         checkout,
         engine.ensure(),
-        run_bake.Options(rehearse=True, compression="gzip"),
+        run_bake.BuildOptions(rehearse=True, compression="gzip"),
         lambda line: print(line, file=sys.stderr),
     )
 

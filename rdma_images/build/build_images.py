@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rdma_images import engine as engines
 from rdma_images.build import build_record
 from rdma_images.build.build_spec import BuildSpec, build_spec
-from rdma_images.build.run_bake import BakeCommand, Options, log_file
+from rdma_images.build.run_bake import BakeCommand, BuildOptions, log_file
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BuildRecord, Image
@@ -33,11 +33,11 @@ class Choice(NamedTuple):
 
     targets: Sequence[str] | None = None
     all_rows: bool = False
-    changes: Sequence[str] | None = None  # "axis=value"
+    pairs: Sequence[str] | None = None  # "axis=value"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BuildResult:
     """What was planned, built and validated, in one order; `reports` are empty where nothing was to be validated."""
 
     images: Sequence[Image]
@@ -46,8 +46,8 @@ class Outcome:
 
 
 def build(
-    project: Project, choice: Choice, options: Options, with_validation: bool = True, progress: Progress = silent
-) -> Outcome:
+    project: Project, choice: Choice, options: BuildOptions, with_validation: bool = True, progress: Progress = silent
+) -> BuildResult:
     """Plan the chosen images, build those that are not up to date, and validate all.
 
     Raises:
@@ -56,21 +56,21 @@ def build(
         RefusedError: The images have an input that is not allowed.
         RdmaImagesError: A download differs from its pin, or BuildKit fails: no image was made.
     """
-    images = target_options.chosen_images(project, choice.targets, choice.all_rows, choice.changes, options.rehearse)
+    images = target_options.chosen_images(project, choice.targets, choice.all_rows, choice.pairs, options.rehearse)
     specs = [build_spec(image, project, options.rehearse, options.compression, progress) for image in images]
     engine = engines.ensure(progress)
     builds = build_specs(specs, project, engine, options, progress)
     if not with_validation:
-        return Outcome(images, builds, ())
+        return BuildResult(images, builds, ())
     from rdma_images.validate.validate_image import validate
 
     pairs = zip(images, builds, strict=True)
     reports = [validate(build.ref, engine, image, build, progress=progress) for image, build in pairs]
-    return Outcome(images, builds, reports)
+    return BuildResult(images, builds, reports)
 
 
 def build_specs(
-    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress = silent
+    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: BuildOptions, progress: Progress = silent
 ) -> tuple[BuildRecord, ...]:
     """Build the specs that are not up to date; return all builds, in order. Raises as `build` does."""
     builds = build_record.up_to_date(specs, engine, progress)
@@ -85,7 +85,7 @@ def build_specs(
 
 
 def require_sources(
-    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
+    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: BuildOptions, progress: Progress
 ) -> dict[str, tuple[Supply, ...]]:
     """Return where each source comes from, by image id, once all are known to answer.
 
@@ -120,7 +120,7 @@ def _build_missing(
     supplies: Mapping[str, Sequence[Supply]],
     project: Project,
     engine: Engine,
-    options: Options,
+    options: BuildOptions,
     progress: Progress,
 ) -> dict[str, BuildRecord]:
     """Build `specs` of `supplies`, which are by image id as the builds."""

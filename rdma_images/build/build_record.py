@@ -12,7 +12,7 @@ from rdma_images.core.image import TOOL, BuildRecord, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Supply
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import Engine, docker_command, prune
 from rdma_images.inputs import availability, target_options
 from rdma_images.inputs.project import Project
@@ -45,7 +45,7 @@ def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = 
     """
     recorded_builds: dict[str, BuildRecord] = {}
     for spec in specs:
-        recorded = BUILD.read_if_valid(spec.image.id)
+        recorded = BUILD_FILE.read_if_valid(spec.image.id)
         if recorded and recorded.inputs == spec.inputs:
             recorded_builds[spec.image.id] = recorded
     dirty = {image_id for image_id, recorded in recorded_builds.items() if recorded.revision.endswith(labels.DIRTY)}
@@ -68,7 +68,7 @@ def keep_other_folders_images(targets: Sequence[bake.ImageTarget], engine: Engin
 
     An engine may else forget it. `engine.prune` removes it where no build of the folder that asks recorded it.
     """
-    own = {build.digest for target in targets if (build := BUILD.read_if_valid(target.image.id))}
+    own = {build.digest for target in targets if (build := BUILD_FILE.read_if_valid(target.image.id))}
     for name, digest in docker_command.image_digests([target.ref for target in targets], engine).items():
         if name != digest and digest not in own:
             kept = f"{name.rpartition(':')[0]}:{prune.KEPT_PREFIX}{digest.removeprefix('sha256:')[:12]}"
@@ -80,7 +80,7 @@ def record(
     spec: BuildSpec, supplies: Sequence[Supply], layers: "WheelContexts", run: BuildRun, engine: Engine
 ) -> BuildRecord:
     """Write build.json, and remove the image that the new one replaces from the engine."""
-    earlier_build = BUILD.read_if_valid(spec.image.id)
+    earlier_build = BUILD_FILE.read_if_valid(spec.image.id)
     stand_ins = stand_ins_of(spec.image, supplies)
     name = local_reference(spec.image, stand_ins)
     digest = docker_command.image_digests([name], engine).get(name)
@@ -103,7 +103,7 @@ def record(
         layers_at=layers.registry,
         files=dict(spec.files),
     )
-    BUILD.write(spec.image.id, build)
+    BUILD_FILE.write(spec.image.id, build)
     if earlier_build and earlier_build.digest != digest:
         # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
         # use or has another name: then somebody wants it, and it stays.
@@ -146,6 +146,6 @@ def find_build(project: Project, target: str, pairs: Sequence[str] | None) -> tu
         )
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
-    if build := BUILD.read_if_valid(image.id):
+    if build := BUILD_FILE.read_if_valid(image.id):
         return build, command
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first")

@@ -68,7 +68,7 @@ def build_spec(
     Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
     """
     is_locked = lock.exists(lock.lock_request(image))
-    wheels = read_wheels(image, project, rehearse, progress)
+    wheels = read_or_lock_wheels(image, project, rehearse, progress)
     if not (is_locked or rehearse):
         lock.remove_superseded([image], project, progress)
     image = onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels.wheels})
@@ -99,7 +99,7 @@ def build_spec(
     return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, _file_digests(image))
 
 
-def read_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:
+def read_or_lock_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:
     """Return the lock of an image's wheels, resolved if missing; a rehearsal's own lock is below build/."""
     load_locked, lock_now = partial(lock.load, image), partial(lock.create_lock, image, project.mirrors)
     return _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)

@@ -14,7 +14,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import container_run, docker_command
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
@@ -28,7 +28,7 @@ def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
 def command(image: Image) -> list[str]:
     """Return the `docker run` of an image with all that it asks for, by the digest where its name is another's."""
     name = build_record.local_reference(image, ())
-    if build := BUILD.read_if_valid(image.id):
+    if build := BUILD_FILE.read_if_valid(image.id):
         name = build.ref
         with suppress(RefusedError):  # an image that is gone is run under its name, once it is built again
             if engine := engines.running():

@@ -49,7 +49,7 @@ MAX_LINE = 100  # characters of BuildKit's last line in a line of progress
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """Options of a build, the same for all of its images."""
 
     rehearse: bool = False
@@ -65,7 +65,7 @@ class BakeCommand:
     """Run `docker buildx bake` in an engine. Raises RdmaImagesError where it fails."""
 
     engine: Engine
-    options: Options
+    options: BuildOptions
     secret_files: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)  # by target and name of the secret
     progress: Progress = silent
 

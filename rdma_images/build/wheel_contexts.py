@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.build.run_bake import Options
+from rdma_images.build.run_bake import BuildOptions
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
@@ -40,7 +40,7 @@ def bring_wheel_layers(
     specs: Sequence[BuildSpec],
     project: Project,
     engine: Engine,
-    options: Options,
+    options: BuildOptions,
     compiling_ids: Container[str],
     build_system_layers: Callable[[Sequence[str]], None],
     progress: Progress = silent,

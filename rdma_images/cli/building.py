@@ -48,7 +48,7 @@ def build(
 
     loaded_project = with_measured_base(project.load(), target, onto)
     layers = layers_repository(cache_layers) if cache_layers else None
-    options = run_bake.Options(
+    options = run_bake.BuildOptions(
         rehearse, builder or None, bake.parse_compression(compression), tuple(cache_from), tuple(cache_to), layers
     )
     choice = build_images.Choice(target, all, set)

@@ -198,12 +198,12 @@ def job_run(
     limit = parse_duration(timeout, "--timeout") if timeout else job_run.JobRunOptions.limit
     if not timeout:
         limit += job_folder.load(path).work.time
-    options = job_run.JobRunOptions(compare == "tcp", limit, keep, shows=follow)
+    options = job_run.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
     run_path = job_run.run_job(path, project.load(), options, progress)
     result = from_logs.read_logs([run_path])
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
+    failed = [entry for entry in record.load(run_path) if entry.ending == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
     end_with(exit_codes.FAILED if failed else result.exit_code)

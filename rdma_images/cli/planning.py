@@ -72,7 +72,7 @@ def _with_packages(image: Image, current: project.Project) -> Image:
     from rdma_images.build import build_spec
     from rdma_images.plan import onto
 
-    wheels = build_spec.read_wheels(image, current, True, progress).wheels
+    wheels = build_spec.read_or_lock_wheels(image, current, True, progress).wheels
     return onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels})
 
 

@@ -35,20 +35,20 @@ class StepFile(Generic[Form]):
 
     def read(self, image_id: str) -> Form | None:
         """Return the step's result for an image, or None. Raises RdmaImagesError if broken."""
-        return self.load(self.path(image_id))
+        return self.read_file(self.path(image_id))
 
     def read_if_valid(self, image_id: str) -> Form | None:
         """Return the step's result for an image; None where there is no valid file."""
-        return self.load_if_valid(self.path(image_id))
+        return self.read_file_if_valid(self.path(image_id))
 
-    def load_if_valid(self, path: Path) -> Form | None:
+    def read_file_if_valid(self, path: Path) -> Form | None:
         """Return what is in the file at `path`; None where there is no valid file."""
         try:
-            return self.load(path)
+            return self.read_file(path)
         except RdmaImagesError:
             return None
 
-    def load(self, path: Path) -> Form | None:
+    def read_file(self, path: Path) -> Form | None:
         """Return what is in the file at `path`; None where there is none. Raises RdmaImagesError if broken."""
         if not files.exists(path):
             return None
@@ -64,10 +64,10 @@ class StepFile(Generic[Form]):
     def write(self, image_id: str, value: Form) -> Path:
         """Write it for an image; returns where it is."""
         path = self.path(image_id)
-        self.save(path, value)
+        self.write_file(path, value)
         return path
 
-    def save(self, path: Path, value: Form) -> None:
+    def write_file(self, path: Path, value: Form) -> None:
         """Write it to `path`."""
         atomic.write(path, self.text(value))
 
@@ -91,4 +91,4 @@ def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
     )
 
 
-BUILD = step_file("build.json", "build", BuildRecord)
+BUILD_FILE = step_file("build.json", "build", BuildRecord)

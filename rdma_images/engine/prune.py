@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rdma_images.core import locking
 from rdma_images.core.progress import Progress
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import Engine, docker_command
 
 ID_LABEL = "io.rdma-images.image-id"
@@ -50,7 +50,7 @@ def prune_images(
         progress: Gets a line while another build is waited for, which counts on the wheels' layers that it loaded.
     """
     with locking.hold("build", "pruning the engine", progress):
-        builds = filter(None, map(BUILD.read_if_valid, image_ids))
+        builds = filter(None, map(BUILD_FILE.read_if_valid, image_ids))
         unused = unused_images(engine, image_ids, [build.digest for build in builds])
         foreign = () if targets is None else in_other_targets(unused, targets)
         superfluous = tuple(image for image in unused if image not in foreign)

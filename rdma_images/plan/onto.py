@@ -43,7 +43,7 @@ GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,
 
 def find_record(ref: str) -> ExistingImage | None:
     """Return the measurements of the image `ref`; None without any by this version."""
-    record = RECORD.load(_path(ref)) if _path(ref).exists() else None
+    record = RECORD.read_file(_path(ref)) if _path(ref).exists() else None
     return record if record and record.ref == ref else None
 
 
@@ -57,7 +57,7 @@ def read_record(ref: str, target: str) -> ExistingImage:
 
 def write_record(image: ExistingImage) -> None:
     """Keep what was measured in an image."""
-    RECORD.save(_path(image.ref), image)
+    RECORD.write_file(_path(image.ref), image)
 
 
 def _path(ref: str) -> Path:

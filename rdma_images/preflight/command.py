@@ -102,9 +102,9 @@ def descendants(process: int) -> list[int]:
 class NodeLogs:
     """The logs of one node's processes in one folder, which other nodes may share."""
 
-    def __init__(self, folder: str, patterns: LogPatterns, is_printed: bool) -> None:
+    def __init__(self, folder: str, patterns: LogPatterns, prints_log: bool) -> None:
         """Take the folder ("" for none), what lines mean, and whether each line goes to standard output, too."""
-        self.patterns, self.is_printed = patterns, is_printed
+        self.patterns, self.prints_log = patterns, prints_log
         host = socket.gethostname().partition(".")[0]  # %h of NCCL's
         self.pattern = os.path.join(glob.escape(folder), "%s.*.log" % glob.escape(host)) if folder else ""
         self.offsets = {path: os.path.getsize(path) for path in glob.glob(self.pattern)}  # an earlier attempt's lines
@@ -125,7 +125,7 @@ class NodeLogs:
             self.offsets[path] = self.offsets.get(path, 0) + len(whole)
             text = whole.decode("utf-8", "replace")
             self.reader.read(text, os.path.basename(path))
-            if self.is_printed:
+            if self.prints_log:
                 print(text, end="", flush=True)
         if is_new:
             self.verdict = judge_summary(self.reader.summary(), self.patterns)

@@ -8,7 +8,7 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
 from rdma_images.publish import statement
@@ -40,7 +40,7 @@ class ApprovedImage:
 
 def read_build(image: Image) -> BuildRecord:
     """Return the image's build. Raises RefusedError if it was not built."""
-    build = BUILD.read(image.id)
+    build = BUILD_FILE.read(image.id)
     if build is None:
         raise RefusedError(f"{image.id} is not built\nrun `{COMMAND} build {image.options}` first")
     return build

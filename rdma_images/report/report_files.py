@@ -38,7 +38,7 @@ def report_json(report: Report) -> str:
 def write(report: Report, folder: Path) -> Path:
     """Write report.json, report.xml and report.html into `folder` and return the path of the first."""
     path = folder / REPORT.name
-    REPORT.save(path, report)
+    REPORT.write_file(path, report)
     atomic.write(folder / "report.xml", junit.text(report.checks))
     atomic.write(folder / "report.html", _page((report,)))
     return path
@@ -49,7 +49,7 @@ def write_page() -> Path:
 
     Raises RdmaImagesError where there is no report.
     """
-    reports = [report for folder in files.list_folder(paths.IMAGES) if (report := REPORT.load(folder / REPORT.name))]
+    reports = list(filter(None, (REPORT.read_file(path / REPORT.name) for path in files.list_folder(paths.IMAGES))))
     if not reports:
         raise RdmaImagesError(f"{paths.IMAGES} has no report\nrun `{COMMAND} validate` first")
     path = paths.BUILD / "report.html"
@@ -77,4 +77,4 @@ def _exists(report: Report, folder: Path) -> bool:
     An unchanged build must take no time.
     """
     other_files = (folder / "report.html", folder / "report.xml")
-    return all(file.exists() for file in other_files) and REPORT.load_if_valid(folder / REPORT.name) == report
+    return all(file.exists() for file in other_files) and REPORT.read_file_if_valid(folder / REPORT.name) == report

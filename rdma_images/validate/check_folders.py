@@ -17,7 +17,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate.expected_fabric import expected_image
+from rdma_images.validate.expected_fabric import image_expectations
 
 
 class ListedCheck(NamedTuple):
@@ -70,4 +70,4 @@ def import_folder(name: str) -> ModuleType:
 def planned_inspection(image: Image) -> Inspection:
     """Return what is known of a planned image before anything is measured in it."""
     subject = ImageConfig(ref=image.id, digest="not built yet", platform=image.platform, environment=image.environment)
-    return Inspection(subject=subject, expected=expected_image(subject, Measured(), image), measured=Measured())
+    return Inspection(subject=subject, expected=image_expectations(subject, Measured(), image), measured=Measured())

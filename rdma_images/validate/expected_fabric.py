@@ -11,7 +11,7 @@ from rdma_images.inspection.measurements import Measured
 ALIBABA_VERSION = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
-def expected_image(image_config: ImageConfig, measured: Measured, image: Image | None) -> Expected:
+def image_expectations(image_config: ImageConfig, measured: Measured, image: Image | None) -> Expected:
     """Return what the image must have.
 
     One without a sign of a fabric is not validated for one.

@@ -52,13 +52,13 @@ class _Validation:
 
     def write_report(self, image_config: ImageConfig, measured: Measured, others: tuple[Check, ...] = ()) -> Report:
         """Write and return the report of the validators' checks, and of `others`: the user's, and emulated ones."""
-        expected = expected_fabric.expected_image(image_config, measured, self.image)
+        expected = expected_fabric.image_expectations(image_config, measured, self.image)
         requested = chain.requested_fabric(*self.question)
         expected = expected.model_copy(update={"instance": self.question.instance, "requested_fabric": requested})
         if not expected.fabric and requested in ("efa", "erdma"):
             expected = expected.model_copy(update={"fabric": requested, "reason": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
-        earlier = REPORT.load_if_valid(self.folder / REPORT.name)
+        earlier = REPORT.read_file_if_valid(self.folder / REPORT.name)
         checks = suite.run(inspection, self.tiers)
         rehearsal = (*(self.build.stand_ins if self.build else ()), *image_config.stand_ins)
         answer = Report(
@@ -120,7 +120,7 @@ def validate(
         docker_command.build_reference(build, engine, command, progress)
     digest = build.digest if build else docker_command.image_id(engine, ref) or _digest(engine, ref)
     kept = kept_report(ref, digest, image, (*tiers, *filter(None, question)))
-    previous = None if again else REPORT.load_if_valid(kept)
+    previous = None if again else REPORT.read_file_if_valid(kept)
     if previous and previous.digest == digest:
         progress(f"{ref} is up to date: this suite has validated it")
         return report.write_cached(previous, run.folder)
@@ -132,7 +132,7 @@ def validate(
     report_ = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
     if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
-        REPORT.save(kept, report_)
+        REPORT.write_file(kept, report_)
     return report_
 
 

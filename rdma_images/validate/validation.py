@@ -8,7 +8,7 @@ from rdma_images.core.check import Tier
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 
 TIERS: tuple[str, ...] = get_args(Tier)
 
@@ -30,7 +30,7 @@ def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ..
     """
     candidates = []
     for image in images:
-        build = BUILD.read_if_valid(image.id)
+        build = BUILD_FILE.read_if_valid(image.id)
         if build is None:
             raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build {image.options}` first")
         candidates.append(ValidationCandidate(build.ref, image, build))

@@ -84,7 +84,7 @@ class SmallBuild:
         builder: str | None = None,
     ) -> str:
         """Build it; returns its name in the engine."""
-        options = run_bake.Options(rehearse=True, layers=layers, compression=compression, builder=builder)
+        options = run_bake.BuildOptions(rehearse=True, layers=layers, compression=compression, builder=builder)
         (done,) = build_images.build_specs([spec], checkout or project.load(), self.engine, options, progress)
         return done.ref
 

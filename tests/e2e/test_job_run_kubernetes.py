@@ -89,7 +89,7 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
     assert any("running" in line for line in lines)
     assert list(store.objects) == [("pytorchjobs", "another")]
     (entry,) = record.load(run_folder)
-    assert (entry.how, entry.cleanup) == ("succeeded", "removed")
+    assert (entry.ending, entry.cleanup) == ("succeeded", "removed")
 
 
 def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
@@ -102,7 +102,7 @@ def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     with pytest.raises(RdmaImagesError, match=r"did not start in 0:01: .*\n.*MPIJob j"):
         start(job(tmp_path), [], limit=1)
     (path,) = (tmp_path / "j" / "runs").iterdir()
-    assert [(entry.how, entry.cleanup) for entry in record.load(path)] == [("late", "not removed")]
+    assert [(entry.ending, entry.cleanup) for entry in record.load(path)] == [("late", "not removed")]
     store.objects.clear()
     store.steps = [pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]
     with pytest.raises(RdmaImagesError, match=r"j succeeded\nj was not removed: .*MPIJob j"):
@@ -213,7 +213,7 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
     request = jobs.job_request("arena", "erdma", "torchrun", name="j")
     run_folder = start(create.write_job(request, jobs.load_project(), str(tmp_path / "j"))[1], [])
     (entry,) = record.load(run_folder)
-    assert (entry.how, entry.cleanup) == ("succeeded", "removed")
+    assert (entry.ending, entry.cleanup) == ("succeeded", "removed")
     assert {path.name for path in (run_folder / "logs").iterdir()} == {f"j-{entry.tag}-{n}.log" for n in (0, 1)}
     assert store.objects == {}
 

@@ -78,7 +78,7 @@ def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
     (expected,) = (run_folder / "logs").glob("measured-*.log")
     (over_tcp,) = (run_folder / "tcp" / "logs").glob("measured-tcp-*.log")
     assert expected.read_text().count("on Libfabric") == over_tcp.read_text().count("on Socket") == 2
-    assert [(entry.run, entry.how, entry.cleanup) for entry in record.load(run_folder)] == [
+    assert [(entry.run, entry.ending, entry.cleanup) for entry in record.load(run_folder)] == [
         ("fabric", "succeeded", "removed"),
         ("tcp", "succeeded", "removed"),
     ]
@@ -103,7 +103,7 @@ def test_a_bad_node_is_named_before_the_command_starts(tmp_path: Path) -> None:
 def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path) -> None:
     folder = job(tmp_path, "[ $(($$ % 2)) = 0 ] || true; kill -9 $$")
     start(folder, [])
-    assert ended(folder).how == "failed"
+    assert ended(folder).ending == "failed"
     assert "exit code" in ended(folder).why
     assert queue() == []
 

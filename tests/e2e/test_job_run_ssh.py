@@ -27,10 +27,10 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("job", "limit", "how", "exit_code"),
+    ("job", "limit", "ending", "exit_code"),
     [("true", "120s", "succeeded", 3), ("false", "120s", "failed", 1), ("sleep 60", "12s", "late", 1)],
 )
-def test_containers_on_two_machines(tmp_path: Path, job: str, limit: str, how: str, exit_code: int) -> None:
+def test_containers_on_two_machines(tmp_path: Path, job: str, limit: str, ending: str, exit_code: int) -> None:
     """Each rank has a log, and no container is left, also after the time limit."""
     written_job, folder = create.write_job(
         jobs.job_request("docker", "efa", "torchrun", name="j"), jobs.load_project(), str(tmp_path / "j")
@@ -45,7 +45,7 @@ def test_containers_on_two_machines(tmp_path: Path, job: str, limit: str, how: s
     done = subprocess.run(start, cwd=PROJECT, capture_output=True, text=True, timeout=300)
     (run_folder,) = (folder / "runs").iterdir()
     (entry,) = json.loads((run_folder / "run.json").read_text())["submissions"]
-    assert (entry["how"], entry["cleanup"], done.returncode) == (how, "removed", exit_code), done.stderr
+    assert (entry["ending"], entry["cleanup"], done.returncode) == (ending, "removed", exit_code), done.stderr
     logs = {path.name: path.read_text() for path in (run_folder / "logs").iterdir()}
     assert {f"{written_job.name}-0.log", f"{written_job.name}-1.log"} <= set(logs)
     assert all(f"--name=j-{entry['tag']}" in logs[f"{written_job.name}-{rank}.log"] for rank in (0, 1))

@@ -17,7 +17,7 @@ import pytest
 from rdma_images import engine
 from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import Engine, docker_command, private
 from rdma_images.engine.layout import layout
 from rdma_images.engine.prune import LAYERS_LABEL
@@ -81,7 +81,7 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
         assert not layer_store.root().exists()
-        noted = BUILD.read("test-small")
+        noted = BUILD_FILE.read("test-small")
         assert noted
         assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], repository.ref)
     registry.kill()

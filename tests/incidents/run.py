@@ -51,7 +51,7 @@ def read_image(name: str, image: IncidentImage) -> Inspection:
     inspection = inspection.model_copy(
         update={"entry": started, "layers": layers, "missing": {**inspection.missing, **missing}}
     )
-    expected = expected_fabric.expected_image(subject, inspection, None)
+    expected = expected_fabric.image_expectations(subject, inspection, None)
     expected = expected.model_copy(update={"instance": image.instance})
     return Inspection(subject=subject, expected=expected, measured=inspection)
 

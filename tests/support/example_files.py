@@ -13,7 +13,7 @@ from pathlib import Path
 from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.image import BuildRecord, Image
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publication
@@ -51,7 +51,7 @@ def write(folder: Path) -> None:
 def _record(image: Image, digest: str) -> None:
     """Write what a build and a publication leave of an image."""
     paths.image_folder(image.id).mkdir(parents=True)
-    BUILD.write(image.id, BuildRecord(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0))
+    BUILD_FILE.write(image.id, BuildRecord(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0))
     ref = f"registry.example/{image.target}@{digest}"
     copy = publication.PublishedCopy("team", ref, (), "pushed", "", 1, 1, LayerTraffic())
     empty: dict[str, str] = {}

@@ -29,14 +29,14 @@ def logs(folder: Path, run: RunName = "fabric") -> tuple[Path, ...]:
 
 def read_job(folder: Path) -> Job | None:
     """Return the job.json of the run, or of the job's folder; None where neither has one."""
-    jobs = (JOB.load(parent / JOB.name) for parent in (folder, *folder.absolute().parents[:2]))
+    jobs = (JOB.read_file(parent / JOB.name) for parent in (folder, *folder.absolute().parents[:2]))
     return next(filter(None, jobs), None)
 
 
 def write(result: Result, folder: Path) -> Path:
     """Write result.json and result.html into `folder` and return the path of the first."""
     path = folder / RESULT.name
-    RESULT.save(path, result)
+    RESULT.write_file(path, result)
     atomic.write(folder / PAGE, result_table.result_html(result))
     return path
 
@@ -44,7 +44,7 @@ def write(result: Result, folder: Path) -> Path:
 def load(path: Path) -> Result:
     """Return the result at `path`, a file or a run's folder. Raises RefusedError for none."""
     path = path / RESULT.name if path.is_dir() else path
-    result = RESULT.load(path)
+    result = RESULT.read_file(path)
     if result is None:
         raise RefusedError(f"{path}: no result here\n{COMMAND} verdict DIR makes one from the logs of a run")
     return result

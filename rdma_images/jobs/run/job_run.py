@@ -54,7 +54,7 @@ class JobRunOptions:
     tcp: bool = False  # also the same job over TCP
     limit: float = 3600.0  # seconds for the job, and for the same over TCP
     keep: bool = False  # leave the job in its queue
-    shows: bool = False  # what the job prints, while it runs
+    prints_log: bool = False  # what the job prints, while it runs
 
 
 def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress: Progress) -> Path:
@@ -102,7 +102,7 @@ class _JobRun:
             remove_submission(runner, self.progress)
             self._record(replace(entry, cleanup="removed"))
             raise
-        entry = replace(entry, ended=_now(), how=outcome.ending, why=outcome.why)
+        entry = replace(entry, ended=_now(), ending=outcome.ending, why=outcome.why)
         entry = self._record(replace(entry, cleanup="kept") if self.options.keep else entry)
         problem = ""
         if not self.options.keep:
@@ -136,14 +136,14 @@ class _JobRun:
                 if not isinstance(error, ProgramMissingError):
                     runner.delete()  # a part of it may be there
                 entry = replace(entry, cleanup="removed")
-            self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
+            self._record(replace(entry, ended=_now(), ending="not submitted", why=str(error)))
             fix = "" if "\n" in str(error) else _where_to_look(submission)  # some errors have their own
             raise JobEndedError(f"{submission.job.name} was not submitted: {error}{fix}") from None
 
     def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""
         job = submission.job
-        logs = LogWatch(submission.logs, self.progress, self.options.shows)
+        logs = LogWatch(submission.logs, self.progress, self.options.prints_log)
         outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, job.work.is_recovered)
         try:
             runner.collect()

@@ -30,7 +30,7 @@ class SubmissionRecord:
     tag: str
     submitted: str
     ended: str = ""
-    how: Literal["succeeded", "failed", "late", "interrupted", "unreachable", "not submitted", ""] = ""
+    ending: Literal["succeeded", "failed", "late", "interrupted", "unreachable", "not submitted", ""] = ""
     why: str = ""
     cleanup: Literal["not removed", "removed", "kept"] = "not removed"
 
@@ -48,12 +48,12 @@ RUN_FILE = step_file("run.json", "job.run", RunRecord)
 
 def write(folder: Path, entries: Iterable[SubmissionRecord]) -> None:
     """Write the record of the run in `folder`."""
-    RUN_FILE.save(folder / RUN_FILE.name, RunRecord(tuple(entries)))
+    RUN_FILE.write_file(folder / RUN_FILE.name, RunRecord(tuple(entries)))
 
 
 def load(folder: Path) -> list[SubmissionRecord]:
     """Return the submissions of the run in `folder`; none where it has no record."""
-    record = RUN_FILE.load(folder / RUN_FILE.name)
+    record = RUN_FILE.read_file(folder / RUN_FILE.name)
     return list(record.submissions) if record else []
 
 

@@ -23,11 +23,11 @@ BETWEEN_NODES = ("neighbour:", "nodes:", "all-reduce:", "network:")  # subjects 
 class LogWatch:
     """Watch the logs below a folder, and say each finding and each change of the verdict with its time."""
 
-    def __init__(self, folder: Path, progress: Progress, prints: bool = False) -> None:
-        """Take the folder; with `prints`, the lines are printed, too."""
+    def __init__(self, folder: Path, progress: Progress, prints_log: bool = False) -> None:
+        """Take the folder; with `prints_log`, the lines are printed, too."""
         self._lines = GrowingFolder(folder)
         self._progress = progress
-        self._prints = prints
+        self._prints_log = prints_log
         self._patterns = load_log_patterns()
         self._reader = LogReader(self._patterns)
         self._verdict = judge_summary(self._reader.summary(), self._patterns)
@@ -65,7 +65,7 @@ class LogWatch:
         It cannot once a fatal line came, and others had their time to say more.
         """
         text = self._lines.new_lines()
-        for line in text.splitlines() if self._prints else ():
+        for line in text.splitlines() if self._prints_log else ():
             print(plain(line), flush=True)
         for match in FINDING.finditer(text):
             self._report_finding(plain(match["node"]), match["severity"], plain(match["sentence"]))

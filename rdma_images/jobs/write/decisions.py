@@ -30,106 +30,106 @@ MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its 
 
 @dataclass(frozen=True)
 class _JobInputs:
-    """The launcher, image, node and starter that a request names."""
+    """The launcher, image, instance type and starter that a request names."""
 
     launcher: Launcher
     image: Image
     instance: str
-    node: InstanceType
+    instance_type: InstanceType
     starter: Starter
 
 
 def decide_job(request: JobRequest, project: Project) -> Job:
     """Return the job of a request; write nothing. Raises RefusedError."""
     facts = project.facts
-    parts = _job_inputs(request, project)
-    _refuse_unknown_fields(request, parts.launcher, facts)
-    _refuse_combinations(request, parts)
-    overrides.refuse_overrides(request.work.env, parts.image.environment, parts.node.fabric)
-    folders = tuple(_folders(request, parts))
-    parameters = parse_parameters(_parameters(parts, facts), request.parameters, f"launcher {request.launcher}")
-    ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
+    inputs = _job_inputs(request, project)
+    _refuse_unknown_fields(request, inputs.launcher, facts)
+    _refuse_combinations(request, inputs)
+    overrides.refuse_overrides(request.work.env, inputs.image.environment, inputs.instance_type.fabric)
+    folders = tuple(_folders(request, inputs))
+    parameters = parse_parameters(_parameters(inputs, facts), request.parameters, f"launcher {request.launcher}")
+    ref, ref_source = job_image.resolve_reference(inputs.image, request.image, inputs.launcher.image, request.tcp)
     variables = [
-        *(row for row in _variables(request, parts, parameters, facts) if row.name not in request.work.env),
-        *_checkpoint_variable(request.work, parts),
+        *(row for row in _variables(request, inputs, parameters, facts) if row.name not in request.work.env),
+        *_checkpoint_variable(request.work, inputs),
     ]
     node_counts = counts.pod_resources(
-        parts.node,
-        request.gpus or parts.node.gpus,
-        facts.instances.nodes[parts.node.fabric],
+        inputs.instance_type,
+        request.gpus or inputs.instance_type.gpus,
+        facts.instances.nodes[inputs.instance_type.fabric],
         facts.launchers.pods,
-        parts.starter == "torchrun",
+        inputs.starter == "torchrun",
         int(parameters["memory"]) if "memory" in parameters else None,
     )
-    user = parts.image.additions.user if parts.image.additions else None
+    user = inputs.image.additions.user if inputs.image.additions else None
     return Job(
-        name=_name(request, parts),
+        name=_name(request, inputs),
         launcher=request.launcher,
         target=request.target,
-        fabric=parts.node.fabric,
-        architecture=parts.node.architecture,
+        fabric=inputs.instance_type.fabric,
+        architecture=inputs.instance_type.architecture,
         image=ref,
-        instance=request.instance if request.instance.startswith("ml.") else parts.instance,
+        instance=request.instance if request.instance.startswith("ml.") else inputs.instance,
         nodes=request.nodes,
-        starter=parts.starter,
+        starter=inputs.starter,
         counts=node_counts,
-        device_count=parts.node.interfaces,
-        gpu=parts.node.gpu or "",
-        gpu_memory=parts.node.gpu_memory,
-        command=job_image.rank_command(parts.image, parts.starter, request.work.launch, request.command, facts),
-        mpirun=job_image.mpirun(parts.image) if parts.starter == "mpirun" else "",
+        device_count=inputs.instance_type.interfaces,
+        gpu=inputs.instance_type.gpu or "",
+        gpu_memory=inputs.instance_type.gpu_memory,
+        command=job_image.rank_command(inputs.image, inputs.starter, request.work.launch, request.command, facts),
+        mpirun=job_image.mpirun(inputs.image) if inputs.starter == "mpirun" else "",
         environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
-        baked=parts.image.environment,
-        docker=_docker_options(parts.image, node_counts.gpus, parts.node),
+        image_environment=inputs.image.environment,
+        docker=_docker_options(inputs.image, node_counts.gpus, inputs.instance_type),
         parameters=parameters,
         tcp=request.tcp,
         values=(
             JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
-            *_count_values(request.nodes, node_counts, parts, facts),
+            *_count_values(request.nodes, node_counts, inputs, facts),
             *variables,
-            *_work_values(request.work, parts),
+            *_work_values(request.work, inputs),
         ),
         work=replace(request.work, code=Code(CODE_FOLDER, request.work.code.to) if request.work.code else None),
         preflight=_preflight(request, folders),
-        rank_restarts=_rank_restarts(request, parts),
+        rank_restarts=_rank_restarts(request, inputs),
         folders=folders,
         user=user.name if user else "",
         home=user.home if user else "/root",
     )
 
 
-def _parameters(parts: _JobInputs, facts: Facts) -> dict[str, Parameter]:
+def _parameters(inputs: _JobInputs, facts: Facts) -> dict[str, Parameter]:
     """Return the parameters that the launcher takes for this kind of node, by name."""
     return {
         name: row
-        for name, row in {**facts.launchers.parameters, **parts.launcher.parameters}.items()
-        if row.applies(parts.node.fabric, parts.node.interfaces, parts.launcher.kind)
+        for name, row in {**facts.launchers.parameters, **inputs.launcher.parameters}.items()
+        if row.applies(inputs.instance_type.fabric, inputs.instance_type.interfaces, inputs.launcher.kind)
     }
 
 
-def _work_values(work: Work, parts: _JobInputs) -> Iterator[JobValue]:
+def _work_values(work: Work, inputs: _JobInputs) -> Iterator[JobValue]:
     """Yield how the launcher brings code, and how it restarts and limits the job."""
     if work.code:
-        yield JobValue("code", work.code.to, parts.launcher.fields["code"], "code")
+        yield JobValue("code", work.code.to, inputs.launcher.fields["code"], "code")
     if work.restarts:
-        yield JobValue("restarts", str(work.restarts), parts.launcher.fields["restarts"], "restarts")
+        yield JobValue("restarts", str(work.restarts), inputs.launcher.fields["restarts"], "restarts")
     if work.time:
-        yield JobValue("time", f"{work.time} s", parts.launcher.fields["time"], "time")
+        yield JobValue("time", f"{work.time} s", inputs.launcher.fields["time"], "time")
 
 
-def _rank_restarts(request: JobRequest, parts: _JobInputs) -> int:
+def _rank_restarts(request: JobRequest, inputs: _JobInputs) -> int:
     """Return how often torchrun or accelerate starts ranks again; 0 where the launcher starts the job again."""
-    return request.work.restarts if parts.launcher.restarts == "torchrun" else 0
+    return request.work.restarts if inputs.launcher.restarts == "torchrun" else 0
 
 
-def _folders(request: JobRequest, parts: _JobInputs) -> Iterator[JobFolder]:
+def _folders(request: JobRequest, inputs: _JobInputs) -> Iterator[JobFolder]:
     """Yield the folders that the containers see: the user's code, and the preflight where the image has none.
 
     Raises RefusedError for code that cannot be copied, and for a command whose script is not in it.
     """
-    is_sagemaker = parts.launcher.kind == "sagemaker"
+    is_sagemaker = inputs.launcher.kind == "sagemaker"
     if code := request.work.code:
-        files = tuple(read_code(code, parts.launcher.kind == "kubernetes"))
+        files = tuple(read_code(code, inputs.launcher.kind == "kubernetes"))
         script = _script(request.command)
         if script.endswith(".py") and not script.startswith("/") and posixpath.normpath(script) not in files:
             raise RefusedError(f"the command runs {script}, which is not in {code.folder}\n{suggestion(script, files)}")
@@ -156,9 +156,9 @@ def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:
     return f"sh {mounted}/rdma-preflight" if mounted else "rdma-preflight"
 
 
-def _network_kind(parts: _JobInputs) -> str:
+def _network_kind(inputs: _JobInputs) -> str:
     """Return what network the ranks have: the host's, or a pod's own."""
-    return "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
+    return "host" if inputs.launcher.kind in ("slurm", "docker") else "pod"
 
 
 def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:
@@ -175,14 +175,14 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
         raise RefusedError("\n".join([*lines, "remove it, or choose a launcher that has it"]))
 
 
-def _refuse_combinations(request: JobRequest, parts: _JobInputs) -> None:
+def _refuse_combinations(request: JobRequest, inputs: _JobInputs) -> None:
     """Raise RefusedError for fields that exclude each other."""
     work = request.work
-    starts_ranks_again = parts.starter == "torchrun" and work.launch in (None, "torchrun", "accelerate")
-    if _rank_restarts(request, parts) and not starts_ranks_again:
+    starts_ranks_again = inputs.starter == "torchrun" and work.launch in (None, "torchrun", "accelerate")
+    if _rank_restarts(request, inputs) and not starts_ranks_again:
         raise RefusedError(
             f"restarts {work.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
-            f"and the launch is {work.launch or parts.starter}\nleave restarts out, or add --launch torchrun"
+            f"and the launch is {work.launch or inputs.starter}\nleave restarts out, or add --launch torchrun"
         )
     if both := sorted(work.env.keys() & work.secrets.keys()):
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
@@ -276,16 +276,16 @@ def _mismatches(request: JobRequest, launcher: Launcher, planned: Image, instanc
         )
 
 
-def _variables(request: JobRequest, parts: _JobInputs, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
+def _variables(request: JobRequest, inputs: _JobInputs, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
     """Yield the variables of the job's network, instance type and launcher."""
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.is_needed(
-            parts.node.fabric,
-            _network_kind(parts),
-            parts.node.interfaces,
-            parts.instance,
-            _rank_restarts(request, parts) > 0,
+            inputs.instance_type.fabric,
+            _network_kind(inputs),
+            inputs.instance_type.interfaces,
+            inputs.instance,
+            _rank_restarts(request, inputs) > 0,
         ):
             value = row.value.format(cidr=chosen.get("cidr"))
             interface = chosen.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
@@ -293,17 +293,17 @@ def _variables(request: JobRequest, parts: _JobInputs, chosen: Mapping[str, str]
                 row.name, interface or value, row.why, "param interface" if interface else launchers.cite(row)
             )
     if request.tcp:
-        yield from _tcp_variables(parts.node.fabric, facts)
+        yield from _tcp_variables(inputs.instance_type.fabric, facts)
 
 
-def _checkpoint_variable(work: Work, parts: _JobInputs) -> Iterator[JobValue]:
+def _checkpoint_variable(work: Work, inputs: _JobInputs) -> Iterator[JobValue]:
     """Yield the variable that names the folder of checkpoints.
 
     Raises RefusedError for a folder that would end with its container.
     """
     path = work.checkpoints
     is_mounted = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
-    if path and not is_mounted and parts.launcher.kind != "sagemaker":
+    if path and not is_mounted and inputs.launcher.kind != "sagemaker":
         raise RefusedError(
             f"checkpoints {path}: no mount that can be written is there, so it would end with its container\n"
             f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"
@@ -337,16 +337,17 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
     )
 
 
-def _count_values(nodes: int, node_counts: Counts, parts: _JobInputs, facts: Facts) -> Iterator[JobValue]:
+def _count_values(nodes: int, node_counts: Counts, inputs: _JobInputs, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also their other resources."""
-    node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
+    node, pods = inputs.instance_type, facts.launchers.cite(facts.launchers.pods)
+    source = facts.instances.cite(node)
     yield JobValue("nodes", str(nodes), "as asked for", "nodes")
-    yield JobValue("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
-    if parts.launcher.kind not in WITH_RESOURCES:
+    yield JobValue("gpus", str(node_counts.gpus), f"of {node.gpus} on a node; a rank each", source)
+    if inputs.launcher.kind not in WITH_RESOURCES:
         return
-    slot = f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
-    reason = f"the share of the GPUs in the node's {parts.node.interfaces}" if parts.node.fabric == "efa" else slot
-    yield JobValue(counts.RESOURCES[parts.node.fabric], str(node_counts.interfaces), reason, node)
+    slot = f"one slot; the controller's allocateAllDevices says whether it brings all {node.interfaces} devices"
+    reason = f"the share of the GPUs in the node's {node.interfaces}" if node.fabric == "efa" else slot
+    yield JobValue(counts.RESOURCES[node.fabric], str(node_counts.interfaces), reason, source)
     if node_counts.hugepages:
         yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", "libfabric keeps its buffers in them", pods)
     yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
@@ -362,9 +363,9 @@ def _docker_options(planned: Image, gpus: int, node: InstanceType) -> tuple[str,
     return tuple(options.values())
 
 
-def _name(request: JobRequest, parts: _JobInputs) -> str:
+def _name(request: JobRequest, inputs: _JobInputs) -> str:
     """Return the job's name: the request's, or one of target, instance type and nodes."""
-    kind = parts.instance.removeprefix("ecs.").replace(".", "-")
+    kind = inputs.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
     if not NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         raise RefusedError(

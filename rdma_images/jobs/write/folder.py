@@ -76,7 +76,7 @@ def load(path: Path) -> Job:
     """Return the job of a job.json, or of its folder. Raises RefusedError for none, and for a broken one."""
     job_file = path if path.is_file() else path / JOB_FILE
     try:
-        job = JOB.load(job_file)
+        job = JOB.read_file(job_file)
     except RdmaImagesError as error:
         fix = f"name the {JOB_FILE} that `{paths.COMMAND} job` wrote; if that is broken, run the command again"
         raise RefusedError(f"{first_line(error)}\n{fix}") from None

@@ -88,7 +88,7 @@ class Job:
     command: tuple[str, ...]  # what each rank runs; for torchrun, what follows its own options
     mpirun: str  # the program in the image; empty where torchrun starts the ranks
     environment: Mapping[str, str]  # what the job sets
-    baked: Mapping[str, str]  # what the image sets, and ssh does not carry over
+    image_environment: Mapping[str, str]  # what the image sets, and ssh does not carry over
     docker: tuple[str, ...]  # what `docker run` gives the container
     parameters: Mapping[str, str]
     tcp: bool
@@ -132,7 +132,7 @@ class Job:
     @property
     def variables(self) -> dict[str, str]:
         """Return the variables of a rank's environment: the image's, replaced by the job's."""
-        return {**self.baked, **self.environment}
+        return {**self.image_environment, **self.environment}
 
     @property
     def exported_variables(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from rdma_images.components.nccl_tests import NcclTestsDetails
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import Starter
 from rdma_images.jobs.write.work import Launch
@@ -34,7 +34,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
     Raises RefusedError for an image by tag, one that is not published or is a rehearsal, and one that the launcher
     cannot have.
     """
-    build = BUILD.read_if_valid(image.id)
+    build = BUILD_FILE.read_if_valid(image.id)
     record = publication.PUBLICATION.read_if_valid(image.id)
     if tcp and not requested and build and (record is None or record.stand_ins or not record.copies):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"

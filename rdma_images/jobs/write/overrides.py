@@ -8,9 +8,9 @@ from rdma_images.plan import runtime
 from rdma_images.validate.probes import leftovers
 
 
-def refuse_overrides(env: Mapping[str, str], baked: Mapping[str, str], fabric: Fabric) -> None:
-    """Raise RefusedError for all variables that a job cannot have; `baked` are those that its image sets."""
-    if problems := [*_secrets(env), *_networks(env, baked, fabric)]:
+def refuse_overrides(env: Mapping[str, str], image_environment: Mapping[str, str], fabric: Fabric) -> None:
+    """Raise RefusedError, with a line for each variable of `env` that would expose a secret or change the network."""
+    if problems := [*_secrets(env), *_networks(env, image_environment, fabric)]:
         raise RefusedError("\n".join([*problems, "remove it, or do as it says"]))
 
 
@@ -22,9 +22,9 @@ def _secrets(env: Mapping[str, str]) -> Iterator[str]:
             yield f"{name}: the files of the job would show its value, which may be a secret; {later}"
 
 
-def _networks(env: Mapping[str, str], baked: Mapping[str, str], fabric: Fabric) -> Iterator[str]:
+def _networks(env: Mapping[str, str], image_environment: Mapping[str, str], fabric: Fabric) -> Iterator[str]:
     for name in (runtime.NETWORK, runtime.PROVIDER):
         value = env.get(name)
-        if value is not None and (value != baked.get(name, value) or value.lower() == "socket"):
+        if value is not None and (value != image_environment.get(name, value) or value.lower() == "socket"):
             tcp = "--field tcp=true writes such a job, to compare with"
             yield f"{name}={value}: NCCL then leaves {FABRIC_TITLES[fabric]}; {tcp}"

@@ -92,4 +92,4 @@ def test_a_source_that_does_not_answer_is_refused_before_the_lock_is_waited_for(
     monkeypatch.setattr(build_images, "require_sources", refuse)
     monkeypatch.setattr(locking, "hold", lambda *_: pytest.fail("the lock was waited for"))
     with pytest.raises(RefusedError, match="unreachable"):
-        build_images.build_specs([order("efa-1")], project.load(), answering_engine(), run_bake.Options())
+        build_images.build_specs([order("efa-1")], project.load(), answering_engine(), run_bake.BuildOptions())

@@ -91,7 +91,7 @@ def test_what_buildkit_prints_into_a_pipe_is_shown_where_it_fails_alone(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
     with pytest.raises(RdmaImagesError) if code else nullcontext():
-        run_bake.BakeCommand(engine, run_bake.Options()).build_images({"target": {}}, ())
+        run_bake.BakeCommand(engine, run_bake.BuildOptions()).build_images({"target": {}}, ())
     assert capsys.readouterr().err == (PLAIN if code else "")
 
 
@@ -109,7 +109,7 @@ def test_what_another_run_may_pass_is_run_again(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
-    builds = run_bake.BakeCommand(engine, run_bake.Options())
+    builds = run_bake.BakeCommand(engine, run_bake.BuildOptions())
     if failures < runs:
         builds.build_images({"target": {}}, ())
     else:
@@ -126,7 +126,7 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]
     targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
     address = "type=registry,ref=host/cache:{image}"
-    options = run_bake.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
+    options = run_bake.BuildOptions(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
     run_bake.BakeCommand(running, options).build_images({"target": {}}, targets)
     typed = (tmp_path / "typed").read_text().splitlines()
     assert [word for word in typed if word.startswith("--set")] == [

@@ -7,7 +7,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.build import wheel_contexts
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.build.run_bake import Options
+from rdma_images.build.run_bake import BuildOptions
 from rdma_images.engine import Engine
 from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
@@ -39,7 +39,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     return BuildSpec(image, wheels, facts.load(), "sha256:1")
 
 
-def built_meanwhile(order: BuildSpec, options: Options, engine: Engine = ENGINE) -> list[str]:
+def built_meanwhile(order: BuildSpec, options: BuildOptions, engine: Engine = ENGINE) -> list[str]:
     """Return the images whose rest is built while their layers are brought."""
     built: list[str] = []
 
@@ -68,7 +68,7 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
     order: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
 ) -> None:
     monkeypatch.setattr(wheel_contexts, "engine_layers", lambda *_: EngineLayers(loaded=present))
-    assert built_meanwhile(order, Options()) == ([order.image.id] if is_long else [])
+    assert built_meanwhile(order, BuildOptions()) == ([order.image.id] if is_long else [])
 
 
 @pytest.mark.parametrize("compiling", [True, False])
@@ -76,7 +76,7 @@ def test_the_layers_of_a_devel_image_are_brought_to_compile_alone(
     order: BuildSpec, loaded: list[LayerSet], compiling: bool
 ) -> None:
     ids = {order.image.id} if compiling else set()
-    wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, Options(), ids, lambda _: None)
+    wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, BuildOptions(), ids, lambda _: None)
     assert [layer_set.variant for layer_set in loaded] == ["runtime", *(["devel"] if compiling else [])]
 
 
@@ -88,7 +88,7 @@ def test_layers_of_a_registry_are_read_there(
         return RegistryLayers(layer_set, "sha256:3", {recipe.key: BLOB for recipe in layer_set.recipes})
 
     monkeypatch.setattr(wheel_contexts, "query_registry", query_registry)
-    assert (built_meanwhile(order, Options(layers=REGISTRY, builder=builder)), loaded) == ([], [])
+    assert (built_meanwhile(order, BuildOptions(layers=REGISTRY, builder=builder)), loaded) == ([], [])
 
 
 def test_without_the_right_to_send_layers_they_are_brought_without_the_registry(
@@ -103,7 +103,7 @@ def test_without_the_right_to_send_layers_they_are_brought_without_the_registry(
 
     lines: list[str] = []
     with served(Closed) as host:
-        options = Options(layers=layers_repository(f"{host}/layers"))
+        options = BuildOptions(layers=layers_repository(f"{host}/layers"))
         contexts = wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, options, (), print, lines.append)
     assert contexts.blobs[order.image.id] == {BLOB.digest: BLOB.size}
     assert loaded

@@ -11,7 +11,7 @@ import tasks
 from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.image import Image
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.plan import matrix, planner
 from rdma_images.publish.evidence.scan_result import SCAN
 from rdma_images.report.report_files import REPORT
@@ -24,7 +24,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     item = approve(planned, DIGEST)
-    BUILD.write(planned.id, item.build)
+    BUILD_FILE.write(planned.id, item.build)
     REPORT.write(planned.id, item.report)
     return planned
 

@@ -9,7 +9,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import BuildRecord
-from rdma_images.core.step_files import BUILD, StepFile
+from rdma_images.core.step_files import BUILD_FILE, StepFile
 from rdma_images.publish.publication import PUBLICATION
 from rdma_images.report import REPORT
 
@@ -23,12 +23,12 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_step_reads_what_the_one_before_wrote() -> None:
-    assert BUILD.read("efa-1") is None
-    BUILD.write("efa-1", BUILD_OF_EFA)
-    assert BUILD.read("efa-1") == BUILD_OF_EFA
+    assert BUILD_FILE.read("efa-1") is None
+    BUILD_FILE.write("efa-1", BUILD_OF_EFA)
+    assert BUILD_FILE.read("efa-1") == BUILD_OF_EFA
 
 
-@pytest.mark.parametrize("file", [BUILD, REPORT, PUBLICATION], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [BUILD_FILE, REPORT, PUBLICATION], ids=lambda file: file.name)
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"ref": NaN}'])
 def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[Any], text: bytes) -> None:
     path = file.path("efa-1")
@@ -43,16 +43,16 @@ def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[A
 
 
 def test_a_folder_or_a_link_to_nothing_is_no_file_of_a_step() -> None:
-    BUILD.path("efa-1").mkdir(parents=True)
+    BUILD_FILE.path("efa-1").mkdir(parents=True)
     PUBLICATION.path("efa-1").symlink_to("nowhere")
-    for file in (BUILD, PUBLICATION):
+    for file in (BUILD_FILE, PUBLICATION):
         with pytest.raises(RdmaImagesError, match=rf"{file.name}: .+\n.+"):
             file.read("efa-1")
 
 
 def test_a_named_pipe_is_no_file_of_a_step() -> None:
     """Opening it would wait for a writer that nobody starts."""
-    BUILD.path("efa-1").parent.mkdir(parents=True)
-    os.mkfifo(BUILD.path("efa-1"))
+    BUILD_FILE.path("efa-1").parent.mkdir(parents=True)
+    os.mkfifo(BUILD_FILE.path("efa-1"))
     with pytest.raises(RdmaImagesError, match=r"build\.json: is a named pipe"):
-        BUILD.read("efa-1")
+        BUILD_FILE.read("efa-1")

@@ -12,7 +12,7 @@ from rdma_images.build import build_record
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BuildRecord, RunSetting
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import container_run
 from rdma_images.engine.container_run import ContainerOptions, DockerHost
 from rdma_images.engine.docker_command import Engine
@@ -160,7 +160,7 @@ def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
 
 
 def write_build(image_id: str, ref: str) -> None:
-    BUILD.write(image_id, BuildRecord(image_id, ref, "sha256:0", "", (), "", 0.0))
+    BUILD_FILE.write(image_id, BuildRecord(image_id, ref, "sha256:0", "", (), "", 0.0))
 
 
 @pytest.fixture

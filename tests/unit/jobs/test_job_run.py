@@ -60,7 +60,7 @@ def start(job_folder: Path, **options: Any) -> record.SubmissionRecord:
 )
 def test_what_runs_as_long_as_its_job(tmp_path: Path, calls: Path, launcher: str, begins: str, ends: str) -> None:
     submission = start(write_job(tmp_path, launcher))
-    assert (submission.how, submission.cleanup) == ("succeeded", "removed")
+    assert (submission.ending, submission.cleanup) == ("succeeded", "removed")
     begun, *_, last = calls.read_text().splitlines()
     assert begins in begun
     assert f"j-{submission.tag}" in begun
@@ -74,7 +74,7 @@ def test_a_script_that_fails_is_reported_by_its_last_line(
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "echo no GPU; exit 3")
     submission = start(write_job(tmp_path, "docker"))
-    assert (submission.how, submission.why) == ("failed", "exit code 3: no GPU")
+    assert (submission.ending, submission.why) == ("failed", "exit code 3: no GPU")
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
 
 
@@ -108,7 +108,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again
     run = job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(), lines.append)
     (submission,) = record.load(run)
     assert submission.cleanup == "removed"
-    assert (submission.how, "did not answer over RDMA" in submission.why) == (
+    assert (submission.ending, "did not answer over RDMA" in submission.why) == (
         ("succeeded", False) if restarts else ("failed", True)
     )
     assert any("refused: the transport failed while the job ran: a peer did not answer" in line for line in lines)

@@ -222,7 +222,7 @@ def test_only_new_lines_of_this_node_are_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("socket.gethostname", lambda: "n1.cluster.local")
     channel = "x:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
     (tmp_path / "n1.7.log").write_text(channel)
-    logs = command.NodeLogs(str(tmp_path), load_log_patterns(), is_printed=False)
+    logs = command.NodeLogs(str(tmp_path), load_log_patterns(), prints_log=False)
     (tmp_path / "n10.8.log").write_text(channel)
     logs.read()
     assert logs.verdict.channels == {}

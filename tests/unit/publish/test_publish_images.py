@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
-from rdma_images.core.step_files import BUILD
+from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.core.yaml_file import loads
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
@@ -67,7 +67,7 @@ def approved(image: Image, policy: Policy | None) -> tuple[ApprovedImage, ...]:
 
 def test_an_image_is_published_when_the_policy_lets_it(image: Image) -> None:
     item = approve(image, "sha256:1")
-    BUILD.write(image.id, item.build)
+    BUILD_FILE.write(image.id, item.build)
     REPORT.write(image.id, item.report)
     assert approved(image, None)[0].scan is None
     with pytest.raises(RefusedError, match="was never scanned"):

@@ -18,7 +18,7 @@ from tests.support.case_reports import FAILED, PASSED, SKIPPED, WARNED, report
 def test_written_and_read_back(tmp_path: Path) -> None:
     saved = report(PASSED, SKIPPED)
     path = reports.write(saved, tmp_path)
-    assert reports.REPORT.load(path) == saved
+    assert reports.REPORT.read_file(path) == saved
     assert json.loads(path.read_text())["passed"] is True
     assert {p.name for p in tmp_path.iterdir()} == {"report.json", "report.xml", "report.html"}
 
@@ -37,7 +37,7 @@ def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
 def test_a_cached_report_says_so(tmp_path: Path) -> None:
     assert reports.write_cached(report(PASSED), tmp_path).reused
     assert (tmp_path / "report.xml").exists()
-    read = reports.REPORT.load(tmp_path / "report.json")
+    read = reports.REPORT.read_file(tmp_path / "report.json")
     assert read
     assert read.reused
 
@@ -45,10 +45,10 @@ def test_a_cached_report_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1}'])
 def test_what_is_no_report(tmp_path: Path, text: str) -> None:
     path = tmp_path / "report.json"
-    assert reports.REPORT.load(path) is None
+    assert reports.REPORT.read_file(path) is None
     path.write_text(text)
     with pytest.raises(RdmaImagesError, match="invoke validate"):
-        reports.REPORT.load(path)
+        reports.REPORT.read_file(path)
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_a_damaged_report_is_a_sentence(tmp_path: Path, key: str, value: object)
     path = reports.write(report(PASSED), tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     with pytest.raises(RdmaImagesError, match="invoke validate"):
-        reports.REPORT.load(path)
+        reports.REPORT.read_file(path)
 
 
 def test_an_outcome_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
     path = reports.write(report(PASSED), tmp_path)
     path.write_text(path.read_text().replace('"outcome": "passed"', '"outcome": "splendid"'))
     with pytest.raises(RdmaImagesError, match=r"checks\.0\.outcome"):
-        reports.REPORT.load(path)
+        reports.REPORT.read_file(path)
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(RdmaImagesError, match="cannot be read"):
-        reports.REPORT.load(path)
+        reports.REPORT.read_file(path)
 
 
 def test_a_question_does_not_take_the_place_of_the_evidence() -> None:

@@ -80,7 +80,7 @@ def test_a_cached_report_answers(engine: Engine, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     report = Report(REF, DIGEST, suite.digest(), None, (), "2026-11-22T10:00:00+00:00", 3.0, (), None)
-    REPORT.save(kept_report(REF, DIGEST, None, ("static",)), report)
+    REPORT.write_file(kept_report(REF, DIGEST, None, ("static",)), report)
     lines: list[str] = []
     assert validate(REF, engine, progress=lines.append) == replace(report, reused=True)
     assert lines == [f"{REF} is up to date: this suite has validated it"]

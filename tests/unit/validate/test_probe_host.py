@@ -48,7 +48,7 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
     for measured in (with_device, installed):
         subject = probe_host.host_config("", "local://", measured)
-        assert expected_fabric.expected_image(subject, measured, None).fabric == "efa"
+        assert expected_fabric.image_expectations(subject, measured, None).fabric == "efa"
 
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:

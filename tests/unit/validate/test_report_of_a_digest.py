@@ -89,7 +89,7 @@ def test_a_name_that_moves_meanwhile_changes_nothing(monkeypatch: pytest.MonkeyP
 def test_a_cached_report_of_another_image_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = validated(monkeypatch, A)
     (path,) = (tmp_path / "state").glob("reports/*/report.json")
-    report.REPORT.save(path, replace(first, digest=B))
+    report.REPORT.write_file(path, replace(first, digest=B))
     again = validated(monkeypatch, A)
     assert (again.digest, again.reused) == (A, False)
 

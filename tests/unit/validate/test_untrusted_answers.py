@@ -12,7 +12,8 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Component, Image
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import container, expected_fabric, ldcache, transport
+from rdma_images.validate import container, ldcache, transport
+from rdma_images.validate.expected_fabric import image_expectations
 from rdma_images.validate.image_config import hide_secret_values
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
@@ -130,16 +131,15 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     image = Image(
         "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
     )
-    assert expected_fabric.expected_image(inspection.subject, inspection.measured, image).reason == "as planned"
-    assert expected_fabric.expected_image(inspection.subject, inspection.measured, None).reason == "its label says efa"
+    assert image_expectations(inspection.subject, inspection.measured, image).reason == "as planned"
+    assert image_expectations(inspection.subject, inspection.measured, None).reason == "its label says efa"
     bare = inspection.subject.model_copy(update={"labels": {}})
-    guessed = expected_fabric.expected_image(bare, inspection.measured, None)
+    guessed = image_expectations(bare, inspection.measured, None)
     assert guessed.fabric == "efa"
     assert "/opt/amazon/efa" in guessed.reason
-    unmeasured = Measured()
-    assert expected_fabric.expected_image(bare, unmeasured, None).fabric is None
+    assert image_expectations(bare, Measured(), None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
-    assert expected_fabric.expected_image(hca, unmeasured, None).fabric == "erdma"
+    assert image_expectations(hca, Measured(), None).fabric == "erdma"
 
 
 def test_a_case_survives_its_json() -> None:
