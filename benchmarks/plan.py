@@ -66,7 +66,7 @@ def grown_matrix(all_facts: Facts, ours: Matrix) -> Matrix:
 def render_all(planned: Plan, all_facts: Facts, ours: Matrix) -> None:
     """Render all Dockerfiles with the default row's wheels: locking is not measured."""
     default = planner.plan(ours, all_facts, ["efa-pytorch"]).images[0]
-    wheels, toolkit, tools = lock.load(default), lock.read_lock(lock.toolkit_request(default)), lock.tools()
+    wheels, toolkit, tools = lock.read_image_lock(default), lock.read_lock(lock.toolkit_request(default)), lock.tools()
     for image in planned.images:
         dockerfiles.render(image, wheels, toolkit, tools)
 

@@ -44,7 +44,7 @@ def secret_files(
             for spec in specs
         }
         by_helper = {helper: by_image[image_id] for helper, image_id in helper_users.items()}
-        yield {bake.image_name(image_id): files for image_id, files in by_image.items()} | by_helper
+        yield {bake.bake_target_name(image_id): files for image_id, files in by_image.items()} | by_helper
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -71,7 +71,7 @@ def build_spec(
     wheels = read_or_lock_wheels(image, project, rehearse, progress)
     if not (is_locked or rehearse):
         lock.remove_superseded([image], project, progress)
-    image = onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels.wheels})
+    image = onto.with_package_changes(image, {wheel.name: wheel.version for wheel in wheels.wheels})
     pinned = sources.pinned(image, project.facts)
     compilers = lock.toolkit_request(image)
     load_locked, lock_now = partial(lock.read_lock, compilers), partial(lock.lock_toolkit, compilers, project.mirrors)
@@ -101,7 +101,7 @@ def build_spec(
 
 def read_or_lock_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:
     """Return the lock of an image's wheels, resolved if missing; a rehearsal's own lock is below build/."""
-    load_locked, lock_now = partial(lock.load, image), partial(lock.create_lock, image, project.mirrors)
+    load_locked, lock_now = partial(lock.read_image_lock, image), partial(lock.create_lock, image, project.mirrors)
     return _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
 
 

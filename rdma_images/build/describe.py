@@ -17,7 +17,7 @@ from rdma_images.core.progress import progress
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import container_run, docker_command
 from rdma_images.facts import Facts
-from rdma_images.plan import runtime
+from rdma_images.plan import image_settings
 
 
 def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
@@ -85,7 +85,7 @@ def _own_parts(image: Image) -> Iterator[RenderableType]:
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:
     """Yield what happens where the fabric is missing, and how to change that."""
-    tcp_options = runtime.tcp_docker_options(image, facts)
+    tcp_options = image_settings.tcp_docker_options(image, facts)
     if tcp_options is None:
         yield Text("Where the fabric is missing, NCCL falls back to TCP without an error.")
         return

@@ -73,14 +73,14 @@ class BakeCommand:
         """Build images; a line now and then tells what BuildKit does."""
         store, builder, compression = self.engine.store, self.options.builder, self.options.compression
         outputs = {
-            bake.image_name(target.image.id): bake.bake_output(
+            bake.bake_target_name(target.image.id): bake.bake_output(
                 target.ref, store, builder, compression, keeps_layers=target.image.onto is not None
             )
             for target in targets
         }
         ids = [target.image.id for target in targets]
         caches = [  # an image's cache has the steps of its helper targets, too
-            f"--set={bake.image_name(image_id)}.cache-to={cache.replace(IMAGE, image_id)}"
+            f"--set={bake.bake_target_name(image_id)}.cache-to={cache.replace(IMAGE, image_id)}"
             for image_id in ids
             for cache in self.options.cache_to
         ]
@@ -100,7 +100,7 @@ class BakeCommand:
 
     def export_stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
         """Build one stage of an image, and write its files to `folder`."""
-        outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
+        outputs = {bake.bake_target_name(image_id): f"type=local,dest={folder}"}
         self._build(bake.stage_file(file, [image_id], stage), outputs, [image_id])
 
     def _build(

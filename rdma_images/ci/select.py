@@ -111,7 +111,7 @@ def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors, scope
 
     Also raises it for a mirror that names no source. `scope` are the options of `lock` that choose the images.
     """
-    availability.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
+    availability.require_known_mirrors((source for image in images for source in sources.pinned(image, facts)), mirrors)
     if names := missing_locks(images, facts, mirrors):
         fix = f"run `{COMMAND} lock {scope}` where they can be reached, and commit locks/"
         raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")
@@ -120,7 +120,7 @@ def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors, scope
 def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
     """Return what reads each lock of wheels that an image needs, by its name."""
     readers: dict[str, Callable[[], object]] = {
-        lock.lock_request(image).key: lambda: lock.load(image),
+        lock.lock_request(image).key: lambda: lock.read_image_lock(image),
         "tools": lock.tools,
     }
     if image.toolkit:

@@ -14,7 +14,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
 from rdma_images.core import plain
-from rdma_images.core.errors import nearest
+from rdma_images.core.errors import did_you_mean
 from rdma_images.core.paths import COMMAND
 
 
@@ -56,7 +56,7 @@ def _read_option(word: str, following: Iterator[str], context: ParserContext | N
     flag = context.flags[option] if context and option in context.flags else None  # its `get` knows no short form
     if flag is None or (equals and not flag.takes_value):
         names = [name for name in context.flags if name.startswith("--")] if context else []
-        fix = nearest(option, names) or _help(context)
+        fix = did_you_mean(option, names) or _help(context)
         raise ParseError(f"{word}: no such option of {_name(context)}\n{fix}", context)
     if not flag.takes_value:
         flag.value = True
@@ -94,7 +94,7 @@ def unknown_task(word: str, tasks: Sequence[str], context: ParserContext | None 
         return f"{word}: no such task\na target is named with --target: {COMMAND} {_name(context)} --target {word}"
     if word == "init":
         return "init: no such task of a clone\ninstall the wheel: its command is `rdma-images init`"
-    return f"{word}: no such task\n{nearest(word, tasks) or f'{COMMAND} --list shows all tasks'}"
+    return f"{word}: no such task\n{did_you_mean(word, tasks) or f'{COMMAND} --list shows all tasks'}"
 
 
 def _name(context: ParserContext | None) -> str:

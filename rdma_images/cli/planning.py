@@ -46,7 +46,7 @@ def plan(
     if solve:
         set = _solve(loaded_project, target, all or bool(set))
     plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
-    plan_ = replace(plan_, images=tuple(_with_packages(image, loaded_project) for image in plan_.images))
+    plan_ = replace(plan_, images=tuple(_with_package_changes(image, loaded_project) for image in plan_.images))
     misfits: dict[str, list[str]] = {}
     if instance:
         misfits = {image.id: [*instance_fit.problems(image, instance, loaded_project.facts)] for image in plan_.images}
@@ -65,7 +65,7 @@ def plan(
     end_with(exit_codes.REFUSED if plan_.refusals or problems else 0)
 
 
-def _with_packages(image: Image, current: project.Project) -> Image:
+def _with_package_changes(image: Image, current: project.Project) -> Image:
     """Return an image, with what its packages do to the one that it is added to."""
     if image.onto is None:
         return image
@@ -73,7 +73,7 @@ def _with_packages(image: Image, current: project.Project) -> Image:
     from rdma_images.plan import onto
 
     wheels = build_spec.read_or_lock_wheels(image, current, True, progress).wheels
-    return onto.with_packages(image, {wheel.name: wheel.version for wheel in wheels})
+    return onto.with_package_changes(image, {wheel.name: wheel.version for wheel in wheels})
 
 
 def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool) -> list[str]:

@@ -30,7 +30,7 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return "did you mean x or y?" of the known words nearest to `word`; "" where none is near.
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10, and of 2.1,
@@ -43,9 +43,9 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
-    """Return `nearest`, or all known words where none is near: "choose from x, y, z"."""
+    """Return `did_you_mean`, or all known words where none is near: "choose from x, y, z"."""
     words = list(words)
-    return nearest(word, words) or f"choose from {', '.join(words)}"
+    return did_you_mean(word, words) or f"choose from {', '.join(words)}"
 
 
 def _neighbours(word: str, words: Iterable[str]) -> list[str]:

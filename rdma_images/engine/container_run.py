@@ -22,7 +22,7 @@ from rdma_images.core.progress import Progress
 from rdma_images.engine import docker_command
 from rdma_images.engine.docker_command import Engine
 from rdma_images.facts import Facts
-from rdma_images.plan import runtime
+from rdma_images.plan import image_settings
 
 LABEL = f"{LABEL_PREFIX}.run"  # of the containers that are started here
 GPUS = re.compile(r"all|none|[1-9][0-9]*|device=[\w.:-]+(,[\w.:-]+)*")
@@ -154,7 +154,7 @@ def run_image(
         raise docker_command.missing_image(engine, ref)
     if not (words or options.shell or config.get("Cmd") or config.get("Entrypoint")):
         raise RefusedError(f"{ref} has no command of its own\nwrite one after --, or add --shell")
-    settings = runtime.settings_by_label(config.get("Labels") or {}, facts)
+    settings = image_settings.settings_by_label(config.get("Labels") or {}, facts)
     host = measure_host(engine, settings)
     if missing := describe_omitted(settings, host, options):
         progress(f"runs without {missing}")

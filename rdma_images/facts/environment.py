@@ -128,7 +128,7 @@ class LibraryVariables(Fact):
     names: tuple[str, ...]
 
 
-class Variables(FactsFile):
+class KnownVariables(FactsFile):
     """facts/known-variables.yaml."""
 
     FILE = "known-variables.yaml"

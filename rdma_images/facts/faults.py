@@ -98,7 +98,7 @@ class PackageFault(Fault):
     cuda: str = ""
 
 
-class Packages(FactsFile):
+class PackageFaults(FactsFile):
     """facts/package-faults.yaml."""
 
     FILE = "package-faults.yaml"

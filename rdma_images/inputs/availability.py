@@ -62,21 +62,21 @@ class UnreachableSourcesError(RefusedError):
         return supply_table(self.supplies)
 
 
-def require_names(sources: Iterable[Source], mirror_settings: Mirrors) -> None:
+def require_known_mirrors(sources: Iterable[Source], mirrors: Mirrors) -> None:
     """Raise RefusedError for a mirror that names no source of any image."""
-    mirror_settings.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
+    mirrors.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
 
 
-def find_supplies(sources: Iterable[Source], mirror_settings: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
+def find_supplies(sources: Iterable[Source], mirrors: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """Return, for each source, the address that it comes from and the answer of that address.
 
     With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
     for a mirror that names no source; `require_reachable` raises for what is unreachable.
     """
     sources = list(sources)
-    require_names(sources, mirror_settings)
-    routes = [(_route(source, mirror_settings), source) for source in sources]
-    answers = _query_all(routes, mirror_settings)
+    require_known_mirrors(sources, mirrors)
+    routes = [(_route(source, mirrors), source) for source in sources]
+    answers = _query_all(routes, mirrors)
     supplies = [
         _explain_pull(Supply(source, via, address, *answers[_query_key((via, address), source)]))
         for (via, address), source in routes
@@ -93,9 +93,9 @@ def require_reachable(supplies: Sequence[Supply]) -> None:
         raise UnreachableSourcesError(supplies)
 
 
-def is_locked(source: Source, mirror_settings: Mirrors) -> bool:
+def is_locked(source: Source, mirrors: Mirrors) -> bool:
     """Return whether the source has a pin for a build on this machine; uses no network."""
-    return _has_pin(_route(source, mirror_settings), source)
+    return _has_pin(_route(source, mirrors), source)
 
 
 def has_stand_in(source: Source) -> bool:
@@ -124,14 +124,14 @@ def supply_table(supplies: Sequence[Supply]) -> Table:
     return rows
 
 
-def with_stand_in_bases(images: Sequence[Image], facts: Facts, mirror_settings: Mirrors) -> tuple[Image, ...]:
+def with_stand_in_bases(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tuple[Image, ...]:
     """Return each image on its base, or on its stand-in where only that can be had.
 
     A stand-in may have another Python, for which the wheels are then locked and installed; the image's labels name it.
     Everything else stays as it was planned. Asks the network for the bases alone.
     """
     bases = {image.axes["base"]: source_of_base(image, facts) for image in images if not image.onto}
-    supplies = find_supplies(bases.values(), mirror_settings, rehearse=True)
+    supplies = find_supplies(bases.values(), mirrors, rehearse=True)
     stand_ins = {base: s.address for base, s in zip(bases, supplies, strict=True) if s.via == "stand-in"}
     return tuple(
         image if image.onto or image.axes["base"] not in stand_ins else _on_stand_in(image, stand_ins, facts)
@@ -152,9 +152,9 @@ def _on_stand_in(image: Image, stand_ins: Mapping[str, str], facts: Facts) -> Im
     return dataclasses.replace(image, components={**image.components, "base": base, "python": python})
 
 
-def _route(source: Source, mirror_settings: Mirrors) -> Route:
+def _route(source: Source, mirrors: Mirrors) -> Route:
     """Return the route of a source as configured, before any request."""
-    mirror = mirror_settings.address(source)
+    mirror = mirrors.address(source)
     if source.kind == "base":
         return _base_route(source, mirror)
     if file := download_store.cached_file(source):
@@ -193,15 +193,15 @@ def _query_key(route: Route, source: Source) -> QueryKey:
     return (*route, source.suites)
 
 
-def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> "dict[QueryKey, Reachability]":
+def _query_all(routes: Sequence[tuple[Route, Source]], mirrors: Mirrors) -> "dict[QueryKey, Reachability]":
     """Ask for every different source once, all at the same time, and return the answers."""
     distinct = {_query_key(route, source): (route, source) for route, source in routes}
     with ThreadPoolExecutor(len(distinct) or 1) as pool:
-        answers = pool.map(lambda pair: _query(pair[0], pair[1], mirror_settings), distinct.values())
+        answers = pool.map(lambda pair: _query(pair[0], pair[1], mirrors), distinct.values())
         return dict(zip(distinct, answers, strict=True))
 
 
-def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachability":
+def _query(route: Route, source: Source, mirrors: Mirrors) -> "Reachability":
     """Return whether a source is reachable by its route."""
     via, address = route
     if via == "cache" and source.kind == "base":
@@ -217,14 +217,14 @@ def _query(route: Route, source: Source, mirror_settings: Mirrors) -> "Reachabil
     from rdma_images.inputs import reachable
 
     if source.kind == "base":
-        return reachable.image(address.removeprefix(IMAGE_SCHEME), mirror_settings)
+        return reachable.image(address.removeprefix(IMAGE_SCHEME), mirrors)
     if source.kind == "apt":
         if not address:
             return True, "not asked: the base names its own archive"
-        return reachable.probe_apt(address, source.suites[0], mirror_settings)
+        return reachable.probe_apt(address, source.suites[0], mirrors)
     if source.kind == "index":
-        return reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
-    return reachable.probe_download(address, mirror_settings)
+        return reachable.probe_index(address, PROBE_PROJECT, mirrors)
+    return reachable.probe_download(address, mirrors)
 
 
 def _explain_pull(supply: Supply) -> Supply:

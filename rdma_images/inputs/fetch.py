@@ -13,14 +13,14 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import UNPINNED, Source, Supply
-from rdma_images.inputs import download_store, mirrors, openpgp
+from rdma_images.inputs import download_store, openpgp
 from rdma_images.inputs.download import ChecksumError, DownloadSettings, download, download_verified
-from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.inputs.mirrors import Mirrors, sibling_address
 
 PARALLEL = 4
 
 
-def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progress = silent) -> dict[str, Path]:
+def fetch(supplies: Iterable[Supply], mirrors: Mirrors, progress: Progress = silent) -> dict[str, Path]:
     """Download and verify every source that is a file.
 
     Raises RdmaImagesError for a failed download, ChecksumError for a file that is not the pinned one.
@@ -32,7 +32,7 @@ def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progre
     stop = threading.Event()
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [
-            (s.source, pool.submit(_fetch_supply, s, DownloadSettings(s.source.id, mirror_settings, progress, stop)))
+            (s.source, pool.submit(_fetch_supply, s, DownloadSettings(s.source.id, mirrors, progress, stop)))
             for s in downloads.values()
         ]
         try:
@@ -43,13 +43,13 @@ def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progre
             raise
 
 
-def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent) -> str:
+def digest(source: Source, mirrors: Mirrors, progress: Progress = silent) -> str:
     """Return the "sha256:…" of a source without a published checksum, for `invoke lock`."""
     folder = _partial_folder(source)
     file = folder / download_store.file_name(source.upstream)
     file.unlink(missing_ok=True)  # nothing could verify a part that is resumed
-    address = mirror_settings.address(source) or source.upstream
-    download(address, file, DownloadSettings(source.id, mirror_settings, progress))
+    address = mirrors.address(source) or source.upstream
+    download(address, file, DownloadSettings(source.id, mirrors, progress))
     try:
         if file.name.endswith(".tar.gz") and not tarfile.is_tarfile(file):
             raise RdmaImagesError(f"{source.id}: {address} is no tarball\nname another address in mirrors.yaml")
@@ -115,7 +115,7 @@ def _verify(source: Source, address: str, file: Path, settings: DownloadSettings
     for part, part_address in (("signature", source.signature), ("key", source.key)):
         companions[part] = file.with_name(f"{file.name}.{part}")
         companions[part].unlink(missing_ok=True)  # small, and never resumed
-        signature_address = mirrors.sibling_address(address, source.upstream, part_address)
+        signature_address = sibling_address(address, source.upstream, part_address)
         download(signature_address, companions[part], replace(settings, name=f"the {part} of {source.id}"))
     openpgp.check(file, companions["signature"], companions["key"], value, f"{source.id} from {address}")
 

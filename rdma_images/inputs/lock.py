@@ -120,7 +120,7 @@ def exists(request: LockRequest) -> bool:
 def problem(image: Image) -> str | None:
     """Return why an image cannot be built from its lock; None where it has none, or one that fits."""
     try:
-        load(image)
+        read_image_lock(image)
     except NotLockedError:
         return None
     except RdmaImagesError as error:
@@ -128,7 +128,7 @@ def problem(image: Image) -> str | None:
     return None
 
 
-def load(image: Image, folder: Path | None = None) -> Lock:
+def read_image_lock(image: Image, folder: Path | None = None) -> Lock:
     """Return the lock of an image.
 
     Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
@@ -140,7 +140,7 @@ def load(image: Image, folder: Path | None = None) -> Lock:
 
 
 def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
-    """Return the lock of a request. Raise like `load`."""
+    """Return the lock of a request. Raise like `read_image_lock`."""
     if not request.requirements:
         return Lock(request=request, wheels=())
     file = _readable_lock(lock_path(request, folder))

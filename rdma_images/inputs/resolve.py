@@ -80,7 +80,7 @@ def resolve_wheels(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     return Lock(request=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
 
 
-def versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, str]:
+def resolve_versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, str]:
     """Return the versions that `resolve` would lock, by name.
 
     Raises:
@@ -193,8 +193,8 @@ def _packages(
     A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
     """
     # uv asks a package of no index for its version, unless it has one here; which one is no matter.
-    without_requirements = (*_standing(request), *((name, "0" if name in local else "") for name in request.no_deps))
-    metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(without_requirements, ())
+    metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(_kept_packages(request), ())
+    metadata |= dict.fromkeys(((name, "0" if name in local else "") for name in request.no_deps), ())
     while True:
         try:
             packages = _compile(request, local, index, mirrors, metadata)
@@ -205,7 +205,7 @@ def _packages(
             metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
 
 
-def _standing(request: LockRequest) -> Iterator[tuple[str, str]]:
+def _kept_packages(request: LockRequest) -> Iterator[tuple[str, str]]:
     """Yield name and version of installed packages that stay; one with a new extra is resolved again."""
     with_extras = {canonicalize_name(line.name) for line in map(Requirement, request.requirements) if line.extras}
     for line in request.installed:
@@ -254,7 +254,7 @@ def _compile(
         "overrides.in": "\n".join(request.overrides),
         "constraints.in": "\n".join((*request.constraints, *request.installed)),
         "uv.toml": "".join(known),
-        **dict(_empty_wheel(name, version) for name, version in _standing(request)),
+        **dict(_empty_wheel(name, version) for name, version in _kept_packages(request)),
     }
     try:
         return index_client.compile(f"locking {request.key}", beside, options, index, mirrors)

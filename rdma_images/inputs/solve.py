@@ -114,5 +114,5 @@ def _newest_solvable(
         "python": planned["python"],
         "platform": planned["platform"],
     }
-    versions = resolve.versions(packages.model_copy(update=changes), *sources.index_for(mirrors))
+    versions = resolve.resolve_versions(packages.model_copy(update=changes), *sources.index_for(mirrors))
     return Version(versions["torch"]).public

@@ -129,12 +129,12 @@ def index_source() -> Source:
     )
 
 
-def index_for(mirror_settings: Mirrors) -> tuple[str, Mirrors]:
+def index_for(mirrors: Mirrors) -> tuple[str, Mirrors]:
     """Return this run's package index, and mirrors with this machine's login for it."""
-    if address := mirror_settings.address(index_source()):
-        return address, mirror_settings
+    if address := mirrors.address(index_source()):
+        return address, mirrors
     address, login = split_login(package_index.index_address())
-    return address, mirror_settings.with_login_for(address, login) if login else mirror_settings
+    return address, mirrors.with_login_for(address, login) if login else mirrors
 
 
 def _component_sources(image: Image, facts: Facts) -> Iterator[Source]:

@@ -37,7 +37,7 @@ class LockOutcome:
 
 
 def relock_images(
-    images: Iterable[Image], facts: Facts, mirror_settings: Mirrors, upgrade: bool = False, progress: Progress = silent
+    images: Iterable[Image], facts: Facts, mirrors: Mirrors, upgrade: bool = False, progress: Progress = silent
 ) -> tuple[LockOutcome, ...]:
     """Lock wheels, pulled bases, downloads and the builder's tools; return each outcome.
 
@@ -46,7 +46,7 @@ def relock_images(
     """
     images = list(images)
     by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
-    availability.require_names(by_id.values(), mirror_settings)
+    availability.require_known_mirrors(by_id.values(), mirrors)
     jobs: dict[str, Callable[[], LockOutcome]] = {}
 
     def add(name: str, load: Callable[[], Lock], lock_now: Callable[[], Lock]) -> None:
@@ -54,25 +54,25 @@ def relock_images(
         jobs.setdefault(name, partial(_lock_wheels, name, load, lock_now, upgrade, progress))
 
     for image in images:
-        make = partial(lock.create_lock, image, mirror_settings)
-        add(lock.lock_request(image).key, partial(lock.load, image), make)
+        make = partial(lock.create_lock, image, mirrors)
+        add(lock.lock_request(image).key, partial(lock.read_image_lock, image), make)
         if image.toolkit:
             request = lock.toolkit_request(image)
-            add(request.key, partial(lock.read_lock, request), partial(lock.lock_toolkit, request, mirror_settings))
+            add(request.key, partial(lock.read_lock, request), partial(lock.lock_toolkit, request, mirrors))
     for platform in get_args(Platform):
-        make = partial(lock.lock_tools, platform, mirror_settings)
+        make = partial(lock.lock_tools, platform, mirrors)
         add(lock.tools_path(platform).stem, partial(lock.read_tools, platform), make)
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
     outcomes += [
-        _lock_base(source, mirror_settings, upgrade, progress)
+        _lock_base(source, mirrors, upgrade, progress)
         for source in by_id.values()
         if source.kind == "base" and not source.local_name
     ]
     for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
-            outcomes.append(_lock_download(source, mirror_settings, upgrade, progress))
+            outcomes.append(_lock_download(source, mirrors, upgrade, progress))
     return tuple(outcomes)
 
 
@@ -115,13 +115,13 @@ def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcom
     return LockOutcome(name, outcome, ", ".join(moves) or format_bytes(new_lock.size))
 
 
-def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
+def _lock_base(source: Source, mirrors: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Pin the digest that the registry has for a pulled base today."""
-    reference = with_registry(mirror_settings.address(source) or source.upstream)
+    reference = with_registry(mirrors.address(source) or source.upstream)
 
     def ask() -> str:
         progress(f"asking for {source.upstream}")
-        if digest := reachable.registry_digest(reference, mirror_settings):
+        if digest := reachable.registry_digest(reference, mirrors):
             return digest
         raise RdmaImagesError(f"{reference}: the registry has no such image")
 
@@ -131,9 +131,9 @@ def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress
     return locked
 
 
-def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
+def _lock_download(source: Source, mirrors: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Download a file whose vendor states no digest once, and pin its digest."""
-    ask = partial(fetch.digest, source, mirror_settings, progress)
+    ask = partial(fetch.digest, source, mirrors, progress)
     return _lock_digest("downloads.yaml", source.id, pins.downloads(), ask, upgrade)
 
 

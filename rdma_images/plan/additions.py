@@ -12,7 +12,7 @@ from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions
 from rdma_images.core.yaml_file import Strict, YamlPath, must_match
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
-from rdma_images.plan import runtime
+from rdma_images.plan import image_settings
 
 WORKDIR = "/workspace"  # of an image whose target names none
 # useradd(8), the default of NAME_REGEX.
@@ -164,7 +164,7 @@ def broken_rules(image: Image, facts: Facts) -> Iterator[BrokenRule]:
     networks = {name.lower() for component in image.components.values() for name in component.details.networks}
     for name, value in variables.items():
         required = image.environment.get(name)
-        is_same_network = name == runtime.NETWORK and value.lower() in networks
+        is_same_network = name == image_settings.NETWORK and value.lower() in networks
         if required is not None and value != required and not is_same_network and name not in harmful:
             reason = (
                 f"env sets {name}={value}, and the image sets {name}={required}, so that NCCL ends with an error "

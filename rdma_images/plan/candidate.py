@@ -63,7 +63,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         foreign=tuple(axis for axis in row if axis not in default_axes and not axes.is_optional(axis, row)),
         undecided=undecided,
         versions=_chosen_versions(row, undecided, facts)
-        | dict(_bundled_version(row, target.fabric, facts))
+        | dict(_bundled_versions(row, target.fabric, facts))
         | {axis: row[axis] for axis in PROPERTIES if axis in row}
         | {"fabric": target.fabric},
         environment=target.env,
@@ -87,7 +87,7 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
     return versions
 
 
-def _bundled_version(row: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
+def _bundled_versions(row: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the known versions of components that others bring."""
     for name, bundled in BUNDLED.items():
         if bundled.brought_by in row and (version := bundled.version(row, fabric, facts)):

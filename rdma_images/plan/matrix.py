@@ -20,7 +20,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath, must_match
 from rdma_images.facts import Facts
-from rdma_images.plan import axes, likeness, local_packages
+from rdma_images.plan import axes, inheritance, local_packages
 from rdma_images.plan.additions import TargetAdditions, Variables
 
 # What a target is called is part of an image's reference and of a folder's name. Source: the reference grammar of
@@ -174,7 +174,7 @@ class Matrix(Document):
         targets = {}
         for name, target in written.items():
             try:
-                targets[name] = likeness.merged_target(name, written)
+                targets[name] = inheritance.merged_target(name, written)
             except RefusedError as error:
                 problems.append((("targets", name, "like"), str(error).replace("\n", ": ")))
                 targets[name] = target

@@ -312,7 +312,7 @@ def _started_as(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
         yield ImageChange("kept", current, "the target names none")
 
 
-def with_packages(image: Image, locked: Mapping[str, str]) -> Image:
+def with_package_changes(image: Image, locked: Mapping[str, str]) -> Image:
     """Return the image with what becomes of the Python packages of the one that it is added to.
 
     Args:

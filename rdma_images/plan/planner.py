@@ -17,10 +17,10 @@ from rdma_images.facts import Facts
 from rdma_images.plan import (
     additions,
     axes,
+    image_settings,
     onto,
     requirements_file,
     rules,
-    runtime,
     source_builds,
 )
 from rdma_images.plan.candidate import Candidate, candidate
@@ -50,7 +50,7 @@ def plan(
         axes.require_value(axis, value, facts)
     images: dict[str, Image] = {}
     refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
-    for name in targets or _with_axes(matrix, changes):
+    for name in targets or _targets_with_axes(matrix, changes):
         target, base = matrix.target(name), None
         if target.onto:
             base = onto.read_record(target.onto, name)
@@ -113,7 +113,7 @@ def plan_document(image: Image) -> dict[str, object]:
     return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}
 
 
-def _with_axes(matrix: Matrix, changes: Row) -> list[str]:
+def _targets_with_axes(matrix: Matrix, changes: Row) -> list[str]:
     """Return the targets that have every axis of `changes`. Raises RefusedError for none."""
     able = [name for name, target in matrix.targets.items() if changes.keys() <= target.complete().keys()]
     if not able:
@@ -162,8 +162,8 @@ def _image(
             requirement for component in present_components for requirement in component.requirements(planned, facts)
         ),
         unknown=rules.unknown_facts(planned, facts),
-        environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
-        run_settings=tuple(runtime.run_settings(planned.fabric, facts)),
+        environment=image_settings.environment(planned.axes, planned.fabric, detailed, facts),
+        run_settings=tuple(image_settings.run_settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
         if sources or any(component.is_compiled(planned, facts) for component in present_components)
         else (),
@@ -176,7 +176,7 @@ def _image(
     source_builds.require_named(image, target.package_options, where)
     if base:
         return onto.image_onto(image, base)
-    return replace(image, limitations=tuple(runtime.limitations(image, facts)))
+    return replace(image, limitations=tuple(image_settings.limitations(image, facts)))
 
 
 def _brought_packages(planned: Candidate, target: Target, facts: Facts) -> Iterator[str]:

@@ -59,7 +59,7 @@ class HelperTarget:
     contexts: Mapping[str, str] = field(default_factory=dict)
 
 
-def image_name(image_id: str) -> str:
+def bake_target_name(image_id: str) -> str:
     """Return the short name of an image's target in the build's output."""
     target = re.split(r"-\d", image_id, maxsplit=1)[0]
     return f"{bake_name(target)}-{hashlib.sha256(image_id.encode()).hexdigest()[:6]}"
@@ -86,9 +86,10 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
 
     Secrets and outputs belong to one run, see `with_run`; the network is in a file of its own, see `network_file`.
     """
-    targets = {image_name(target.image.id): _image(target) for target in images}
+    targets = {bake_target_name(target.image.id): _image(target) for target in images}
+    names = list(targets)
     targets |= {helper.name: _helper(helper) for helper in helpers}
-    return {"group": {"default": {"targets": [image_name(target.image.id) for target in images]}}, "target": targets}
+    return {"group": {"default": {"targets": names}}, "target": targets}
 
 
 def source_stage(package: str) -> str:
@@ -100,14 +101,14 @@ def stage_file(bake: Mapping[str, Any], ids: Sequence[str], stage: str) -> dict[
     """Return the bake file that builds only one stage of the images `ids`."""
     images = bake["group"]["default"]["targets"]
     helpers = {name: target for name, target in bake["target"].items() if name not in images}
-    names = [image_name(image_id) for image_id in ids]
+    names = [bake_target_name(image_id) for image_id in ids]
     stages = {name: {**bake["target"][name], "target": stage, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": helpers | stages}
 
 
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Return the bake file with more contexts for its images: `contexts` by image id."""
-    by_target = {image_name(image_id): added for image_id, added in contexts.items()}
+    by_target = {bake_target_name(image_id): added for image_id, added in contexts.items()}
     targets = {
         name: {**target, "contexts": {**target["contexts"], **by_target.get(name, {})}}
         for name, target in bake["target"].items()

@@ -151,10 +151,10 @@ def _failure(check: Check, verbose: bool) -> Text:
 
 def headline(check: Check) -> str:
     """Return whole sentences of what a failed check found, in one line, uncited."""
-    return first_line(CITED.sub("", check.actual), FIRST_LINE - len(check.id) - 2)
+    return fitting_parts(CITED.sub("", check.actual), FIRST_LINE - len(check.id) - 2)
 
 
-def first_line(text: str, max_length: int) -> str:
+def fitting_parts(text: str, max_length: int) -> str:
     """Return the parts between semicolons that fit, at least the first, and how many more there are."""
     parts = text.split("; ")
     lines = [_with_rest(parts, count) for count in range(1, len(parts) + 1)]

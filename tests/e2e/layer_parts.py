@@ -41,7 +41,7 @@ def wheel(name: str, torch: str, base: str) -> Wheel:
     (image,) = target_options.chosen_images(
         project.load(), ["efa-pytorch"], False, [f"pytorch={torch}", f"base={base}"], True
     )
-    return next(wheel for wheel in lock.load(image).wheels if wheel.name == name)
+    return next(wheel for wheel in lock.read_image_lock(image).wheels if wheel.name == name)
 
 
 def standing(base: str, stand_in: str) -> Project:

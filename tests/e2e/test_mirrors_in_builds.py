@@ -127,8 +127,8 @@ def build(
 ) -> None:
     """Build stages of the image's own Dockerfile, without the cache, each into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
-    text = dockerfiles.render(image, lock.load(image), lock.read_lock(lock.toolkit_request(image)), lock.tools())
-    (folder / "Dockerfile").write_text(text)
+    wheels, toolkit = lock.read_image_lock(image), lock.read_lock(lock.toolkit_request(image))
+    (folder / "Dockerfile").write_text(dockerfiles.render(image, wheels, toolkit, lock.tools()))
     tar = bootstrap.base("debian13")
     # What makes this run unlike every other: no step of it can come from the cache.
     salt = hashlib.sha256(os.urandom(8)).hexdigest()

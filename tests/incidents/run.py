@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rdma_images.core.check import Check
 from rdma_images.facts import facts_file
-from rdma_images.facts.faults import Faults, Packages
+from rdma_images.facts.faults import Faults, PackageFaults
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.validate import expected_fabric, image_layers, probe_files, suite
@@ -108,7 +108,7 @@ def _known_faults(check: Check) -> set[str]:
 
 @functools.cache
 def _reasons() -> tuple[str, ...]:
-    rows = (*facts_file.read(Faults).faults, *facts_file.read(Packages).faults)
+    rows = (*facts_file.read(Faults).faults, *facts_file.read(PackageFaults).faults)
     return tuple(row.why for row in rows)
 
 

@@ -3,7 +3,7 @@
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.plan.runtime import NETWORK, PROVIDER
+from rdma_images.plan.image_settings import NETWORK, PROVIDER
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import is_image
 from validators.support.variables import (

@@ -2,7 +2,7 @@
 
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.facts import facts_file
-from rdma_images.facts.faults import PackageFault, Packages
+from rdma_images.facts.faults import PackageFault, PackageFaults
 from rdma_images.inspection.inspection import Inspection, InstalledNccl, cuda_in_use
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.probes.tree import EXTENSION
@@ -37,7 +37,7 @@ def test_packages(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No installed Python package is a version known to fail or to bypass the fabric."""
-    facts = facts_file.read(Packages)
+    facts = facts_file.read(PackageFaults)
     installed, environment = packages.installed, started_environment(inspection)
     versions_by_name, cuda = dict(installed), cuda_in_use(inspection, libraries).partition(".")[0]
     rows = [

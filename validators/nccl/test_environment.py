@@ -4,7 +4,7 @@ import re
 
 from rdma_images.inspection.inspection import Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Libraries, Settings
-from rdma_images.plan.runtime import NETWORK, PROVIDER
+from rdma_images.plan.image_settings import NETWORK, PROVIDER
 from rdma_images.validate.probes.settings import FILE_VARIABLES
 from rdma_images.validate.validator import Requirement, validator
 from validators.support.applies import in_tree, is_image

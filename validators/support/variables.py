@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import DiscouragedVariable, Effect, Environment, Variables
+from rdma_images.facts.environment import DiscouragedVariable, Effect, Environment, KnownVariables
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import Plugin
 from rdma_images.facts.faults import Faults as Table
@@ -16,7 +16,7 @@ from rdma_images.facts.faults import join_fixes
 from rdma_images.facts.running import RunRequirements
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries
-from rdma_images.plan.runtime import NETWORK, PROVIDER
+from rdma_images.plan.image_settings import NETWORK, PROVIDER
 from rdma_images.validate.validator import Requirement
 
 FAULT_SOURCE = "facts/faults.yaml, each with its source"
@@ -37,9 +37,9 @@ def environment_facts() -> Environment:
 
 
 @functools.cache
-def variable_facts() -> Variables:
+def variable_facts() -> KnownVariables:
     """Return facts/known-variables.yaml."""
-    return facts_file.read(Variables)
+    return facts_file.read(KnownVariables)
 
 
 class VariableFinding(NamedTuple):

@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
 from rdma_images.core.image import Fabric
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment, Variables
+from rdma_images.facts.environment import Environment, KnownVariables
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs import image_reports
 from rdma_images.jobs.check import job_files, rules
@@ -121,7 +121,7 @@ def _contexts(groups: Sequence[NodeGroup]) -> Iterator[tuple[NodeGroup, CheckCon
         context = CheckContext(
             instances,
             environment,
-            facts_file.read(Variables),
+            facts_file.read(KnownVariables),
             node=node,
             fabric=fabric or next(filter(None, fabrics), None),
             versions=versions[group.image.text] if group.image else {},

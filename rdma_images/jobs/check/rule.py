@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.environment import Environment, Variables
+from rdma_images.facts.environment import Environment, KnownVariables
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check.node_group import LocatedText, NodeGroup, Severity
 
@@ -34,7 +34,7 @@ class CheckContext:
 
     instances: Instances
     environment: Environment
-    variables: Variables
+    variables: KnownVariables
     node: InstanceType | None
     fabric: Fabric | None
     versions: Mapping[str, str]  # of the image's components, where a report has them

@@ -17,7 +17,7 @@ from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, job_image, overrides
 from rdma_images.jobs.write.job import Counts, Job, JobFolder, JobRequest, JobValue
 from rdma_images.jobs.write.work import NAME, Code, Work, read_code
-from rdma_images.plan import instance_fit, runtime
+from rdma_images.plan import image_settings, instance_fit
 
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
@@ -245,7 +245,7 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
         platform="linux/arm64" if node.architecture == "arm64" else "linux/amd64",
         axes={},
         components={},
-        run_settings=tuple(runtime.run_settings(node.fabric, project.facts)),
+        run_settings=tuple(image_settings.run_settings(node.fabric, project.facts)),
         environment={},
     )
 
@@ -316,8 +316,8 @@ def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
     """Yield the variables that select TCP, against the network that the image requires."""
     unrestricted = facts.running.without_fabric
     reason = "this job measures TCP, to compare with"
-    overrides = {runtime.NETWORK: unrestricted.network} | (
-        {runtime.PROVIDER: unrestricted.provider} if fabric == "efa" else {}
+    overrides = {image_settings.NETWORK: unrestricted.network} | (
+        {image_settings.PROVIDER: unrestricted.provider} if fabric == "efa" else {}
     )
     for name, value in overrides.items():
         yield JobValue(name, str(value), reason, facts.running.cite(unrestricted))

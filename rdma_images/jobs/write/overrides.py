@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import FABRIC_TITLES, Fabric
-from rdma_images.plan import runtime
+from rdma_images.plan import image_settings
 from rdma_images.validate.probes import leftovers
 
 
@@ -23,7 +23,7 @@ def _secrets(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _networks(env: Mapping[str, str], image_environment: Mapping[str, str], fabric: Fabric) -> Iterator[str]:
-    for name in (runtime.NETWORK, runtime.PROVIDER):
+    for name in (image_settings.NETWORK, image_settings.PROVIDER):
         value = env.get(name)
         if value is not None and (value != image_environment.get(name, value) or value.lower() == "socket"):
             tcp = "--field tcp=true writes such a job, to compare with"

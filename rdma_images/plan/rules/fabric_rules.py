@@ -175,5 +175,5 @@ def plugin_supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
     return None
 
 
-plugin_works_with_installer = _fault_rule("plugin-broken", "aws-ofi-nccl", "aws-ofi-nccl", "efa-installer")
-plugin_works_with_nccl = _fault_rule("plugin-fault", "aws-ofi-nccl", "aws-ofi-nccl", "nccl")
+plugin_works_with_installer = _fault_rule("plugin-installer-fault", "aws-ofi-nccl", "aws-ofi-nccl", "efa-installer")
+plugin_works_with_nccl = _fault_rule("plugin-nccl-fault", "aws-ofi-nccl", "aws-ofi-nccl", "nccl")

@@ -60,7 +60,7 @@ def provided(mirrors: Mirrors) -> Iterator[dict[str, Path]]:
     order = BuildSpec(planned(), locks.wheels(planned()), facts.load(), "sha256:0")
     supplies = {order.image.id: SUPPLIES}
     with build_secrets.secret_files([order], supplies, {"helper": order.image.id}, mirrors) as files:
-        assert files["helper"] == files[bake.image_name(order.image.id)]
+        assert files["helper"] == files[bake.bake_target_name(order.image.id)]
         yield files["helper"]
 
 

@@ -11,7 +11,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.image import Image
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.nccl_logs import NcclLogFacts
-from rdma_images.plan import matrix, planner, runtime
+from rdma_images.plan import image_settings, matrix, planner
 from rdma_images.render import labels
 
 FACTS = facts.load()
@@ -50,14 +50,14 @@ def test_the_network_that_is_insisted_on(
     """On EFA by both variables: NCCL_NET alone lets the plugin take libfabric's tcp provider."""
     planned = image(target, **changes)
     assert planned.environment == insisted
-    assert runtime.tcp_docker_options(planned, FACTS) == lift
+    assert image_settings.tcp_docker_options(planned, FACTS) == lift
 
 
 def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
     planned = image("efa-pytorch", fallback="allow")
     assert planned.environment == {}
     assert planned.tag.endswith("-fallback")
-    assert runtime.tcp_docker_options(planned, FACTS) is None
+    assert image_settings.tcp_docker_options(planned, FACTS) is None
     assert "falls back to TCP without an error" in described(planned)
 
 
@@ -156,4 +156,4 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
 
 def test_a_target_that_brings_a_compiler_compiles() -> None:
     planned = replace(image("efa-pytorch"), debian_packages=("gcc", "libc6-dev", "libpython3-dev"))
-    assert [limit.name for limit in runtime.limitations(planned, FACTS)] == []
+    assert [limit.name for limit in image_settings.limitations(planned, FACTS)] == []

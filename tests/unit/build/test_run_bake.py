@@ -133,8 +133,8 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
         "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",
         "--set=*.cache-from=type=registry,ref=host/cache:efa-2.0",
         "--set=*.cache-from=type=local,src=/x",
-        f"--set={bake.image_name('efa-1.0')}.cache-to=type=registry,ref=host/cache:efa-1.0",
-        f"--set={bake.image_name('efa-2.0')}.cache-to=type=registry,ref=host/cache:efa-2.0",
+        f"--set={bake.bake_target_name('efa-1.0')}.cache-to=type=registry,ref=host/cache:efa-1.0",
+        f"--set={bake.bake_target_name('efa-2.0')}.cache-to=type=registry,ref=host/cache:efa-2.0",
     ]
 
 

@@ -17,7 +17,7 @@ from rdma_images.engine import container_run
 from rdma_images.engine.container_run import ContainerOptions, DockerHost
 from rdma_images.engine.docker_command import Engine
 from rdma_images.inputs import project, target_options
-from rdma_images.plan import runtime
+from rdma_images.plan import image_settings
 from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"
@@ -197,11 +197,11 @@ def option_names(settings: Sequence[RunSetting]) -> set[str]:
 
 
 def test_an_image_says_by_its_label_what_it_needs() -> None:
-    efa = runtime.settings_by_label({"io.rdma-images.fabric": "efa"}, FACTS)
+    efa = image_settings.settings_by_label({"io.rdma-images.fabric": "efa"}, FACTS)
     assert efa == list(SETTINGS)
-    assert "--network=host" in option_names(runtime.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
-    assert option_names(runtime.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
+    assert "--network=host" in option_names(image_settings.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
+    assert option_names(image_settings.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
 
 
 def test_an_image_without_the_label_gets_what_both_fabrics_ask_for() -> None:
-    assert option_names(runtime.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}
+    assert option_names(image_settings.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}

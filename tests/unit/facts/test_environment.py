@@ -3,15 +3,15 @@
 import pytest
 
 from rdma_images.facts import facts_file
-from rdma_images.facts.environment import Environment, Variables
+from rdma_images.facts.environment import Environment, KnownVariables
 
 
 @pytest.fixture(scope="module")
-def inventory() -> Variables:
-    return facts_file.read(Variables)
+def inventory() -> KnownVariables:
+    return facts_file.read(KnownVariables)
 
 
-def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables) -> None:
+def test_every_variable_with_an_effect_is_one_that_is_read(inventory: KnownVariables) -> None:
     rows = facts_file.read(Environment).variables.values()
     assert {row.name for row in rows} - inventory.names == set()
 
@@ -29,5 +29,5 @@ def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables)
         ("PATH", None),
     ],
 )
-def test_a_misspelt_name_is_distinguished_from_another(inventory: Variables, name: str, meant: str | None) -> None:
+def test_a_misspelt_name_is_distinguished_from_another(inventory: KnownVariables, name: str, meant: str | None) -> None:
     assert inventory.closest_name(name) == meant

@@ -14,9 +14,9 @@ from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.facts import facts_file
 from rdma_images.facts.bases import Base
-from rdma_images.facts.environment import Environment, Variables
+from rdma_images.facts.environment import Environment, KnownVariables
 from rdma_images.facts.fabric_software import InstallerRelease
-from rdma_images.facts.faults import Packages
+from rdma_images.facts.faults import PackageFaults
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.launchers import Launchers
 from rdma_images.facts.nccl_logs import NcclLogFacts
@@ -86,7 +86,7 @@ def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
 
 def test_each_source_is_named_by_a_row(all_facts: facts.Facts) -> None:
     names = [name for name, attribute in vars(facts.Facts).items() if isinstance(attribute, cached_property)]
-    others = (Environment, Variables, Packages, Launchers, NcclLogFacts, Unsupported, Gdrcopy, SourcePackages)
+    others = (Environment, KnownVariables, PackageFaults, Launchers, NcclLogFacts, Unsupported, Gdrcopy, SourcePackages)
     tables = [getattr(all_facts, name) for name in names] + [all_facts.table(model) for model in others]
     for table in (*tables, *(package.package_facts(name, all_facts) for name in package.names())):
         named = {source for _, row in table.rows() for source in (row.source, *row.sources.values())}

@@ -97,7 +97,7 @@ def test_different_questions_have_different_names() -> None:
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     file = locked(tmp_path)
-    loaded = lock.load(planned_image(), tmp_path)
+    loaded = lock.read_image_lock(planned_image(), tmp_path)
     assert loaded.text() == file.read_text()
     assert [wheel.requirement for wheel in loaded.wheels] == [
         f"nvidia-nccl-cu13==2.30.7 --hash=sha256:{DIGEST}",
@@ -107,12 +107,12 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
-    assert lock.load(planned_image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
+    assert lock.read_image_lock(planned_image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
 
 
 def test_a_missing_lock_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(lock.NotLockedError, match=r"no such lock\nrun `invoke lock`"):
-        lock.load(planned_image(), tmp_path)
+        lock.read_image_lock(planned_image(), tmp_path)
 
 
 def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
@@ -123,19 +123,19 @@ def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         RefusedError, match=r"locked for other packages or another base than torch==2\.15\.0\nrun `invoke"
     ):
-        lock.load(planned_image(), tmp_path)
+        lock.read_image_lock(planned_image(), tmp_path)
 
 
 def test_a_lock_that_lost_a_package_is_refused(tmp_path: Path) -> None:
     write_lock(tmp_path, lock.lock_request(planned_image()), make_wheel("nvidia-nccl-cu13", "2.30.7"))
     with pytest.raises(RefusedError, match=r"has no wheel of torch\nrun `invoke lock`"):
-        lock.load(planned_image(), tmp_path)
+        lock.read_image_lock(planned_image(), tmp_path)
 
 
 def test_wheels_with_another_nccl_than_planned_are_refused(tmp_path: Path) -> None:
     locked(tmp_path, nccl="2.29.7")
     with pytest.raises(RdmaImagesError, match=r"bring nvidia-nccl-cu13 2\.29\.7, but .* nvidia-nccl-cu13 2\.30\.7"):
-        lock.load(planned_image(), tmp_path)
+        lock.read_image_lock(planned_image(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_damaged_lock_is_named_with_its_line(tmp_path: Path, damage: Callable[
     file = locked(tmp_path)
     file.write_text(damage(file.read_text()))
     with pytest.raises(RefusedError, match=re.escape(str(file)) + message):
-        lock.load(planned_image(), tmp_path)
+        lock.read_image_lock(planned_image(), tmp_path)
 
 
 @pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
@@ -193,13 +193,13 @@ def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path
 def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
     used, unused = (replace(planned_image(), source_packages=(name,)) for name in ("torch", "inotify-simple"))
     locked(tmp_path, used)
-    assert lock.load(used, tmp_path)
+    assert lock.read_image_lock(used, tmp_path)
     with pytest.raises(lock.NotLockedError):
-        lock.load(unused, tmp_path)
+        lock.read_image_lock(unused, tmp_path)
     locked(tmp_path, unused)
     message = r"source-packages names inotify-simple, which none of its packages needs\nremove it there"
     with pytest.raises(RefusedError, match=message):
-        lock.load(unused, tmp_path)
+        lock.read_image_lock(unused, tmp_path)
 
 
 def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
@@ -234,13 +234,13 @@ class TestPackageOptions:
         image = replace(planned_image(), no_deps={"nixl": "alone"})
         locked(tmp_path, image)
         with pytest.raises(RefusedError, match="package-options names nixl, which none of its packages needs"):
-            lock.load(image, tmp_path)
+            lock.read_image_lock(image, tmp_path)
 
     def test_a_wheel_is_not_built(self, tmp_path: Path) -> None:
         builds = {"torch": SourceBuild({"A": "1"}, is_own=True)}
         locked(tmp_path)
         with pytest.raises(RefusedError, match="env or a patch for torch, which comes as a wheel"):
-            lock.load(replace(planned_image(), source_builds=builds), tmp_path)
+            lock.read_image_lock(replace(planned_image(), source_builds=builds), tmp_path)
 
 
 class TestOntoAnImage:
@@ -270,7 +270,7 @@ class TestOntoAnImage:
         assert lock.lock_request(replace(image, python_packages=("numpy",))).constraints == ()
 
     def test_without_packages_nothing_is_locked(self, onto_image: Image) -> None:
-        assert lock.load(onto_image).wheels == ()
+        assert lock.read_image_lock(onto_image).wheels == ()
 
     def test_a_chosen_nccl(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         request = lock.lock_request(planned_onto(existing(), tmp_path, monkeypatch, nccl="2.31.2"))
@@ -280,7 +280,7 @@ class TestOntoAnImage:
     def test_a_package_that_is_there_needs_no_wheel(self, onto_image: Image, tmp_path: Path) -> None:
         beside = replace(onto_image, python_packages=("einops", "numpy"))
         write_lock(tmp_path, lock.lock_request(beside), make_wheel("einops", "0.8.2"))
-        assert [wheel.name for wheel in lock.load(beside, tmp_path).wheels] == ["einops"]
+        assert [wheel.name for wheel in lock.read_image_lock(beside, tmp_path).wheels] == ["einops"]
 
     def test_packages_for_another_cuda(self, onto_image: Image, tmp_path: Path) -> None:
         beside = replace(onto_image, python_packages=("einops",))
@@ -288,4 +288,4 @@ class TestOntoAnImage:
             tmp_path, lock.lock_request(beside), make_wheel("nvidia-nccl-cu12", "2.30.7"), make_wheel("einops", "1")
         )
         with pytest.raises(RdmaImagesError, match=r"wheels bring nvidia-nccl-cu12 2\.30\.7, but"):
-            lock.load(beside, tmp_path)
+            lock.read_image_lock(beside, tmp_path)

@@ -90,7 +90,7 @@ def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Pa
         assert isinstance(answer, Answer)
         body = answer.body
         assert (locked_wheel.size, locked_wheel.sha256) == (len(body), hashlib.sha256(body).hexdigest())
-    assert lock.load(planned_image(), tmp_path) == new_lock
+    assert lock.read_image_lock(planned_image(), tmp_path) == new_lock
     assert lock.create_lock(planned_image(), mirrors(index), tmp_path).text() == new_lock.text()
     assert "127.0.0.1" not in lock.lock_path(new_lock.request, tmp_path).read_text()
 
@@ -287,7 +287,7 @@ def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site
     good = dataclasses.replace(planned_image(), hashes={"plain": tuple(plain.values())})
     lock.create_lock(good, mirrors(index), tmp_path)
     with pytest.raises(RefusedError, match=r"plain-1\.0-py3-none-any\.whl has the sha256 .*, which the requirements"):
-        lock.load(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)
+        lock.read_image_lock(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)
 
 
 def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:

@@ -127,14 +127,14 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
     locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes(site, planned_image())
-    before = lock.load(planned_image(), locks)
+    before = lock.read_image_lock(planned_image(), locks)
 
     def fails(*_: object) -> None:
         raise RdmaImagesError("the package index is down")
 
     monkeypatch.setattr(resolve, "resolve_wheels", fails)
     assert outcomes(site, planned_image(), upgrade=True)["torch-2.15.0-py3.13-linux-amd64"] == "failed"
-    assert lock.load(planned_image(), locks) == before
+    assert lock.read_image_lock(planned_image(), locks) == before
 
 
 @pytest.mark.usefixtures("locks")

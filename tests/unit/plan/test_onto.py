@@ -149,7 +149,7 @@ def test_a_target_brings_its_packages_and_not_what_the_fabric_needs() -> None:
 
 def test_what_becomes_of_packages_is_said() -> None:
     image = with_fields("    python-packages: [einops, 'numpy>=2.4']\n")
-    image = onto.with_packages(image, {"einops": "0.8.2", "numpy": "2.4.1", "mpmath": "1.3.0"})
+    image = onto.with_package_changes(image, {"einops": "0.8.2", "numpy": "2.4.1", "mpmath": "1.3.0"})
     assert image.onto
     changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
     assert changes[-4:] == [

@@ -78,7 +78,7 @@ REFUSED = [
     (
         EFA,
         {"aws_ofi_nccl": "1.12.0"},
-        "plugin-broken",
+        "plugin-installer-fault",
         {"aws-ofi-nccl": "1.12.0", "efa-installer": "1.50.0"},
         "aws-ofi-nccl 1.12.0 with efa-installer 1.50.0: with the driver of this installer it sorts EFA's rails",
     ),
@@ -114,7 +114,7 @@ REFUSED = [
     (
         EFA,
         {"base": "ubuntu22.04", "efa_installer": "1.43.1", "pytorch": "2.3.1"},
-        "plugin-fault",
+        "plugin-nccl-fault",
         {"aws-ofi-nccl": "1.16.2", "nccl": "2.20.5"},
         "aws-ofi-nccl 1.16.2 with NCCL 2.20.5: on p4d NCCL ends",
     ),

@@ -48,7 +48,7 @@ def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:
 
 
 def test_each_target_gets_its_own_secrets(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
-    name = bake.image_name(image.id)
+    name = bake.bake_target_name(image.id)
     secrets = {target: {"netrc": Path(f"/run/{target}/netrc")} for target in file["target"]}
     run = bake.with_run(file, secrets, {name: "type=image,name=x"})
     assert run["target"]["base-debian13-arm64"]["secret"] == ["type=file,id=netrc,src=/run/base-debian13-arm64/netrc"]

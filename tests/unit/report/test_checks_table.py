@@ -9,7 +9,7 @@ from rich.console import Console
 from rdma_images import report as reports
 from rdma_images.cli.output import show
 from rdma_images.inspection.inspection import Expected
-from rdma_images.report.checks_table import findings, first_line, summary_line
+from rdma_images.report.checks_table import findings, fitting_parts, summary_line
 from tests.support.case_reports import CASE, FAILED, PASSED, SKIPPED, WARNED, report
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
@@ -110,4 +110,4 @@ def test_what_is_the_images_own_comes_before_the_faults_of_a_version() -> None:
     ],
 )
 def test_a_first_line_has_what_fits_and_how_much_more_there_is(text: str, line: str) -> None:
-    assert first_line(text, 40) == line
+    assert fitting_parts(text, 40) == line
