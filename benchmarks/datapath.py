@@ -13,7 +13,7 @@ from statistics import median
 from time import perf_counter
 
 from rdma_images import datapath, engine
-from rdma_images.datapath import kit
+from rdma_images.datapath import guest_files
 
 RUNS = 3
 
@@ -21,7 +21,7 @@ RUNS = 3
 def main() -> None:
     """Print the median seconds of each part, for each image that is named."""
     running = engine.ensure(print_progress)
-    kit.prepare(print_progress)
+    guest_files.prepare(print_progress)
     print(f"{os.cpu_count()} cores, {RUNS} runs; load at the start {os.getloadavg()[0]:.1f}")
     for ref in sys.argv[1:]:
         print(ref)

@@ -22,7 +22,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
+from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact_manifest
 from rdma_images.render.bake import source_stage
 
 MAX_BYTES = 8 * GB  # of all wheels; the least recently used go first
@@ -184,7 +184,7 @@ def fetch(tag: str, repository: Repository, folder: Path, progress: Progress = s
         parse_wheel_filename(name)
         if "/" in name:
             raise ValueError(f"{name} is no file's name")
-        registry_errors.retry(partial(repository.save, wheel.digest, folder / name), progress=progress)
+        registry_errors.retry(partial(repository.save_blob, wheel.digest, folder / name), progress=progress)
     except registry_errors.MissingError:
         return False
     except (registry_errors.RegistryError, ValueError, LookupError) as error:
@@ -211,4 +211,4 @@ def _send_wheel(tag: str, repository: Repository, wheel: Path) -> None:
         size = wheel.stat().st_size
     repository.put_file(digest, wheel)
     repository.put_blob(EMPTY)
-    repository.put_manifest(tag, artifact(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))
+    repository.put_manifest(tag, artifact_manifest(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))

@@ -82,7 +82,7 @@ def hardware_checks(fabric: Fabric | None) -> tuple[Check, ...]:
     return tuple(skip_check(subject, reason) for subject, reason in (*fabric_checks, _GPUDIRECT))
 
 
-def claim(checks: Sequence[Check]) -> str:
+def coverage(checks: Sequence[Check]) -> str:
     """Return in sentences what this tier's checks validate, and what not; "" for none.
 
     No figure of speed is in it, nor in any check: all of it is emulated.

@@ -7,7 +7,7 @@ from typing import Literal
 from rdma_images.core.check import Check
 from rdma_images.datapath.checks import CheckDefinition, fail_check, pass_check
 from rdma_images.datapath.guest import Guest, TaskResult
-from rdma_images.datapath.lab import ADDRESSES, TwoGuests
+from rdma_images.datapath.guests import ADDRESSES, TwoGuests
 
 # Packets that the emulated adapter has sent and received.
 COUNTERS = "cd /image/sys/class/infiniband/rxe0/ports/1/hw_counters && cat sent_pkts rcvd_pkts"
@@ -40,26 +40,26 @@ class Exchange:
     seconds: float = 20.0  # at most, for each side
 
 
-def perform(lab: TwoGuests, exchange: Exchange) -> Check:
-    """Run an exchange in the lab, and return the check of its result.
+def perform(guests: TwoGuests, exchange: Exchange) -> Check:
+    """Run an exchange between the guests, and return the check of its result.
 
     It is repeated once where packets were lost: a busy machine stops an emulated guest for longer than an adapter sends
     again, and a fault of the image shows each time.
     """
-    fault = _attempt(lab, exchange)
+    fault = _attempt(guests, exchange)
     if LOST.search(fault):
-        fault = _attempt(lab, exchange)
+        fault = _attempt(guests, exchange)
     if fault:
         return fail_check(exchange.subject, fault)
-    origin = "the image's" if lab.survey.is_from_image(exchange.tool) else "an outside"
+    origin = "the image's" if guests.rdma_files.is_from_image(exchange.tool) else "an outside"
     return pass_check(exchange.subject, f"{exchange.subject.expected}, with {origin} {exchange.tool}")
 
 
-def _attempt(lab: TwoGuests, exchange: Exchange) -> str:
+def _attempt(guests: TwoGuests, exchange: Exchange) -> str:
     """Run the exchange and return why it failed, in one line; empty where it passed."""
-    packets_before = packets(lab.server)
-    server, client = _run_both_sides(lab, exchange)
-    return find_fault(exchange, server, client, packets(lab.server) - packets_before)
+    packets_before = packets(guests.server)
+    server, client = _run_both_sides(guests, exchange)
+    return find_fault(exchange, server, client, packets(guests.server) - packets_before)
 
 
 def packets(guest: Guest) -> int:
@@ -67,18 +67,18 @@ def packets(guest: Guest) -> int:
     return sum(int(line) for line in guest.run(COUNTERS, 5).output.split())
 
 
-def _run_both_sides(lab: TwoGuests, exchange: Exchange) -> tuple[TaskResult, TaskResult | None]:
+def _run_both_sides(guests: TwoGuests, exchange: Exchange) -> tuple[TaskResult, TaskResult | None]:
     """Return how server and client ended; the client is None where the server never listened."""
     kind, port = exchange.listens
-    server = lab.server.start(lab.session.script(exchange.server), exchange.seconds)
+    server = guests.server.start(guests.session.script(exchange.server), exchange.seconds)
     listening = LISTENING[kind].format(port=port)
     # A server that ended, with an error, will never listen.
     waiting = f"until {listening}; do [ ! -e /task/{server}.done ] || exit 1; sleep 0.1; done"
     client = None
-    if lab.server.run(waiting, exchange.seconds).status == 0:
+    if guests.server.run(waiting, exchange.seconds).status == 0:
         command = exchange.client.format(server=ADDRESSES[0])
-        client = lab.client.run(lab.session.script(command), exchange.seconds)
-    return lab.server.wait_for_result(server, exchange.seconds), client
+        client = guests.client.run(guests.session.script(command), exchange.seconds)
+    return guests.server.wait_for_result(server, exchange.seconds), client
 
 
 def find_fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packet_count: int) -> str:

@@ -19,7 +19,7 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import LABEL_PREFIX, Fabric
 from rdma_images.datapath import disk
-from rdma_images.datapath.kit import GuestFiles
+from rdma_images.datapath.guest_files import GuestFiles
 from rdma_images.engine import Engine, docker_command
 
 # What guests never open, and what nearly all of an image of five gigabytes is: Python's packages and CUDA.
@@ -32,7 +32,7 @@ TAR_MEMORY_BYTES = 256 * 1024 * 1024  # bytes for the tar
 
 
 @contextlib.contextmanager
-def image_disk(ref: str, engine: Engine, kit: GuestFiles) -> Iterator[disk.ImageDisk]:
+def image_disk(ref: str, engine: Engine, guest_files: GuestFiles) -> Iterator[disk.ImageDisk]:
     """Yield the disk of an image.
 
     Raises RdmaImagesError where the engine does not have it or cannot read it out.
@@ -40,8 +40,8 @@ def image_disk(ref: str, engine: Engine, kit: GuestFiles) -> Iterator[disk.Image
     client = engines.client(engine)
     try:
         attributes = client.images.get(ref).attrs
-        with _reader(client, ref, attributes["Config"], kit) as container:
-            descriptor = _read_survey(container, engine, kit)
+        with _reader(client, ref, attributes["Config"], guest_files) as container:
+            descriptor = _read_disk(container, engine, guest_files)
     except ImageNotFound:
         raise RdmaImagesError(f"the engine has no image {ref}\nbuild or pull it first") from None
     except DockerException as error:
@@ -55,7 +55,7 @@ def image_disk(ref: str, engine: Engine, kit: GuestFiles) -> Iterator[disk.Image
 
 
 @contextlib.contextmanager
-def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: GuestFiles) -> Iterator[Container]:
+def _reader(client: DockerClient, ref: str, config: dict[str, Any], guest_files: GuestFiles) -> Iterator[Container]:
     """Yield a container, not started, whose only program is a tar that it was given.
 
     Nothing of the image gets a say in what that does: its environment is taken out, names of users are not looked up
@@ -63,16 +63,16 @@ def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: 
     came in, which has a name that no image knows.
     """
     inside = f".datapath-{secrets.token_hex(8)}"
-    program = [f"/{inside}/{kit.tar[0].name}", "--inhibit-cache", "--library-path", f"/{inside}"]
+    program = [f"/{inside}/{guest_files.tar[0].name}", "--inhibit-cache", "--library-path", f"/{inside}"]
     excludes = [f"--exclude={pattern}" for pattern in (f"./{inside}", *EXCLUDED)]
     # What the engine itself mounts in a container (/proc, /dev, /etc/hosts) is not the image's; its volumes are.
     options = ["--create", "--file=-", "--directory=/", "--one-file-system", "--numeric-owner", *excludes]
-    volumes = [f".{os.path.normpath(volume)}" for volume in sorted(configuration.get("Volumes") or ())]
+    volumes = [f".{os.path.normpath(volume)}" for volume in sorted(config.get("Volumes") or ())]
     container = client.containers.create(
         ref,
-        entrypoint=[*program, f"/{inside}/{kit.tar[-1].name}"],
+        entrypoint=[*program, f"/{inside}/{guest_files.tar[-1].name}"],
         command=[*options, ".", *volumes],
-        environment=[name for name, _ in _environment(configuration)],  # a name without a value removes the variable
+        environment=[name for name, _ in _environment(config)],  # a name without a value removes the variable
         user="0:0",
         cap_drop=["ALL"],
         cap_add=["DAC_READ_SEARCH"],
@@ -84,7 +84,7 @@ def _reader(client: DockerClient, ref: str, configuration: dict[str, Any], kit: 
         log_config=LogConfig(type="none"),
     )
     try:
-        container.put_archive("/", _tar_program(kit, inside))
+        container.put_archive("/", _tar_program(guest_files, inside))
         yield container
     finally:
         with contextlib.suppress(APIError):  # it is removing itself, or has
@@ -97,15 +97,15 @@ def _environment(configuration: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, value) for name, _, value in pairs]
 
 
-def _tar_program(kit: GuestFiles, folder: str) -> bytes:
+def _tar_program(guest_files: GuestFiles, folder: str) -> bytes:
     """Return a tar of the tar program, its loader and its libraries in `folder`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in kit.tar:
+        for path in guest_files.tar:
             content = path.read_bytes()
             entry = tarfile.TarInfo(f"{folder}/{path.name}")
             entry.mode = 0o755
-            if path == kit.tar[0]:
+            if path == guest_files.tar[0]:
                 content = without_preloading(content)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
@@ -125,7 +125,7 @@ def without_preloading(loader: bytes) -> bytes:
     return loader.replace(*PRELOADED)
 
 
-def _read_survey(container: Container, engine: Engine, kit: GuestFiles) -> int:
+def _read_disk(container: Container, engine: Engine, guest_files: GuestFiles) -> int:
     """Start the container, make a disk of its output, and check that the output is complete."""
     with tempfile.TemporaryFile() as errors:
         reading = docker_command.start(
@@ -133,7 +133,7 @@ def _read_survey(container: Container, engine: Engine, kit: GuestFiles) -> int:
         )
         with reading:
             assert reading.stdout is not None
-            descriptor = disk.write_disk(kit.mkfs, reading.stdout)
+            descriptor = disk.write_disk(guest_files.mkfs, reading.stdout)
         if reading.returncode:
             os.close(descriptor)
             errors.seek(0)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.datapath.kit import GuestFiles
+from rdma_images.datapath.guest_files import GuestFiles
 
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
 GUEST_MEMORY_MIB = 512  # MiB a guest
@@ -52,7 +52,7 @@ class Guest:
     it ends when its wire closes: no exit of this process, not even SIGKILL, leaves one behind.
     """
 
-    kit: GuestFiles
+    files: GuestFiles
     address: str
     disk: int
     link: int
@@ -75,7 +75,7 @@ class Guest:
             except OSError as error:
                 self._wire.close()
                 self._console.close()
-                raise NoGuestError(f"{self.kit.qemu[0]} cannot be started: {error.strerror}") from None
+                raise NoGuestError(f"{self.files.qemu[0]} cannot be started: {error.strerror}") from None
         self._lines = self._wire.makefile("rb")
         return self
 
@@ -159,12 +159,12 @@ class Guest:
         """Return the QEMU command: one core, no device that is not used, no network but the link."""
         number = int(self.address.rpartition(".")[2])
         return [
-            *self.kit.qemu,
+            *self.files.qemu,
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-sandbox", "on,spawn=deny,resourcecontrol=deny"),
             *(("-run-with", "user=65534:65534") if os.geteuid() == 0 else ()),  # nobody, once all is open
             *("-machine", "q35,accel=tcg", "-cpu", "max", "-m", str(GUEST_MEMORY_MIB)),
-            *("-kernel", str(self.kit.kernel), "-initrd", str(self.kit.initramfs)),
+            *("-kernel", str(self.files.kernel), "-initrd", str(self.files.initramfs)),
             *("-append", f"console=ttyS0 quiet panic=-1 mitigations=off address={self.address}"),
             *("-serial", "stdio"),
             *("-add-fd", f"fd={self.disk},set=1"),

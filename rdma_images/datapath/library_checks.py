@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from rdma_images.core.check import Check
 from rdma_images.datapath.checks import CheckDefinition, fail_check, pass_check, skip_check
 from rdma_images.datapath.guest import TaskResult
-from rdma_images.datapath.lab import TwoGuests, parse_memlock
-from rdma_images.datapath.survey import OUTSIDE, ImageRdmaFiles
+from rdma_images.datapath.guests import TwoGuests, parse_memlock
+from rdma_images.datapath.rdma_files import OUTSIDE, ImageRdmaFiles
 
 _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
 
@@ -42,36 +42,36 @@ DEVICE = CheckDefinition(
 )
 
 
-def libibverbs(lab: TwoGuests) -> Check:
+def libibverbs(guests: TwoGuests) -> Check:
     """Check that programs are linked to the only libibverbs of the image."""
-    survey = lab.survey
-    if not survey.loaded:
-        copies = ", ".join(survey.copies) or "none"
+    files = guests.rdma_files
+    if not files.loaded:
+        copies = ", ".join(files.copies) or "none"
         return fail_check(LIBIBVERBS, f"a program that needs libibverbs.so.1 gets none; copies in the image: {copies}")
-    other_copies = [path for path, digest in survey.copies.items() if digest != survey.copies.get(survey.loaded)]
+    other_copies = [path for path, digest in files.copies.items() if digest != files.copies.get(files.loaded)]
     if other_copies:
         return fail_check(
-            LIBIBVERBS, f"{survey.loaded} is loaded, and beside it is another: {', '.join(sorted(other_copies))}"
+            LIBIBVERBS, f"{files.loaded} is loaded, and beside it is another: {', '.join(sorted(other_copies))}"
         )
-    return pass_check(LIBIBVERBS, survey.loaded)
+    return pass_check(LIBIBVERBS, files.loaded)
 
 
-def providers(lab: TwoGuests) -> Check:
+def providers(guests: TwoGuests) -> Check:
     """Check that the image's own loader loads each configured provider, all its symbols bound."""
-    survey = lab.survey
-    if not survey.loaded:
+    files = guests.rdma_files
+    if not files.loaded:
         return skip_check(PROVIDERS, "there is no libibverbs to load them")
-    if not survey.drivers:
+    if not files.drivers:
         return fail_check(PROVIDERS, "/etc/libibverbs.d names no driver, so libibverbs finds no device")
     # libibverbs looks in its own folder, and then for the bare name: the folder is where an rdma-core has them.
-    patterns = [pattern for pattern in survey.patterns if pattern.startswith("/")] or list(survey.patterns)
+    patterns = [pattern for pattern in files.patterns if pattern.startswith("/")] or list(files.patterns)
     if not patterns:
-        return fail_check(PROVIDERS, f"{survey.loaded} has no provider names in it: it is no libibverbs of rdma-core")
-    names = {driver: patterns[0].replace("%s", driver) for driver in survey.drivers}
-    complaints = {driver: _misnamed(driver, survey) for driver, path in names.items() if path not in survey.providers}
+        return fail_check(PROVIDERS, f"{files.loaded} has no provider names in it: it is no libibverbs of rdma-core")
+    names = {driver: patterns[0].replace("%s", driver) for driver in files.drivers}
+    complaints = {driver: _misnamed(driver, files) for driver, path in names.items() if path not in files.providers}
     loadable = {driver: path for driver, path in names.items() if driver not in complaints}
-    if _complaint(lab, loadable.values()):  # one by one only where that is worth the time
-        complaints |= {driver: complaint for driver, path in loadable.items() if (complaint := _complaint(lab, [path]))}
+    if _complaint(guests, loadable.values()):  # one by one only where that is worth the time
+        complaints |= {driver: said for driver, path in loadable.items() if (said := _complaint(guests, [path]))}
     where = patterns[0].replace("%s", "*")
     if complaints:
         unloadable = "; ".join(
@@ -81,9 +81,9 @@ def providers(lab: TwoGuests) -> Check:
     return pass_check(PROVIDERS, f"{len(names)} as {where}: {', '.join(sorted(names))}")
 
 
-def _misnamed(driver: str, survey: ImageRdmaFiles) -> str:
+def _misnamed(driver: str, files: ImageRdmaFiles) -> str:
     """Return what the image has instead of a provider of the name that libibverbs looks for."""
-    suffixes = {path.rpartition("-")[2] for path in survey.providers if f"/lib{driver}-" in path}
+    suffixes = {path.rpartition("-")[2] for path in files.providers if f"/lib{driver}-" in path}
     return f"there only as -{', -'.join(sorted(suffixes))}, for another libibverbs" if suffixes else "missing"
 
 
@@ -92,22 +92,22 @@ def _keys_by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
     return {value: sorted(key for key in pairs if pairs[key] == value) for value in pairs.values()}
 
 
-def check_memlock(lab: TwoGuests) -> Check:
+def check_memlock(guests: TwoGuests) -> Check:
     """Check what a login of the image's user may lock.
 
-    Everything else in this lab also runs under that limit.
+    Everything else in the guests also runs under that limit.
     """
-    if lab.login is None:
+    if guests.login is None:
         return skip_check(MEMLOCK, "the image has no su, so no user can log in")
-    allowed = parse_memlock(lab.login)
+    allowed = parse_memlock(guests.login)
     if allowed is None:
-        return fail_check(MEMLOCK, f"a login of {lab.survey.user[0]} said {_in_one_line(lab.login)}")
+        return fail_check(MEMLOCK, f"a login of {guests.rdma_files.user[0]} said {_in_one_line(guests.login)}")
     return pass_check(MEMLOCK, allowed) if allowed == "unlimited" else fail_check(MEMLOCK, f"{allowed} KiB")
 
 
-def device(lab: TwoGuests) -> Check:
+def device(guests: TwoGuests) -> Check:
     """Check that ibv_devinfo shows the adapter's port active."""
-    result = lab.run("exec ibv_devinfo -d rxe0", 20)
+    result = guests.run("exec ibv_devinfo -d rxe0", 20)
     state = re.search(r"state:\s+(\w+)", result.output)
     if result.status == 0 and state and state[1] == "PORT_ACTIVE":
         return pass_check(DEVICE, state[1])
@@ -117,14 +117,14 @@ def device(lab: TwoGuests) -> Check:
     return fail_check(DEVICE, state[1] if state else f"ibv_devinfo said {output}")
 
 
-def _complaint(lab: TwoGuests, libraries: Iterable[str]) -> str:
+def _complaint(guests: TwoGuests, libraries: Iterable[str]) -> str:
     """Return the loader's complaint about loading these into a program of libibverbs.
 
     Returns:
         Empty where it loads them.
     """
     preload = ":".join(libraries)
-    result = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
+    result = guests.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
     if match := re.search(r"cannot be preloaded \((.*)\)", result.output):
         return match[1]
     # What cannot be ignored, a missing symbol or version, ends the program before it begins.

@@ -12,8 +12,8 @@ from rdma_images.core.progress import Progress
 from rdma_images.datapath import library_checks
 from rdma_images.datapath.checks import CheckDefinition, fail_check, hardware_checks, pass_check, skip_check
 from rdma_images.datapath.exchange import WRONG_DATA, Exchange, packets, perform
-from rdma_images.datapath.lab import TwoGuests
-from rdma_images.datapath.survey import OUTSIDE, SHELL
+from rdma_images.datapath.guests import TwoGuests
+from rdma_images.datapath.rdma_files import OUTSIDE, SHELL
 
 Step = tuple[CheckDefinition, Callable[[TwoGuests], Check]]
 GUESTS = CheckDefinition(
@@ -95,23 +95,23 @@ _ENVIRONMENT = {
 _RANKS = "mpirun -x FI_UNIVERSE_SIZE --map-by node -np 2 --host guest1,guest2 NPopenmpi -i -u 1024 -n 5 -o /tmp/netpipe"
 
 
-def exchange_over_mpi(lab: TwoGuests) -> Check:
+def exchange_over_mpi(guests: TwoGuests) -> Check:
     """Check that all that two ranks send arrives, through the adapter."""
-    if not lab.survey.is_from_image("mpirun"):
+    if not guests.rdma_files.is_from_image("mpirun"):
         return skip_check(MPI_SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
     # Answers to our stand-in for ssh: what it is given is a command line.
-    daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
-    lab.client.start(daemon, MPI_SECONDS)
-    packets_before = packets(lab.server)
-    result = lab.run(f"{exports}; exec {_RANKS}", MPI_SECONDS)
-    packets_moved = packets(lab.server) - packets_before
+    daemon = guests.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
+    guests.client.start(daemon, MPI_SECONDS)
+    packets_before = packets(guests.server)
+    result = guests.run(f"{exports}; exec {_RANKS}", MPI_SECONDS)
+    packets_moved = packets(guests.server) - packets_before
     if result.status or WRONG_DATA.search(result.output) or "Integrity check passed" not in result.output:
         lines = [line.strip() for line in result.output.splitlines() if re.search(r"\w", line)]
         return fail_check(MPI_SUBJECT, f"mpirun ended with status {result.status}: {' / '.join(lines)[-400:]}")
     if not packets_moved:
         return fail_check(MPI_SUBJECT, "the ranks exchanged their messages, but not through the RDMA adapter")
-    return pass_check(MPI_SUBJECT, f"{MPI_SUBJECT.expected}, with the image's {lab.survey.tools['mpirun']}")
+    return pass_check(MPI_SUBJECT, f"{MPI_SUBJECT.expected}, with the image's {guests.rdma_files.tools['mpirun']}")
 
 
 def _run_libfabric(name: str, title: str, provider: str, endpoint: str, fix: str) -> Exchange:
@@ -155,20 +155,20 @@ RDM = _run_libfabric(
 )
 
 
-def _with_tool(exchange: Exchange, lab: TwoGuests) -> Check:
+def _with_tool(exchange: Exchange, guests: TwoGuests) -> Check:
     """Run an exchange for which the image may lack the tool."""
-    if exchange.tool not in lab.survey.tools:
+    if exchange.tool not in guests.rdma_files.tools:
         return skip_check(exchange.subject, f"the image has no {exchange.tool}")
-    return perform(lab, exchange)
+    return perform(guests, exchange)
 
 
-def _libfabric(exchange: Exchange, provider: str, lab: TwoGuests) -> Check:
+def _libfabric(exchange: Exchange, provider: str, guests: TwoGuests) -> Check:
     """Run an exchange over a provider of libfabric, where the image has it."""
-    if lab.libfabric is None:
+    if guests.libfabric is None:
         return skip_check(exchange.subject, "the image has no libfabric")
-    if lab.libfabric.status == 0 and f"{provider}:" not in lab.libfabric.output.split():
+    if guests.libfabric.status == 0 and f"{provider}:" not in guests.libfabric.output.split():
         return skip_check(exchange.subject, f"the image's libfabric was built without its {provider} provider")
-    return perform(lab, exchange)
+    return perform(guests, exchange)
 
 
 FILES: tuple[Step, ...] = (
@@ -202,24 +202,24 @@ def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | Non
     return (*checks, fail_check(GUESTS, str(error)), *remaining)
 
 
-def run_steps(lab: TwoGuests, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
+def run_steps(guests: TwoGuests, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
     """Yield every check of the tier, each with the seconds it took.
 
     Raises GuestError when a guest is lost.
     """
     for step in FILES:
-        yield (check := _run_step(step, lab, progress))
+        yield (check := _run_step(step, guests, progress))
     no_device = check.outcome == "failed"
     for step in EXCHANGES:
         reason = f"no device to try it on: see {check.id}"
-        yield skip_check(step[0], reason) if no_device else _run_step(step, lab, progress)
+        yield skip_check(step[0], reason) if no_device else _run_step(step, guests, progress)
     yield from hardware_checks(fabric)
 
 
-def _run_step(step: Step, lab: TwoGuests, progress: Progress) -> Check:
+def _run_step(step: Step, guests: TwoGuests, progress: Progress) -> Check:
     """Take a step, report its result, and note how long it took."""
     subject, function = step
     start_time = time.monotonic()
-    check = function(lab)
+    check = function(guests)
     progress(f"datapath: {subject.title}: {check.outcome}")
     return replace(check, seconds=round(time.monotonic() - start_time, 3))

@@ -63,4 +63,4 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
         timeout=TIMEOUT_SECONDS,
         retry_policy=RETRY_POLICY,
     )
-    return client.Repository(connection, parsed.repository).head(parsed.selector)
+    return client.Repository(connection, parsed.repository).find_digest(parsed.selector)

@@ -185,8 +185,9 @@ class LogReader:
         causes = self._causes(summary.nccl)
         summary.causes = self._meanings(causes, summary)
         summary.faults = self._meanings([row for row in causes if row.is_fatal or row.slows_job], summary)
-        summary.fatal_fault = self._nearest([row for row in causes if row.is_fatal], summary)
-        summary.transfer_fault = self._nearest([row for row in causes if row.is_fatal and row.after_start], summary)
+        fatal_causes = [row for row in causes if row.is_fatal]
+        summary.fatal_fault = self._best_meaning(fatal_causes, summary)
+        summary.transfer_fault = self._best_meaning([row for row in fatal_causes if row.after_start], summary)
         summary.notes = self._meanings(self._patterns.notes.values(), summary)
         return summary
 
@@ -200,7 +201,7 @@ class LogReader:
         has_required = not row.requires_line or row.requires_line in self._found
         return bool(self._lines[row]) and row.fits(version) and has_required
 
-    def _nearest(self, rows: list[LogPattern], summary: LogSummary) -> str:
+    def _best_meaning(self, rows: list[LogPattern], summary: LogSummary) -> str:
         """Return the first meaning of the last row, which explains best; "" for no row."""
         return next(iter(self._meanings(rows[-1:], summary)), "")
 

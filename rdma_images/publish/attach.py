@@ -56,7 +56,7 @@ def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
 def attachment_manifest(artifact: Artifact, subject: Descriptor) -> Manifest:
     """Return the manifest of `artifact` with its `subject`."""
     file = Descriptor(artifact.type, sha256_digest(artifact.content), len(artifact.content), {TITLE: artifact.title})
-    return client.artifact(file, subject=subject.as_json(), annotations=artifact.annotations)
+    return client.artifact_manifest(file, subject=subject.as_json(), annotations=artifact.annotations)
 
 
 def attach(
@@ -102,7 +102,7 @@ def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
     return referrers if referrers is not None else _under_tag(repository, fallback_tag(digest))
 
 
-def newest_first(repository: Repository, digest: str) -> list[Descriptor]:
+def sorted_attachments(repository: Repository, digest: str) -> list[Descriptor]:
     """Return the attachments of the image `digest`, the newest first."""
     return sorted(attachments(repository, digest), key=lambda entry: entry.annotations.get(CREATED, ""))[::-1]
 
@@ -148,7 +148,7 @@ def _list_under_tag(repository: Repository, digest: str, manifest: Manifest, art
             listed = attachments(repository, digest)
             if entry.digest in {descriptor.digest for descriptor in listed}:
                 return
-            repository.put_manifest(fallback_tag(digest), client.index((*listed, entry)))
+            repository.put_manifest(fallback_tag(digest), client.index_manifest((*listed, entry)))
             if entry.digest in {descriptor.digest for descriptor in attachments(repository, digest)}:
                 return
     raise registry_errors.BusyError(

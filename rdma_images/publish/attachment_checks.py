@@ -16,7 +16,7 @@ from rdma_images.publish.evidence.scan_result import SEVERITIES
 from rdma_images.publish.gate import COMMITTED
 
 # Names of the attachments that are checked, by predicate type.
-NAMES = {
+TITLES = {
     statement.REPORT: "report",
     statement.PROVENANCE: "provenance",
     bill.PREDICATE: "bill of materials",
@@ -43,14 +43,17 @@ class VerifyFinding:
 AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[VerifyFinding]]
 
 
-def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[VerifyFinding]:
+def check_attachment(
+    predicate_type: str, content: bytes | None, digest: str, allowed: Collection[str]
+) -> list[VerifyFinding]:
     """Return the findings about an attachment; `content` is None where it is missing."""
+    title = TITLES[predicate_type]
     if content is None:
-        return [VerifyFinding(NAMES[form], False, "none attached")]
+        return [VerifyFinding(title, False, "none attached")]
     try:
-        return list(_CHECKS[form](content, digest, allowed))
+        return list(_CHECKS[predicate_type](content, digest, allowed))
     except _MALFORMED:
-        return [VerifyFinding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
+        return [VerifyFinding(title, False, "cannot be read: it does not have the form that is published here")]
 
 
 def allowed_failures(report: bytes | None) -> frozenset[str]:
@@ -130,7 +133,7 @@ def _check_vulnerabilities(content: bytes, digest: str, _allowed: Collection[str
     judged = f" ({', '.join(f'{count} {outcome}' for outcome, count in outcomes.items())})" if outcomes else ""
     program = f"{scanner['uri'].rpartition(':')[2]} {scanner['version']}".strip()
     detail = f"{counts}{judged}; scanned {predicate['metadata']['scanFinishedOn']} by {unquote(program)}"
-    yield VerifyFinding(NAMES[VULNERABILITIES], _subject_digest(content) == digest and not outcomes["refused"], detail)
+    yield VerifyFinding(TITLES[VULNERABILITIES], _subject_digest(content) == digest and not outcomes["refused"], detail)
 
 
 _CHECKS: dict[str, AttachmentCheck] = {

@@ -21,7 +21,7 @@ def require_publishable(
 
     Args:
         suite: The digest of the validators as they are now.
-        allow_failed: Ids of checks that may fail; each must be a failed check of some report (`check_exceptions`).
+        allow_failed: Ids of checks that may fail; each must have failed in some report, see `require_known_failures`.
         is_built_here: Whether its sources must be in a commit: those of one built elsewhere are not known.
 
     Raises:
@@ -59,7 +59,7 @@ def require_publishable(
     return tuple(sorted({failure.id for failure in failed}))
 
 
-def check_exceptions(reports: Sequence[Report], allow_failed: Sequence[str]) -> None:
+def require_known_failures(reports: Sequence[Report], allow_failed: Sequence[str]) -> None:
     """Raise RefusedError for an allowed id of a check that did not fail."""
     failed = {check.id for report in reports for check in _failed(report)}
     for check_id in allow_failed:

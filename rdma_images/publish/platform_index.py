@@ -19,7 +19,7 @@ from rdma_images.registry.client import Repository
 from rdma_images.registry.credentials import docker_environment
 from rdma_images.registry.registries import Registry
 
-Platforms = Sequence[tuple[Image, Tags]]  # the images that one tag joins, ordered by platform
+JoinedImages = Sequence[tuple[Image, Tags]]  # the images that one tag joins, ordered by platform
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ def join(
         images: The images of the whole matrix.
     """
     for name, registry in registries.items():
-        for platforms in by_joint_tag(images, matrix):
-            tag = str(platforms[0][1].joint)
+        for joined in by_joint_tag(images, matrix):
+            tag = str(joined[0][1].joint)
             try:
-                yield _join(platforms, open_destination(name, registry), publisher)
+                yield _join(joined, open_destination(name, registry), publisher)
             except RdmaImagesError as error:
                 yield JoinResult(name, tag, error=str(error))
 
 
-def by_joint_tag(images: Sequence[Image], matrix: Matrix) -> list[Platforms]:
+def by_joint_tag(images: Sequence[Image], matrix: Matrix) -> list[JoinedImages]:
     """Return the images of several platforms, grouped by tag."""
     joined: dict[tuple[str, str], list[tuple[Image, Tags]]] = {}
     for image in sorted(images, key=lambda image: image.platform):
@@ -61,19 +61,19 @@ def by_joint_tag(images: Sequence[Image], matrix: Matrix) -> list[Platforms]:
     return list(joined.values())
 
 
-def _join(platforms: Platforms, destination: Destination, publisher: Publisher) -> JoinResult:
-    copies = [_published_copy(image, destination.name) for image, _ in platforms]
-    repository = destination.repository(platforms[0][0].target)
+def _join(joined: JoinedImages, destination: Destination, publisher: Publisher) -> JoinResult:
+    copies = [_published_copy(image, destination.name) for image, _ in joined]
+    repository = destination.repository(joined[0][0].target)
     ending = REHEARSAL if any(copy.tags[0].endswith(REHEARSAL) for copy in copies) else ""
-    tag = f"{platforms[0][1].joint}{ending}"
+    tag = f"{joined[0][1].joint}{ending}"
     # Where a platform's full tag stays with an earlier build, the index's does too.
-    if [copy.tags[0] for copy in copies] != [f"{tags.full}{ending}" for _, tags in platforms]:
+    if [copy.tags[0] for copy in copies] != [f"{tags.full}{ending}" for _, tags in joined]:
         tag = unique_tag(tag, copies[0].ref.partition("@")[2])
     if publisher.retry(partial(_members, repository, tag)) != [copy.ref for copy in copies]:
         publisher.retry(partial(_create, tag, copies, destination, repository, publisher))
     digest = publisher.retry(partial(repository.manifest, tag)).digest
     publisher.sign_index(destination, repository, digest)
-    short = tuple(dict.fromkeys(f"{name}{ending}" for _, tags in platforms for name in tags.short))
+    short = tuple(dict.fromkeys(f"{name}{ending}" for _, tags in joined for name in tags.short))
     publisher.retry(partial(advance_tags, short, digest, repository, publisher.progress))
     return JoinResult(destination.name, tag, f"{repository.ref}@{digest}")
 

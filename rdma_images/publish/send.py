@@ -35,11 +35,11 @@ def _target_tag(approved: ApprovedImage, destination: Destination, repository: R
     Where tags are immutable and an earlier build of the same versions has the full one, this build gets a unique tag.
     """
     full_tag, digest = approved.tags.full, approved.build.digest
-    current = repository.head(full_tag)
+    current = repository.find_digest(full_tag)
     if current in (None, digest) or not destination.immutable:
         return full_tag, current
     tag = unique_tag(full_tag, digest)
-    return tag, repository.head(tag)
+    return tag, repository.find_digest(tag)
 
 
 def send(approved: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
@@ -49,31 +49,31 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
     """
     gate.check_rehearsal_host(approved.build, destination.kind.host)
     repository = destination.repository(approved.image.target)
-    arrival = _find_or_push(approved, destination, repository, publisher)
+    remote = _find_or_push(approved, destination, repository, publisher)
     image_signer = publisher.signing(destination, repository, approved.build.digest)
     files, attached = _attach(
-        approved, arrival, repository, publisher, image_signer.is_trusted if image_signer else trust_all
+        approved, remote, repository, publisher, image_signer.is_trusted if image_signer else trust_all
     )
     if publisher.signer and image_signer:
-        unsigned = [artifact for artifact, attachment in zip(files, attached, strict=True) if not attachment.has_equal]
+        own_artifacts = [row for row, attachment in zip(files, attached, strict=True) if not attachment.has_equal]
         has_new = any(attachment.new for attachment in attached)  # which nobody can have signed
-        if has_new or not image_signer.has_signed(unsigned):
-            image_signer.sign(unsigned, publisher.retry)
+        if has_new or not image_signer.has_signed(own_artifacts):
+            image_signer.sign(own_artifacts, publisher.retry)
     converted = None
     if publisher.to_stargz:
-        converted = publish_stargz(arrival.manifest, arrival.tag, destination, repository, publisher)
+        converted = publish_stargz(remote.manifest, remote.tag, destination, repository, publisher)
     return PublishedCopy(
         registry=destination.name,
         ref=f"{repository.ref}@{approved.build.digest}",
-        tags=(arrival.tag,),
-        result="pushed" if arrival.pushed else "present",
-        media_type=arrival.manifest.media_type,
-        layers=len(arrival.manifest.layers()),
-        bytes=sum(layer.size for layer in arrival.manifest.layers()),
-        traffic=arrival.traffic,
+        tags=(remote.tag,),
+        result="pushed" if remote.pushed else "present",
+        media_type=remote.manifest.media_type,
+        layers=len(remote.manifest.layers()),
+        bytes=sum(layer.size for layer in remote.manifest.layers()),
+        traffic=remote.traffic,
         attached=attached,
         signed_by=keys.key_label(publisher.signer.key) if publisher.signer else None,
-        created=arrival.created,
+        created=remote.created,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         stargz=converted,
     )
@@ -107,10 +107,10 @@ def _find_or_push(
 
 
 def _attach(
-    approved: ApprovedImage, arrival: PushedImage, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
+    approved: ApprovedImage, remote: PushedImage, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
     """Attach the evidence; return the artifacts, and each result."""
-    manifest = arrival.manifest
+    manifest = remote.manifest
 
     def attach_all() -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
         labels = labels_in(repository.config(manifest))

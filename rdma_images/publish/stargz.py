@@ -53,7 +53,7 @@ def publish_stargz(
     """
     require_zstd(original)
     tag = f"{original_tag}-stargz"
-    current = publisher.retry(partial(repository.head, tag))
+    current = publisher.retry(partial(repository.find_digest, tag))
     if current and publisher.retry(partial(_is_converted, original, current, destination, repository, publisher)):
         return StargzImage(f"{repository.ref}@{current}", tag, "present")
     publisher.progress(f"{destination.name}: converting {original.digest} for the stargz-snapshotter")
@@ -115,13 +115,13 @@ def convert(original: Manifest, repository: Repository, scratch: Path) -> Conver
     config = repository.config(original)
     platform = {name: value for name, value in config.items() if name in ("os", "architecture", "variant")}
     entry = replace(image.descriptor, platform=platform, annotations={CONVERTED_FROM: original.digest})
-    return ConvertedImage(client.index([entry]), image, files)
+    return ConvertedImage(client.index_manifest([entry]), image, files)
 
 
 def _write_with_table(repository: Repository, layer: Descriptor, scratch: Path, path: Path) -> Blob:
     """Download a layer into `scratch`, and write it with a table to `path`."""
     packed = scratch / "layer"
-    repository.save(layer.digest, packed)
+    repository.save_blob(layer.digest, packed)
     with tempfile.TemporaryFile(dir=scratch) as tar, packed.open("rb") as file, path.open("wb") as converted:
         try:
             zstandard.ZstdDecompressor().copy_stream(file, tar)

@@ -140,7 +140,7 @@ def advance_tags(names: Iterable[str], digest: str, repository: Repository, prog
 
 
 def _advance_tag(name: str, digest: str, repository: Repository, progress: Progress) -> bool:
-    current = repository.head(name)
+    current = repository.find_digest(name)
     if current == digest:
         return True
     if current is not None:
@@ -152,7 +152,7 @@ def _advance_tag(name: str, digest: str, repository: Repository, progress: Progr
             )
             return False
     repository.put_manifest(name, repository.manifest(digest))
-    if repository.head(name) != digest:
+    if repository.find_digest(name) != digest:
         raise registry_errors.ConflictError(
             f"{repository.ref}:{name} did not move to {digest}\n"
             "publish again: somebody else moved it at the same time, or the tag is immutable"

@@ -7,8 +7,8 @@ from typing import Any
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import statement
-from rdma_images.publish.attach import PREDICATE_TYPE, fallback_tag, newest_first, read_content
-from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
+from rdma_images.publish.attach import PREDICATE_TYPE, fallback_tag, read_content, sorted_attachments
+from rdma_images.publish.attachment_checks import OPTIONAL, TITLES, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
 from rdma_images.publish.keys import Trust
@@ -106,8 +106,8 @@ def _verify_index(
     detail = "; ".join(mismatches) or ", ".join(platform for _, platform in listed) or "none: the index lists no image"
     platforms = VerifyFinding("platforms", bool(listed) and not mismatches, detail)
     ref = f"{repository.ref}@{index.digest}"
-    files, unreadable = _newest_by_form(repository, index.digest, verifier)
-    results = _check_form(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
+    files, unreadable = _newest_by_type(repository, index.digest, verifier)
+    results = _attachment_findings(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
     signature = _check_signature(repository, index.digest, verifier)
     return Verification(ref, (signature, platforms, *unreadable, *results))
 
@@ -121,62 +121,62 @@ def _verify_image(repository: Repository, manifest: Manifest, verifier: Verifier
     """Return the checks of one image."""
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
-    files, unreadable = _newest_by_form(repository, digest, verifier)
+    files, unreadable = _newest_by_type(repository, digest, verifier)
     built_elsewhere = statement.TEST_RESULT in files and statement.PROVENANCE not in files
     findings = [_check_signature(repository, digest, verifier), *unreadable]
     allowed_ids = allowed_failures(files.get(statement.REPORT))
-    for form in NAMES:
-        if form == statement.PROVENANCE and built_elsewhere:
+    for predicate_type in TITLES:
+        if predicate_type == statement.PROVENANCE and built_elsewhere:
             continue
-        findings += _check_form(form, files.get(form), digest, verifier, ref, allowed_ids)
+        findings += _attachment_findings(predicate_type, files.get(predicate_type), digest, verifier, ref, allowed_ids)
     return Verification(ref, tuple(findings))
 
 
-def _check_form(
-    form: str,
+def _attachment_findings(
+    predicate_type: str,
     content: bytes | None,
     digest: str,
     verifier: Verifier | None,
     ref: str,
     allowed: frozenset[str] = frozenset(),
 ) -> Iterator[VerifyFinding]:
-    """Check the attachment of one form; an optional one that is not there gives no finding."""
-    if form in OPTIONAL and content is None:
+    """Check the attachment of one predicate type; an optional one that is not there gives no finding."""
+    if predicate_type in OPTIONAL and content is None:
         return
-    yield from check_attachment(form, content, digest, allowed)
+    yield from check_attachment(predicate_type, content, digest, allowed)
     if verifier is not None and content is not None:
-        yield _check_statement(form, content, ref, verifier)
+        yield _check_statement(predicate_type, content, ref, verifier)
 
 
-def _newest_by_form(
+def _newest_by_type(
     repository: Repository, digest: str, verifier: Verifier | None
 ) -> tuple[dict[str, bytes], tuple[VerifyFinding, ...]]:
-    """Return the newest attachment of each form, a signed one where there is one.
+    """Return the newest attachment of each predicate type, a signed one where there is one.
 
-    What other tools attached is theirs and is left out; what carries our form and cannot be read is reported.
+    Attachments of other tools are left out. One with a predicate type of ours that cannot be read is a finding.
     """
-    contents_by_form: dict[str, list[bytes]] = {}
+    contents_by_type: dict[str, list[bytes]] = {}
     unreadable = []
-    for entry in newest_first(repository, digest):
-        form = entry.annotations.get(PREDICATE_TYPE, "")
-        if form not in NAMES:
+    for entry in sorted_attachments(repository, digest):
+        predicate_type = entry.annotations.get(PREDICATE_TYPE, "")
+        if predicate_type not in TITLES:
             continue
         try:
-            contents_by_form.setdefault(form, []).append(read_content(repository, entry.digest))
+            contents_by_type.setdefault(predicate_type, []).append(read_content(repository, entry.digest))
         except registry_errors.MalformedError as error:
-            unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {first_line(error)}"))
+            unreadable.append(VerifyFinding(TITLES[predicate_type], None, f"ignored: {first_line(error)}"))
     ref = f"{repository.ref}@{digest}"
-    content_by_form = {
-        form: _prefer_signed(form, contents, ref, verifier) for form, contents in contents_by_form.items() if contents
+    content_by_type = {
+        name: _prefer_signed(name, contents, ref, verifier) for name, contents in contents_by_type.items() if contents
     }
-    return content_by_form, tuple(unreadable)
+    return content_by_type, tuple(unreadable)
 
 
-def _prefer_signed(form: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
+def _prefer_signed(predicate_type: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
     if verifier is None or len(contents) == 1:
         return contents[0]
     cosign, trust = verifier.cosign, verifier.trust
-    signed = (content for content in contents if cosign.has_attested(ref, trust, form, content))
+    signed = (content for content in contents if cosign.has_attested(ref, trust, predicate_type, content))
     return next(signed, contents[0])
 
 
@@ -186,14 +186,14 @@ def _check_signature(repository: Repository, digest: str, verifier: Verifier | N
         if verifier.cosign.has_signed(ref, verifier.trust):
             return VerifyFinding("signature", True, f"by {verifier.trust}")
         return VerifyFinding("signature", False, f"no signature by {verifier.trust}")
-    if repository.head(f"{fallback_tag(digest)}.sig"):
+    if repository.find_digest(f"{fallback_tag(digest)}.sig"):
         return VerifyFinding("signature", None, "present and not checked: give --key, or --identity and --issuer")
     return VerifyFinding("signature", None, "none: anybody with push access can have written this")
 
 
-def _check_statement(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
+def _check_statement(predicate_type: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
     """Check whether the trusted signer signed exactly this attachment."""
-    title = f"signed {NAMES[form]}"
-    if verifier.cosign.has_attested(ref, verifier.trust, form, content):
+    title = f"signed {TITLES[predicate_type]}"
+    if verifier.cosign.has_attested(ref, verifier.trust, predicate_type, content):
         return VerifyFinding(title, True, f"by {verifier.trust}, word for word what is attached")
-    return VerifyFinding(title, False, f"{verifier.trust} signed no such {NAMES[form]}")
+    return VerifyFinding(title, False, f"{verifier.trust} signed no such {TITLES[predicate_type]}")

@@ -112,7 +112,7 @@ class Manifest:
         return descriptors(self.body, "manifests")
 
 
-def artifact(file: Descriptor, **fields: Any) -> Manifest:
+def artifact_manifest(file: Descriptor, **fields: Any) -> Manifest:
     """Return the manifest of an artifact with one file.
 
     Its config is EMPTY, which the repository must have, too. Source: OCI image specification 1.1, "Guidelines for
@@ -132,7 +132,7 @@ def artifact(file: Descriptor, **fields: Any) -> Manifest:
     return Manifest(OCI_MANIFEST, canonical(body))
 
 
-def index(entries: Iterable[Descriptor]) -> Manifest:
+def index_manifest(entries: Iterable[Descriptor]) -> Manifest:
     """Return an index over manifests."""
     listed = [entry.as_json() for entry in entries]
     return Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}))
@@ -178,7 +178,7 @@ class Repository:
         self.name = name
         self.ref = f"{connection.host}/{name}"
 
-    def head(self, reference: str) -> str | None:
+    def find_digest(self, reference: str) -> str | None:
         """Return the digest that a tag or digest leads to; None where it is missing."""
         try:
             response = self._request("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
@@ -253,7 +253,7 @@ class Repository:
             raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
 
-    def save(self, digest: str, file: Path) -> None:
+    def save_blob(self, digest: str, file: Path) -> None:
         """Write a blob to a file, checked by its digest. Raises ConflictError for other bytes."""
         checksum, headers = hashlib.sha256(), {"Accept-Encoding": "identity"}
         with (

@@ -29,7 +29,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
 
     `verbose` adds a line for every check, and the notes.
     """
-    from rdma_images.datapath.checks import claim  # here, because a report that is kept needs no emulator
+    from rdma_images.datapath.checks import coverage  # here, because a report that is kept needs no emulator
 
     rows = Table(box=None, pad_edge=False, show_header=False)
     for column in ("state", "id", "what"):
@@ -47,7 +47,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
         parts.append(Text(f"torch: {report.inspection.measured.torch_reuse}\n", "dim"))
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
     parts += [_unmeasured(report)] if report.unmeasured else []
-    if sentence := claim(report.checks):
+    if sentence := coverage(report.checks):
         parts.append(Text(sentence))
     if report.base_faults:
         parts.append(Text(f"Faults of the image that the fabric was added to: {', '.join(report.base_faults)}."))

@@ -22,7 +22,7 @@ from rdma_images.validate import transport
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes import libraries, measure, packages, settings, system, tree
 from rdma_images.validate.probes.rootfs import SKIPPED, Root
-from rdma_images.validate.run_probes import mark_lost, mark_stopped, parse_answers
+from rdma_images.validate.run_probes import mark_failed, mark_timed_out, parse_answers
 
 MAX_CONTENT_BYTES = 32 * CHUNK  # bytes of a file that is neither library nor program: more than a probe reads
 MAX_MEMORY_BYTES = 1024 * CHUNK  # bytes that reading may take
@@ -50,11 +50,11 @@ def measure_export(export: Iterable[bytes], image_config: ImageConfig, memory: i
             with reading:
                 _feed(export, cast(IO[bytes], reading.stdin))
         if reading.returncode == -signal.SIGXCPU:
-            return mark_stopped(EXPORT_PROBES, f"was stopped: the files took more than {MAX_CPU_SECONDS} s to read")
+            return mark_timed_out(EXPORT_PROBES, f"was stopped: the files took more than {MAX_CPU_SECONDS} s to read")
         if reading.returncode:
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
-            return mark_lost(EXPORT_PROBES, f"the image's files could not be read: {problem}")
+            return mark_failed(EXPORT_PROBES, f"the image's files could not be read: {problem}")
         with (folder / ANSWERS_FILE).open("rb") as answers_file:
             return parse_answers(answers_file.read(transport.MAX_OUTPUT_BYTES), EXPORT_PROBES)
 

@@ -15,7 +15,7 @@ from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.validate import container, entry, image_layers, probe_files, run_probes, torch_reuse, transport
 from rdma_images.validate.probes.measure import PROBE_SECONDS
-from rdma_images.validate.run_probes import mark_lost, mark_stopped
+from rdma_images.validate.run_probes import mark_failed, mark_timed_out
 
 SILENCE_SECONDS = 60.0  # seconds: the probes show once a second that they go on
 EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
@@ -105,7 +105,7 @@ def _with_entry(measured: Measured, entry_result: EntryPointChanges | str | None
     if isinstance(entry_result, EntryPointChanges):
         return measured.model_copy(update={"entry": entry_result})
     if entry_result is None:
-        return mark_stopped(("entry",), "did not start in time", measured)
+        return mark_timed_out(("entry",), "did not start in time", measured)
     return measured.model_copy(update={"missing": {**measured.missing, "entry": entry_result}})
 
 
@@ -113,4 +113,4 @@ def _with_layers(measured: Measured, reading: "Future[tuple[MeasuredLayer, ...]]
     try:
         return measured.model_copy(update={"layers": reading.result()})
     except Exception as error:  # whatever an image does to the reading of its layers is an answer, not a crash
-        return mark_lost(("layers",), f"the layers could not be read: {error}", measured)
+        return mark_failed(("layers",), f"the layers could not be read: {error}", measured)

@@ -96,16 +96,17 @@ def _run_probes(host: Host, words: Sequence[str], names: tuple[str, ...]) -> Mea
         if mark:
             return parse_answers(answers.partition(b"\n")[0], names)
         if result.rc == TIMED_OUT:
-            return mark_stopped(names, f"was stopped: {program} did not {'answer' if result.stdout_bytes else 'start'}")
+            awaited = "answer" if result.stdout_bytes else "start"
+            return mark_timed_out(names, f"was stopped: {program} did not {awaited}")
         if result.rc == ENDLESS:
-            return mark_lost(names, f"{program} did not stop printing")
+            return mark_failed(names, f"{program} did not stop printing")
         complaints = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
         if "older than" in "".join(complaints):
             reasons += complaints
         elif result.rc not in NOT_FOUND:
             failures.append(f"{program} ended with {result.rc}{': ' if complaints else ''}{''.join(complaints)[:300]}")
     if failures:
-        return mark_lost(names, failures[0])
+        return mark_failed(names, failures[0])
     raise NoPythonError(reasons[0] if reasons else "the image has no Python to run the probes")
 
 
@@ -119,7 +120,7 @@ def with_network(host: Host, measured: Measured, image_config: ImageConfig, inst
     except NoPythonError as error:
         answer = Measured(missing={"network": str(error)})
     if answer.timed_out:
-        return mark_stopped(("network",), "was not started in time", measured)
+        return mark_timed_out(("network",), "was not started in time", measured)
     missing, seconds = {**measured.missing, **answer.missing}, {**measured.seconds, **answer.seconds}
     return measured.model_copy(update={"network": answer.network, "missing": missing, "seconds": seconds})
 
@@ -139,13 +140,13 @@ ANSWERS = TypeAdapter(dict[str, ProbeAnswer])
 def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
     """Return the answers of the probes `names` in a JSON `text`.
 
-    Its form is {probe: {"value", "error", "seconds"}}. Nothing in `text` raises: an answer that is not there, or has
-    another form, is lost, with the reason.
+    Its form is {probe: {"value", "error", "seconds"}}. Nothing in `text` raises: a probe whose answer is missing or
+    has another form is marked as failed, with the reason.
     """
     try:
         answers = ANSWERS.validate_json(text)
     except ValidationError as error:
-        return mark_lost(names, f"what the probes printed in the image is cut short or damaged: {first_error(error)}")
+        return mark_failed(names, f"what the probes printed in the image is cut short or damaged: {first_error(error)}")
     measurements = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
     for name in names:
         measurements = _with(
@@ -154,15 +155,15 @@ def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
     return measurements
 
 
-def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
-    """Return `measurements` with the probes `names` lost for the reason `why`."""
+def mark_failed(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
+    """Return `measurements` with the probes `names` marked as failed, for the reason `why`."""
     measurements, names = measurements or Measured(), tuple(names)
     missing = {**measurements.missing, **dict.fromkeys(names, plain(why))}
     return measurements.model_copy(update={"missing": missing, "failed": (*measurements.failed, *names)})
 
 
-def mark_stopped(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
-    """Return `measurements` with the probes `names` ended by the clock, for the reason `why`."""
+def mark_timed_out(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
+    """Return `measurements` with the probes `names` marked as timed out, for the reason `why`."""
     measurements, names = measurements or Measured(), tuple(names)
     missing = {**measurements.missing, **{name: plain(f"{name} {why}") for name in names}}
     return measurements.model_copy(update={"missing": missing, "timed_out": (*measurements.timed_out, *names)})
@@ -175,13 +176,13 @@ def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
             update={"missing": {**measurements.missing, name: PROBE_DECLARATIONS[name].nothing}}
         )
     if answer.value is None and answer.stopped:
-        return mark_stopped((name,), f"was {answer.error}", measurements)
+        return mark_timed_out((name,), f"was {answer.error}", measurements)
     if answer.value is None:
-        return mark_lost((name,), answer.error or f"{name} has no value", measurements)
+        return mark_failed((name,), answer.error or f"{name} has no value", measurements)
     try:
         value = getattr(Measured.model_validate({name: answer.value}), name)
     except ValidationError as error:
-        return mark_lost(
+        return mark_failed(
             (name,), f"the image's answer does not have the expected form at {first_error(error)}", measurements
         )
     return measurements.model_copy(update={name: value})

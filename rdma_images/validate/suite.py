@@ -14,7 +14,7 @@ from rdma_images.core.paths import PACKAGE, VALIDATORS, data_folders
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import check_folders, validator
 from rdma_images.validate.check_folders import ListedCheck
-from rdma_images.validate.validator import NotMeasuredError, Requirement, SkippedError, UnmetError, unmeasured
+from rdma_images.validate.validator import NotMeasuredError, Requirement, SkippedError, UnmetError, skip_unmeasured
 
 INPUTS = (".py", ".yaml", "")  # endings of files; a guest's scripts have none
 
@@ -91,7 +91,7 @@ def _check(row: SuiteEntry, inspection: Inspection, tiers: tuple[str, ...]) -> C
         row.function(**_arguments(row, row.function, {"inspection": inspection, "require": require}))
     except SkippedError as skipped:
         reason = str(skipped)
-        outcome = "not measured" if _is_for_time(skipped, inspection, reason) else "skipped"
+        outcome = "not measured" if _is_timed_out(skipped, inspection, reason) else "skipped"
     except UnmetError:
         outcome = "failed"
     except Exception as error:
@@ -125,10 +125,10 @@ def _value(row: SuiteEntry, name: str, values: dict[str, Any]) -> Any:
     if source := getattr(row.module, name, None) or getattr(validator, name, None):
         return source(**_arguments(row, source, values))
     inspection: Inspection = values["inspection"]
-    return getattr(inspection.measured, name) or unmeasured(inspection, name)
+    return getattr(inspection.measured, name) or skip_unmeasured(inspection, name)
 
 
-def _is_for_time(skipped: SkippedError, inspection: Inspection, reason: str) -> bool:
-    """Return whether a validator was left for want of what the clock ended."""
+def _is_timed_out(skipped: SkippedError, inspection: Inspection, reason: str) -> bool:
+    """Return whether a validator was skipped for want of a probe that timed out."""
     measured = inspection.measured
     return isinstance(skipped, NotMeasuredError) or any(measured.missing[name] in reason for name in measured.timed_out)

@@ -82,8 +82,8 @@ class Requirement:
             raise UnmetError(f"expected: {self.expected}\nfound: {self.actual}\nfix: {self.fix}")
 
 
-def unmeasured(inspection: Inspection, probe: str) -> NoReturn:
-    """Leave a validator for want of what `probe` measures: it is skipped, or not measured."""
+def skip_unmeasured(inspection: Inspection, probe: str) -> NoReturn:
+    """Raise SkippedError, or NotMeasuredError if `probe` timed out."""
     if probe in inspection.measured.timed_out:
         not_measured(inspection.measured.missing[probe])
     if probe in inspection.measured.failed and probe != "torch":  # torch.imports reports it
@@ -92,18 +92,18 @@ def unmeasured(inspection: Inspection, probe: str) -> NoReturn:
 
 
 def not_measured(why: str) -> NoReturn:
-    """Leave a validator whose measurement the clock ended."""
+    """Raise NotMeasuredError for a measurement that timed out."""
     raise NotMeasuredError(why)
 
 
 def libraries(inspection: Inspection) -> Libraries:
     """Return the fabric's libraries, and what the loader makes of them."""
-    return inspection.measured.tree.libraries if inspection.measured.tree else unmeasured(inspection, "tree")
+    return inspection.measured.tree.libraries if inspection.measured.tree else skip_unmeasured(inspection, "tree")
 
 
 def files(inspection: Inspection) -> Files:
     """Return the file tree in short."""
-    return inspection.measured.tree.files if inspection.measured.tree else unmeasured(inspection, "tree")
+    return inspection.measured.tree.files if inspection.measured.tree else skip_unmeasured(inspection, "tree")
 
 
 def nccl(inspection: Inspection) -> InstalledNccl:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdma_images.core import locking
 from rdma_images.datapath.disk import ImageDisk, write_disk
-from rdma_images.datapath.kit import GuestFiles
+from rdma_images.datapath.guest_files import GuestFiles
 from rdma_images.engine.debian import debian_packages, host_apt
 
 PACKAGES = (
@@ -34,9 +34,9 @@ def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
 
 
 @contextlib.contextmanager
-def folder_disk(root: Path, kit: GuestFiles) -> Iterator[ImageDisk]:
+def folder_disk(root: Path, guest_files: GuestFiles) -> Iterator[ImageDisk]:
     """Yield the disk of a root filesystem in a folder."""
-    descriptor = write_disk(kit.mkfs, root)
+    descriptor = write_disk(guest_files.mkfs, root)
     try:
         yield ImageDisk(descriptor)
     finally:

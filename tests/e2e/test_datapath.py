@@ -16,7 +16,8 @@ import pytest
 from rdma_images import datapath, engine
 from rdma_images.core import paths
 from rdma_images.core.check import Check
-from rdma_images.datapath import exchange, export, kit, lab, steps
+from rdma_images.datapath import exchange, export, guests, steps
+from rdma_images.datapath.guest_files import GuestFiles, prepare
 from tests.e2e import volumes
 from tests.e2e.datapath_roots import (
     BROKEN,
@@ -35,8 +36,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def parts() -> kit.GuestFiles:
-    return kit.prepare(print)
+def parts() -> GuestFiles:
+    return prepare(print)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bootstrap(tmp_path_factory.mktemp("root") / "whole", PACKAGES)
 
 
-def checked(root: Path, parts: kit.GuestFiles, folder: Path) -> tuple[Check, ...]:
+def checked(root: Path, parts: GuestFiles, folder: Path) -> tuple[Check, ...]:
     with folder_disk(root, parts) as files:
         return datapath.check(files, parts, "efa", folder)
 
@@ -58,7 +59,7 @@ def test_every_check_has_a_broken_image() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("broken", [pytest.param(change, id=change.__name__) for change in BROKEN])
 def test_a_broken_image_is_red_for_the_right_reason(
-    broken: Callable[[Path], None], root: Path, parts: kit.GuestFiles, tmp_path: Path
+    broken: Callable[[Path], None], root: Path, parts: GuestFiles, tmp_path: Path
 ) -> None:
     broken(copy(root, tmp_path / "root"))
     checks = {check.id.removeprefix("datapath."): check for check in checked(tmp_path / "root", parts, tmp_path)}
@@ -70,7 +71,7 @@ def test_a_broken_image_is_red_for_the_right_reason(
 
 
 @pytest.mark.exhaustive
-def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.GuestFiles, tmp_path: Path) -> None:
+def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: GuestFiles, tmp_path: Path) -> None:
     libraries = ("ibverbs-providers", "librdmacm1t64", "libfabric1")
     checks = checked(bootstrap(tmp_path / "root", libraries), parts, tmp_path)
     checks_by_id = {check.id: check.actual for check in checks if check.outcome == "passed"}
@@ -81,19 +82,19 @@ def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.G
 
 
 @pytest.fixture(scope="module")
-def pair_lab(root: Path, parts: kit.GuestFiles) -> Iterator[lab.TwoGuests]:
+def two_guests(root: Path, parts: GuestFiles) -> Iterator[guests.TwoGuests]:
     """Yield two guests with the whole root filesystem, which they leave as it was."""
     before = sorted(path.name for path in root.iterdir())
-    with folder_disk(root, parts) as files, lab.guests(parts, files) as pair:
-        yield lab.open_lab(pair, files)
+    with folder_disk(root, parts) as files, guests.start_guests(parts, files) as pair:
+        yield guests.ready_guests(pair, files)
     assert sorted(path.name for path in root.iterdir()) == before
 
 
-def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.TwoGuests) -> None:
-    assert pair_lab.run("echo mine > /here && cat /here", 60).output == "mine\n"
-    assert pair_lab.client.run("ls /image/here", 60).status != 0
-    assert pair_lab.server.run("echo x > /dev/vda", 60).status != 0
-    links = pair_lab.server.run("ls /sys/class/net /image/sys/class/net", 60).output
+def test_guests_reach_each_other_and_nothing_else(two_guests: guests.TwoGuests) -> None:
+    assert two_guests.run("echo mine > /here && cat /here", 60).output == "mine\n"
+    assert two_guests.client.run("ls /image/here", 60).status != 0
+    assert two_guests.server.run("echo x > /dev/vda", 60).status != 0
+    links = two_guests.server.run("ls /sys/class/net /image/sys/class/net", 60).output
     assert set(links.split()) <= {
         "eth0",
         "lo",
@@ -105,21 +106,21 @@ def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.TwoGuests) -> No
         "or",
         "directory",
     } | {"/image/sys/class/net:"}
-    assert pair_lab.server.run("ping -c 1 -W 5 192.168.111.2", 60).status == 0
-    assert pair_lab.server.run("ip route", 60).output.split("\n")[:-1] == [
+    assert two_guests.server.run("ping -c 1 -W 5 192.168.111.2", 60).status == 0
+    assert two_guests.server.run("ip route", 60).output.split("\n")[:-1] == [
         "192.168.111.0/24 dev eth0 scope link  src 192.168.111.1 "
     ]
-    limits = pair_lab.run("grep CapBnd /proc/self/status", 60).output
+    limits = two_guests.run("grep CapBnd /proc/self/status", 60).output
     assert not int(limits.split()[1], 16) & 1 << 14  # CAP_IPC_LOCK
-    assert Path(f"/proc/{pair_lab.server._process.pid}/status").read_text().count("Uid:\t65534") == 1
+    assert Path(f"/proc/{two_guests.server._process.pid}/status").read_text().count("Uid:\t65534") == 1
 
 
-def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(pair_lab: lab.TwoGuests) -> None:
+def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(two_guests: guests.TwoGuests) -> None:
     """perftest's client ends with "Can't produce a report", as on a busy emulated machine."""
     strict = replace(steps.WRITE, client=steps.WRITE.client.replace(" -F", ""))
-    pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 60)
-    assert exchange.perform(pair_lab, steps.WRITE).outcome == "passed"
-    message = exchange.perform(pair_lab, strict).actual
+    two_guests.client.run("mount --bind /dev/null /image/proc/cpuinfo", 60)
+    assert exchange.perform(two_guests, steps.WRITE).outcome == "passed"
+    message = exchange.perform(two_guests, strict).actual
     server, client = message.split("; ")
     assert server.startswith("the server ended with status 1: ")
     assert server.endswith("Failed to exchange data between server and clients")
@@ -130,15 +131,15 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from rdma_images import datapath
-from rdma_images.datapath import kit
+from rdma_images.datapath import guest_files
 from tests.e2e.datapath_roots import folder_disk
-parts = kit.prepare(print)
+parts = guest_files.prepare(print)
 with folder_disk(Path(sys.argv[1]), parts) as files:
     datapath.check(files, parts, None, Path(sys.argv[2]), lambda line: print(line, flush=True))
 """
 
 
-def leftover_files(parts: kit.GuestFiles) -> list[str]:
+def leftover_files(parts: GuestFiles) -> list[str]:
     """Return what the tier could leave behind: emulators, files, mounts."""
     folder = paths.state_folder() / "datapath"
     emulators = []
@@ -165,7 +166,7 @@ def leftover_files(parts: kit.GuestFiles) -> list[str]:
     "moment", [pytest.param("starting two machines", marks=pytest.mark.exhaustive), "finds its port active"]
 )
 def test_nothing_is_left_however_it_is_ended(
-    number: signal.Signals, moment: str, root: Path, parts: kit.GuestFiles, tmp_path: Path
+    number: signal.Signals, moment: str, root: Path, parts: GuestFiles, tmp_path: Path
 ) -> None:
     before = leftover_files(parts)
     program = subprocess.Popen(
@@ -229,9 +230,7 @@ def test_an_image_of_an_engine_is_read_out_and_nothing_of_it_stays(root: Path, t
         client.close()
 
 
-def test_the_loader_that_reads_an_image_preloads_nothing_of_it(
-    root: Path, parts: kit.GuestFiles, tmp_path: Path
-) -> None:
+def test_the_loader_that_reads_an_image_preloads_nothing_of_it(root: Path, parts: GuestFiles, tmp_path: Path) -> None:
     loader, *libraries, tar = parts.tar
     image = copy(root, tmp_path / "root")
     (image / "etc/ld.so.preload").write_text(f"/{LIBRARIES}/libibverbs.so.1\n")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.datapath import exchange, export, kit, lab
+from rdma_images.datapath import exchange, export, guest_files, guests
 from rdma_images.datapath.checks import CheckDefinition
 from tests.e2e.test_targets import ref
 from tests.support import fake_nccl
@@ -129,21 +129,21 @@ LEFT_OUT = ("*/site-packages/[!.n]*", "*/nvidia/n*", "*/nvidia/cu[!1]*", "*/cu13
 
 
 @pytest.fixture
-def machines(image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.TwoGuests]:
+def machines(image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[guests.TwoGuests]:
     """Yield two emulated machines with the image's files, and in /tmp the program and CUDA's driver."""
-    parts = kit.prepare(print)
+    parts = guest_files.prepare(print)
     added = {"libcuda.so.1": (fake_nccl.folder() / "libcuda.so.1").read_bytes(), "transfer": TRANSFER.encode()}
     added["half"] = TRANSFER.replace("tuple(each)", "(each[0], SIZE // 2, 0)").encode()
     monkeypatch.setattr(export, "EXCLUDED", (*LEFT_OUT, *export.EXCLUDED[2:]))
-    with export.image_disk(image, engines.ensure(), parts) as files, lab.guests(parts, files) as pair:
-        opened = lab.open_lab(pair, files)
+    with export.image_disk(image, engines.ensure(), parts) as files, guests.start_guests(parts, files) as pair:
+        opened = guests.ready_guests(pair, files)
         for guest, (name, content) in itertools.product(pair, added.items()):
             guest.run(f"echo {base64.b64encode(content).decode()} | base64 -d > /image/tmp/{name}", 60)
         yield opened
 
 
 @pytest.mark.exhaustive
-def test_nixl_writes_from_one_machine_to_another(machines: lab.TwoGuests) -> None:
+def test_nixl_writes_from_one_machine_to_another(machines: guests.TwoGuests) -> None:
     def found(backend: str, variables: str, rdma: bool = True, client: str = "transfer") -> str:
         start = f"{variables} exec python /tmp/{{}} {backend}"
         order = exchange.Exchange(

@@ -316,7 +316,7 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     assert any(f"{image.tag} stays with an earlier build" in line for line in lines)
     assert placed(late).tags == (image.tag,)
     assert any(f":latest stays with {other.digest}" in line for line in lines)
-    leads = {tag: repository.head(tag) for tag in registry.tags("training/efa-pytorch")}
+    leads = {tag: repository.find_digest(tag) for tag in registry.tags("training/efa-pytorch")}
     assert leads == {image.tag: small.digest, **dict.fromkeys((unique_tag, "2.15", "latest"), other.digest)}
     for tag in leads:
         (verification,) = verify(f"{registry.host}/training/efa-pytorch:{tag}", entry, None)

@@ -187,7 +187,7 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
         registry.start()
         repository = open_destination("local", registry.entry()).repository("efa-pytorch")
         # A tag that the registry was about to note is listed, and leads to nothing.
-        for tag in filter(repository.head, registry.tags(REPOSITORY) if first.error else ()):
+        for tag in filter(repository.find_digest, registry.tags(REPOSITORY) if first.error else ()):
             assert complete(registry, tag), f"{tag} is not whole after a kill at {point} bytes"
         assert first.error, f"killed at {point} bytes, and nobody noticed"
         assert "Traceback" not in first.error

@@ -84,12 +84,12 @@ def read_registry(server: _Server, folder: Path) -> None:
     )
     image = Manifest(OCI_MANIFEST, canonical({"config": {"mediaType": "x", "digest": DIGEST, "size": 3}}))
     questions: list[Callable[[], object]] = [
-        lambda: repository.head("latest"),
+        lambda: repository.find_digest("latest"),
         lambda: repository.manifest("latest").members(),
         lambda: repository.config(image),
         lambda: repository.referrers(DIGEST),
         lambda: repository.has_blob(DIGEST, 3),
-        lambda: repository.save(DIGEST, folder / "blob"),
+        lambda: repository.save_blob(DIGEST, folder / "blob"),
         lambda: repository.put_blob(b"abc"),
         lambda: repository.put_manifest("latest", Manifest(OCI_INDEX, b"{}")),
         lambda: repository.mount(DIGEST, repository),

@@ -144,7 +144,7 @@ def read_files(content: bytes) -> None:
 
 
 def read_attachments(content: bytes) -> None:
-    for form in attachment_checks.NAMES:
+    for form in attachment_checks.TITLES:
         attachment_checks.check_attachment(form, content, DIGEST, ())
     attachment_checks.allowed_failures(content)
 

@@ -7,7 +7,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.probes import leftovers
-from rdma_images.validate.validator import Requirement, skip, unmeasured, validator
+from rdma_images.validate.validator import Requirement, skip, skip_unmeasured, validator
 from validators.support.wording import shorten_list
 
 LAYER_SOURCE = "a file that a later layer removes is still pulled, and still readable, with the layer that brought it"
@@ -40,7 +40,7 @@ class Leftover(NamedTuple):
 def found_leftovers(inspection: Inspection) -> list[Leftover]:
     """Return the leftovers in any layer."""
     if inspection.measured.layers is None:
-        unmeasured(inspection, "layers")
+        skip_unmeasured(inspection, "layers")
     return [
         Leftover(kind, path, why, number)
         for number, layer in enumerate(inspection.measured.layers, 1)
@@ -119,7 +119,7 @@ def test_budget(inspection: Inspection, require: Requirement) -> None:
     """The image takes no more to pull than its target's budget."""
     most, layers = budget(inspection) or 0, inspection.measured.layers
     if layers is None:
-        unmeasured(inspection, "layers")
+        skip_unmeasured(inspection, "layers")
     size = sum(layer.bytes for layer in layers)
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
         skip("the engine keeps no compressed layers: what a pull takes is unknown")

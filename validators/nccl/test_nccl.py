@@ -20,7 +20,7 @@ from rdma_images.inspection.inspection import (
     wheel_nccl,
 )
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
-from rdma_images.validate.validator import Requirement, skip, unmeasured, validator
+from rdma_images.validate.validator import Requirement, skip, skip_unmeasured, validator
 from validators.support.applies import in_tree
 from validators.support.in_use import LIBNCCL, NO_LIBRARY, describe_lack, has_broken_file
 
@@ -90,7 +90,7 @@ def has_wheels(inspection: Inspection) -> bool:
 def test_version(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The installed libnccl is the version that its wheel says."""
     if not inspection.measured.packages:
-        unmeasured(inspection, "packages")
+        skip_unmeasured(inspection, "packages")
     wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(inspection), mapped_nccl(inspection)
     if not wheel or not wheels:
         skip("no NCCL wheel is installed")

@@ -11,7 +11,7 @@ from rdma_images.inspection.inspection import (
     wheel_nccl,
 )
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
-from rdma_images.validate.validator import Requirement, skip, unmeasured, validator
+from rdma_images.validate.validator import Requirement, skip, skip_unmeasured, validator
 from validators.support.in_use import LIBNCCL, missing_for_torch, torch_libraries
 from validators.support.wording import shorten_names
 
@@ -83,7 +83,7 @@ def test_imports(
     if not installed and not torch:
         skip("the image has no torch")
     if "torch" in inspection.measured.timed_out:
-        unmeasured(inspection, "torch")
+        skip_unmeasured(inspection, "torch")
     if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
         skip("libraries that torch needs are missing: see torch.closure")
     reports_nccl = inspection.expected.fabric or libraries.nccl

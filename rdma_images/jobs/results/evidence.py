@@ -12,8 +12,8 @@ from rdma_images.publish.attach import (
     Attachment,
     IsTrusted,
     attach,
-    newest_first,
     read_content,
+    sorted_attachments,
     trust_all,
 )
 from rdma_images.publish.destination import open_destination
@@ -65,7 +65,7 @@ def newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -
     """Return the results of the newest trusted attachment that can be read."""
     entries = [
         entry
-        for entry in newest_first(repository, digest)
+        for entry in sorted_attachments(repository, digest)
         if entry.annotations.get(PREDICATE_TYPE) == statement.RESULTS
     ]
     for entry in entries:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rdma_images import datapath
-from rdma_images.datapath import exchange, library_checks, steps, survey
-from rdma_images.datapath.checks import CheckDefinition, claim, fail_check, hardware_checks, pass_check, skip_check
+from rdma_images.datapath import exchange, library_checks, rdma_files, steps
+from rdma_images.datapath.checks import CheckDefinition, coverage, fail_check, hardware_checks, pass_check, skip_check
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, TaskResult
-from rdma_images.datapath.kit import GuestFiles
-from rdma_images.datapath.lab import GuestSession, TwoGuests, without_refusal
+from rdma_images.datapath.guest_files import GuestFiles
+from rdma_images.datapath.guests import GuestSession, TwoGuests, without_refusal
 
 ANSWER = """\
 copy aaaa /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
@@ -43,15 +43,15 @@ class ScriptedGuest:
         return next((answer for key, answer in self.answers.items() if key in script), TaskResult(0, ""))
 
 
-def lab(
+def guests(
     text: str = ANSWER, login: TaskResult | None = None, libfabric: TaskResult | None = None, **answers: TaskResult
 ) -> TwoGuests:
     guest: Any = ScriptedGuest(**answers)
-    return TwoGuests(guest, guest, GuestSession({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
+    return TwoGuests(guest, guest, GuestSession({"PATH": "/usr/bin"}), rdma_files.parse(text), login, libfabric)
 
 
-def test_a_survey_is_read_back() -> None:
-    parsed = survey.parse(ANSWER)
+def test_the_list_of_files_is_read_back() -> None:
+    parsed = rdma_files.parse(ANSWER)
     assert parsed.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
     assert parsed.drivers == ("efa", "rxe")
     assert parsed.is_from_image("su")
@@ -60,7 +60,7 @@ def test_a_survey_is_read_back() -> None:
 
 
 def test_the_image_user_decides_who_runs_programs() -> None:
-    assert survey.collect_command("mpi:staff").startswith("/.datapath/bin/survey mpi ibv_devinfo ")
+    assert rdma_files.collect_command("mpi:staff").startswith("/.datapath/bin/rdma-files mpi ibv_devinfo ")
 
 
 @pytest.mark.parametrize(
@@ -76,33 +76,33 @@ def test_the_image_user_decides_who_runs_programs() -> None:
     ],
 )
 def test_what_files_are_called_and_say_never_stops_a_survey(survey_text: str, user: tuple[str, int, int]) -> None:
-    assert survey.parse(survey_text).user == user
+    assert rdma_files.parse(survey_text).user == user
 
 
 def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
-    odd = library_checks.libibverbs(lab(ANSWER + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
+    odd = library_checks.libibverbs(guests(ANSWER + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
     assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.actual
 
 
 def test_a_name_in_the_images_configuration_is_no_command() -> None:
-    assert survey.collect_command("$(poweroff)").startswith("/.datapath/bin/survey '$(poweroff)' ")
+    assert rdma_files.collect_command("$(poweroff)").startswith("/.datapath/bin/rdma-files '$(poweroff)' ")
 
 
 def test_the_same_libibverbs_in_two_places_is_one() -> None:
-    assert library_checks.libibverbs(lab(ANSWER + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
+    assert library_checks.libibverbs(guests(ANSWER + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
 
 
 def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
     without = "\n".join(line for line in ANSWER.splitlines() if not line.startswith(("copy", "loaded")))
-    assert library_checks.libibverbs(lab(without)).outcome == "failed"
-    assert library_checks.providers(lab(without)).outcome == "skipped"
+    assert library_checks.libibverbs(guests(without)).outcome == "failed"
+    assert library_checks.providers(guests(without)).outcome == "skipped"
 
 
 def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -> None:
     answer = TaskResult(
         127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34"
     )
-    check = library_checks.providers(lab(LD_PRELOAD=answer))
+    check = library_checks.providers(guests(LD_PRELOAD=answer))
     assert check.outcome == "failed"
     assert "undefined symbol: x" in check.actual
 
@@ -118,16 +118,16 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
     ],
 )
 def test_what_a_login_may_lock(login: TaskResult | None, outcome: str, expected: str) -> None:
-    check = library_checks.check_memlock(lab(login=login))
+    check = library_checks.check_memlock(guests(login=login))
     assert (check.outcome, check.actual) == (outcome, expected)
 
 
 def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
     down = TaskResult(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
-    assert library_checks.device(lab(ibv_devinfo=down)).actual == "PORT_DOWN"
+    assert library_checks.device(guests(ibv_devinfo=down)).actual == "PORT_DOWN"
     no_device = TaskResult(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
     assert (
-        library_checks.device(lab(ibv_devinfo=no_device)).actual
+        library_checks.device(guests(ibv_devinfo=no_device)).actual
         == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
     )
 
@@ -189,7 +189,7 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
         remaining, sent = iter(ends), iter(range(0, 100, 10))
         monkeypatch.setattr(exchange, "_run_both_sides", lambda _lab, _exchange, remaining=remaining: next(remaining))
         monkeypatch.setattr(exchange, "packets", lambda _guest, sent=sent: next(sent))
-        assert exchange.perform(lab(), steps.RC).outcome == outcome
+        assert exchange.perform(guests(), steps.RC).outcome == outcome
 
 
 def step(subject: CheckDefinition) -> Any:
@@ -197,12 +197,12 @@ def step(subject: CheckDefinition) -> Any:
 
 
 def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
-    assert step(steps.WRITE.subject)(lab()).reason == "the image has no ib_write_bw"
-    assert step(steps.MSG.subject)(lab()).reason == "the image has no libfabric"
+    assert step(steps.WRITE.subject)(guests()).reason == "the image has no ib_write_bw"
+    assert step(steps.MSG.subject)(guests()).reason == "the image has no libfabric"
     listed = TaskResult(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
-    reason = step(steps.MSG.subject)(lab(libfabric=listed)).reason
+    reason = step(steps.MSG.subject)(guests(libfabric=listed)).reason
     assert reason == "the image's libfabric was built without its verbs provider"
-    assert step(steps.MPI_SUBJECT)(lab()).reason == "the image has no MPI"
+    assert step(steps.MPI_SUBJECT)(guests()).reason == "the image has no MPI"
 
 
 def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> None:
@@ -220,7 +220,7 @@ def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) 
     broken = fail_check(library_checks.DEVICE, "no device")
     monkeypatch.setattr(steps, "FILES", ((library_checks.DEVICE, lambda _: broken),))
     lines: list[str] = []
-    checks = list(steps.run_steps(lab(), "efa", lines.append))
+    checks = list(steps.run_steps(guests(), "efa", lines.append))
     assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(steps.EXCHANGES) + 2)]
     assert checks[1].reason == "no device to try it on: see datapath.device"
     assert lines == [f"datapath: {library_checks.DEVICE.title}: failed"]
@@ -243,13 +243,13 @@ def test_every_report_says_what_it_cannot_prove() -> None:
 
 def test_a_report_claims_what_passed_and_nothing_else() -> None:
     subject = steps.RC.subject
-    good = claim([pass_check(subject, "10 messages"), *hardware_checks("efa")])
+    good = coverage([pass_check(subject, "10 messages"), *hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
-    bad = claim([fail_check(subject, "x"), skip_check(library_checks.MEMLOCK, "no su")])
+    bad = coverage([fail_check(subject, "x"), skip_check(library_checks.MEMLOCK, "no su")])
     assert "adapter: nothing." in bad
     assert "Failed: two hosts exchange messages" in bad
-    assert claim([]) == ""
+    assert coverage([]) == ""
 
 
 def test_no_figure_of_speed_is_in_what_a_passed_exchange_says() -> None:

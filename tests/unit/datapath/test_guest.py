@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.datapath.guest import OPENING, Guest, GuestError, NoGuestError
-from rdma_images.datapath.kit import GuestFiles
+from rdma_images.datapath.guest_files import GuestFiles
 
 # Takes the wire from its command line as QEMU does, and then does what the test says.
 PLAYED = """
@@ -27,8 +27,8 @@ def guest(tmp_path: Path) -> Callable[[str], Guest]:
     def played(script: str) -> Guest:
         program = tmp_path / "qemu.py"
         program.write_text(PLAYED + script)
-        kit = GuestFiles((sys.executable, str(program)), (), (), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
-        return Guest(kit, "192.168.111.1", disk=0, link=0)
+        files = GuestFiles((sys.executable, str(program)), (), (), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
+        return Guest(files, "192.168.111.1", disk=0, link=0)
 
     return played
 

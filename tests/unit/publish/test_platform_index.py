@@ -84,10 +84,10 @@ def test_the_full_tag_and_the_short_ones_lead_to_the_index(
     manifests = [publish(repository, image) for image in reversed(images)]
     repository.put_manifest(f"{images[1].tag}-amd64", put_image(repository, images[1], created="of somebody else"))
     result = joined(repository, images)
-    assert result == JoinResult("local", images[1].tag, f"{repository.ref}@{repository.head(images[1].tag)}")
+    assert result == JoinResult("local", images[1].tag, f"{repository.ref}@{repository.find_digest(images[1].tag)}")
     index = repository.manifest(images[1].tag)
     assert [member.digest for member in index.members()] == [manifest.digest for manifest in manifests]
-    assert repository.head("latest") == repository.head("2.15") == index.digest
+    assert repository.find_digest("latest") == repository.find_digest("2.15") == index.digest
     assert joined(repository, images) == result
     assert created == [images[1].tag], "an index that is there is not written again"
 
@@ -107,8 +107,8 @@ def test_the_platforms_of_a_rehearsal_are_joined_as_one(
         publish(repository, image, "-rehearsal")
     joined(repository, images)
     assert created == [f"{images[1].tag}-rehearsal"]
-    assert repository.head("latest") is None
-    assert repository.head("latest-rehearsal")
+    assert repository.find_digest("latest") is None
+    assert repository.find_digest("latest-rehearsal")
 
 
 def test_a_late_run_moves_no_short_tag_back(repository: Repository, images: list[Image], created: list[str]) -> None:
@@ -118,7 +118,7 @@ def test_a_late_run_moves_no_short_tag_back(repository: Repository, images: list
         publish(repository, image)
     assert joined(repository, images).error == ""
     assert created == [images[1].tag]
-    assert repository.head("latest") == newer.digest
+    assert repository.find_digest("latest") == newer.digest
 
 
 def test_a_platform_that_was_not_published_from_here_is_named(repository: Repository, images: list[Image]) -> None:

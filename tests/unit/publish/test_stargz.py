@@ -18,7 +18,7 @@ from rdma_images.publish.attach import attach
 from rdma_images.publish.stargz import CONVERTED_FROM, ConvertedImage, require_zstd
 from rdma_images.publish.verify import verify
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, index
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, index_manifest
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.lazy_reader import LazyReader
@@ -85,7 +85,7 @@ def put(repository: Repository, converted: ConvertedImage) -> None:
 
 def index_over(image: Manifest, original: Manifest) -> Manifest:
     platform = {"os": "linux", "architecture": "amd64"}
-    return index([replace(image.descriptor, platform=platform, annotations={CONVERTED_FROM: original.digest})])
+    return index_manifest([replace(image.descriptor, platform=platform, annotations={CONVERTED_FROM: original.digest})])
 
 
 def findings(repository: Repository) -> dict[str, tuple[bool | None, str]]:

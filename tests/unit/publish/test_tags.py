@@ -202,7 +202,7 @@ def test_forward_and_never_back(repository: Repository) -> None:
     assert advance_tags(["latest"], new.digest, repository, lines.append) == ("latest",)
     assert lines == []
     assert advance_tags(["latest", "2.15"], old.digest, repository, lines.append) == ("2.15",)
-    assert repository.head("latest") == new.digest
+    assert repository.find_digest("latest") == new.digest
     assert f":latest stays with {new.digest}, whose sources are of 2026-11-21 08:00 UTC" in lines[0]
 
 
@@ -210,7 +210,7 @@ def test_a_rebuild_of_the_same_sources_is_no_step_back(repository: Repository) -
     first, second = put(repository, NEW), put(repository, NEW, "rebuilt")
     advance_tags(["latest"], first.digest, repository, print)
     assert advance_tags(["latest"], second.digest, repository, print) == ("latest",)
-    assert repository.head("latest") == second.digest
+    assert repository.find_digest("latest") == second.digest
 
 
 @pytest.mark.parametrize("created", [None, "", "yesterday", 3])

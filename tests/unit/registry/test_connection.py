@@ -25,8 +25,8 @@ def test_blobs_and_manifests_go_and_come_back(auth: str) -> None:
         assert remote.blob(digest) == b"content"
         manifest = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2}))
         remote.put_manifest("v1", manifest)
-        assert remote.head("v1") == remote.manifest("v1").digest == manifest.digest
-        assert remote.head("v2") is None
+        assert remote.find_digest("v1") == remote.manifest("v1").digest == manifest.digest
+        assert remote.find_digest("v2") is None
 
 
 def test_a_blob_that_is_there_is_not_sent_again() -> None:
@@ -89,7 +89,7 @@ class PageHandler(Handler):
     do_GET = do_HEAD = page
 
 
-@pytest.mark.parametrize("method", ["head", "manifest"])
+@pytest.mark.parametrize("method", ["find_digest", "manifest"])
 def test_a_web_server_is_no_registry(method: str) -> None:
     with (
         served(PageHandler) as host,
@@ -102,7 +102,7 @@ def test_a_token_that_is_no_header_is_refused() -> None:
     store = Store("bearer")
     store.token = "token\u2028"
     with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError, match=r"gave for .* is none\n"):
-        repository(host).head("v1")
+        repository(host).find_digest("v1")
 
 
 def test_no_login_where_the_registry_wants_a_login() -> None:
@@ -110,7 +110,7 @@ def test_no_login_where_the_registry_wants_a_login() -> None:
         served(Store("basic").handler()) as host,
         pytest.raises(registry_errors.UnauthorizedError, match="there are none"),
     ):
-        repository(host, None).head("v1")
+        repository(host, None).find_digest("v1")
 
 
 def test_other_bytes_than_asked_for_are_noticed() -> None:
@@ -127,7 +127,7 @@ def test_a_host_that_is_down() -> None:
     with served(Store().handler()) as host:
         pass
     with pytest.raises(registry_errors.UnreachableError, match=f"{host} is unreachable: the connection is refused"):
-        repository(host).head("v1")
+        repository(host).find_digest("v1")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from rdma_images.report import junit
 from rdma_images.validate import image_layers, probe_files, run_probes, suite, transport
 from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools
 from rdma_images.validate.probes.rootfs import Root
-from rdma_images.validate.run_probes import mark_lost, parse_answers
+from rdma_images.validate.run_probes import mark_failed, parse_answers
 from rdma_images.validate.validator import Requirement, UnmetError
 from tests.support import validators_called
 from validators.any import test_measured as any_measured
@@ -365,5 +365,5 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
 
 
 def test_a_lost_measurement_says_why() -> None:
-    inspection = mark_lost(("tree",), "why", mark_lost(("torch",), "before"))
+    inspection = mark_failed(("tree",), "why", mark_failed(("torch",), "before"))
     assert (inspection.missing, inspection.failed) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))

@@ -18,7 +18,7 @@ from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.report import checks_table
 from rdma_images.validate import probe_host, probe_image, validate_image
-from rdma_images.validate.run_probes import mark_stopped
+from rdma_images.validate.run_probes import mark_timed_out
 from rdma_images.validate.validate_image import ChainQuestion, validate
 
 CASE = Inspection.model_validate(
@@ -130,7 +130,7 @@ def test_a_question_about_a_host_is_answered_from_its_files(monkeypatch: pytest.
 
 def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        probe_image, "measure", lambda *_: mark_stopped(("torch",), "was stopped after 90 s", CASE_BARE)
+        probe_image, "measure", lambda *_: mark_timed_out(("torch",), "was stopped after 90 s", CASE_BARE)
     )
     stopped = validated(monkeypatch, A)
     by_id = {check.id: check for check in stopped.checks}

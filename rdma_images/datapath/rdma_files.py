@@ -1,4 +1,4 @@
-"""Survey which RDMA libraries and programs an image has, from its files in a guest, before any of them runs."""
+"""Find which RDMA libraries and programs an image has, from its files in a guest, before any of them runs."""
 
 import shlex
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class ImageRdmaFiles:
 
 def collect_command(user: str) -> str:
     """Return the command whose output `parse` takes; `user` as in an image's configuration."""
-    return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *IMAGE_TOOLS))
+    return shlex.join((f"{OUTSIDE}/rdma-files", user.partition(":")[0], *TOOLS, *IMAGE_TOOLS))
 
 
 def parse(text: str) -> ImageRdmaFiles:
-    """Return the survey that the guest wrote, parsed. No file name of an image stops it."""
+    """Return the RDMA files that the guest listed. No file name of an image stops it."""
     lines = [(word, value) for word, _, value in (line.partition(" ") for line in text.splitlines()) if value]
 
     def values(kind: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Run two guests with the same image and a wire between them, and survey the image in them."""
+"""Run two guests with the same image and a wire between them, and find the RDMA files of the image in them."""
 
 import contextlib
 import re
@@ -7,11 +7,10 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.datapath import survey
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import Guest, TaskResult
-from rdma_images.datapath.kit import GuestFiles
-from rdma_images.datapath.survey import OUTSIDE, SHELL, ImageRdmaFiles
+from rdma_images.datapath.guest_files import GuestFiles
+from rdma_images.datapath.rdma_files import OUTSIDE, SHELL, ImageRdmaFiles, collect_command, parse
 
 ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
 
@@ -53,7 +52,7 @@ class TwoGuests:
     server: Guest
     client: Guest
     session: GuestSession
-    survey: ImageRdmaFiles
+    rdma_files: ImageRdmaFiles
     login: TaskResult | None = None
     libfabric: TaskResult | None = None
 
@@ -63,36 +62,36 @@ class TwoGuests:
 
 
 @contextlib.contextmanager
-def guests(kit: GuestFiles, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
+def start_guests(guest_files: GuestFiles, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
     """Start both guests.
 
     Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
     """
     sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with sockets[0] as first_socket, sockets[1] as second_socket, contextlib.ExitStack() as stack:
-        first = stack.enter_context(Guest(kit, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
-        second = stack.enter_context(Guest(kit, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
+        first = stack.enter_context(Guest(guest_files, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
+        second = stack.enter_context(Guest(guest_files, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
         yield first, second
 
 
-def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> TwoGuests:
-    """Return the lab of two guests, once both are ready.
+def ready_guests(pair: tuple[Guest, Guest], disk: ImageDisk) -> TwoGuests:
+    """Return both guests with the RDMA files of the image, once they are ready.
 
     Raises NoGuestError or GuestError when one does not start.
     """
     for guest in pair:
         guest.ready()
     path = ":".join((disk.environment["PATH"], *FURTHER_PATH))
-    command = f"PATH={shlex.quote(path)} exec chroot /image {survey.collect_command(disk.user)}"
-    image_survey = survey.parse(pair[0].run(command, 30).output)
-    login = _login(pair[0], image_survey)
+    command = f"PATH={shlex.quote(path)} exec chroot /image {collect_command(disk.user)}"
+    rdma_files = parse(pair[0].run(command, 30).output)
+    login = _login(pair[0], rdma_files)
     session = GuestSession(
         without_refusal(disk.environment) | {"PATH": path},
-        *image_survey.user[1:],
+        *rdma_files.user[1:],
         memlock=parse_memlock(login) or "unlimited",
     )
-    provider_list = pair[0].run(session.script("exec fi_info -l"), 30) if image_survey.libfabric else None
-    return TwoGuests(*pair, session, image_survey, login, provider_list)
+    provider_list = pair[0].run(session.script("exec fi_info -l"), 30) if rdma_files.libfabric else None
+    return TwoGuests(*pair, session, rdma_files, login, provider_list)
 
 
 def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
@@ -113,9 +112,9 @@ def parse_memlock(login: TaskResult | None) -> str | None:
     return values[-1] if values else None
 
 
-def _login(guest: Guest, image_survey: ImageRdmaFiles) -> TaskResult | None:
+def _login(guest: Guest, rdma_files: ImageRdmaFiles) -> TaskResult | None:
     """Return the limit that the image's own su leaves a login, as sshd leaves ranks."""
-    if not image_survey.is_from_image("su"):
+    if not rdma_files.is_from_image("su"):
         return None
-    login = shlex.join((image_survey.tools["su"], "-l", "-s", SHELL, image_survey.user[0], "-c", "ulimit -l"))
+    login = shlex.join((rdma_files.tools["su"], "-l", "-s", SHELL, rdma_files.user[0], "-c", "ulimit -l"))
     return guest.run(f"exec chroot /image {login}", 20)

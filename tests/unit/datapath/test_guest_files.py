@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.datapath import kit, packages
+from rdma_images.datapath import guest_files, packages
 
 
 def module(*depends: str) -> bytes:
@@ -28,7 +28,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> None:
-    module_files = kit.modules(
+    module_files = guest_files.modules(
         tree(rxe=module("core", "tunnel"), core=module(), tunnel=module("core"), other=module()), ("rxe",)
     )
     assert list(module_files) == ["core", "tunnel", "rxe"]
@@ -37,11 +37,11 @@ def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> No
 
 def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree: Callable[..., Path]) -> None:
     with pytest.raises(RdmaImagesError, match=r"no module 'rdma_rxe'\n.*cloud flavour"):
-        kit.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
+        guest_files.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
 
 
 def test_the_same_content_is_the_same_archive() -> None:
-    assert kit.archive({"b": b"2", "a": b"1"}, {}, {}) == kit.archive({"a": b"1", "b": b"2"}, {}, {})
+    assert guest_files.archive({"b": b"2", "a": b"1"}, {}, {}) == guest_files.archive({"a": b"1", "b": b"2"}, {}, {})
 
 
 def test_no_package_is_named_twice_and_every_tool_has_a_package() -> None:

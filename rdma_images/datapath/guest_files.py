@@ -21,7 +21,7 @@ from rdma_images.engine.debian import debian_packages
 # The folders a guest's first process mounts on or writes to.
 MOUNT_POINTS = ("proc", "sys", "dev", "base", "upper", "image", "task", "tmp")
 # What guests run of ours, by path in the first root filesystem; "outside" is what the image's programs see of it.
-SCRIPTS = ("init", "outside/bin/survey", "outside/bin/rsh")
+SCRIPTS = ("init", "outside/bin/rdma-files", "outside/bin/rsh")
 LINKS = {"outside/bin/sh": "busybox"}
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
@@ -55,7 +55,7 @@ class GuestFiles:
 
 
 def prepare(progress: Progress) -> GuestFiles:
-    """Return the kit, downloaded and made where it is missing.
+    """Return the files, downloaded and made where they are missing.
 
     Raises RdmaImagesError for a silent archive.
     """
