@@ -123,7 +123,7 @@ def _build_missing(
     options: BuildOptions,
     progress: Progress,
 ) -> dict[str, BuildRecord]:
-    """Build `specs` of `supplies`, which are by image id as the builds."""
+    """Build `specs`; `supplies` and the result are by image id."""
     from rdma_images.build import bake_targets, build_secrets, source_wheels, wheel_contexts
     from rdma_images.inputs.fetch import fetch
 

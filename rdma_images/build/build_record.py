@@ -64,9 +64,9 @@ def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = 
 
 
 def keep_other_folders_images(targets: Sequence[bake.ImageTarget], engine: Engine, progress: Progress) -> None:
-    """Give another name to each image that is not this folder's and whose name a build is about to take.
+    """Retag another folder's image whose name this build is about to take: without a name, an engine may drop it.
 
-    An engine may else forget it. `engine.prune` removes it where no build of the folder that asks recorded it.
+    `engine.prune` removes it, unless it is called in the folder that built the image.
     """
     own = {build.digest for target in targets if (build := BUILD_FILE.read_if_valid(target.image.id))}
     for name, digest in docker_command.image_digests([target.ref for target in targets], engine).items():

@@ -107,9 +107,9 @@ def bring_wheel_layers(
 def _layer_sets(
     specs: Sequence[BuildSpec], compiling_ids: Container[str], compression: bake.Compression
 ) -> dict[str, dict[str, LayerSet]]:
-    """Return the layers that stand for stages of an image, by its id and the stage.
+    """Return the layers that replace stages of an image, by its id and the stage.
 
-    An image whose base has its own settings below the wheels, or its own Python, has no entry.
+    Images with --onto, and those on a CUDA base, have no entry: their wheels are not the lowest layers.
     """
     layer_sets = {}
     for spec in specs:

@@ -154,7 +154,7 @@ def run(
     onto: Onto = "",
     image: Annotated[str, "Any image in the engine, also one that was not built here."] = "",
     mount: Annotated[Sequence[str], "HOST:CONTAINER[:ro], a file or folder of this machine; repeatable."] = (),
-    env: Annotated[Sequence[str], "NAME=VALUE, or NAME for its value here, then on no command line; repeatable."] = (),
+    env: Annotated[Sequence[str], "NAME=VALUE, or NAME: this shell's value, on no command line; repeatable."] = (),
     gpus: Annotated[str, "all, none, how many, or device=0,1; without it all that there are."] = "",
     device: Annotated[Sequence[str], "A device of this machine, as /dev/fuse; repeatable."] = (),
     shell: Annotated[bool, "Open bash, or sh where there is none, in place of the image's command."] = False,

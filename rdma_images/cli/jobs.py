@@ -53,7 +53,7 @@ def job(
         "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
         "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; schemas/jobs.json lists them.",
     ] = (),
-    param: Annotated[Sequence[str], "name=value: what only you know; repeatable; a message names missing ones."] = (),
+    param: Annotated[Sequence[str], "name=value: a parameter of the launcher, see job.launchers; repeatable."] = (),
     out: Out = "",
     json: Json = False,
 ) -> None:
@@ -171,7 +171,7 @@ def job_run(
     _: Context,
     folder: Annotated[str, f"The folder that {COMMAND} job wrote; with --attach also that of a run that has ended."],
     compare: Annotated[str, "tcp: run the same job over TCP afterwards, to compare."] = "",
-    timeout: Annotated[str, "How long it may take with waiting, as 90s, 30m or 1d; by default 1h and its time."] = "",
+    timeout: Annotated[str, "Limit for queueing and running, as 90s, 30m or 1d; by default 1h plus its time."] = "",
     follow: Annotated[bool, "Show what the job prints while it runs."] = False,
     keep: Annotated[bool, "Leave the job in its queue or cluster; its README has the command that deletes it."] = False,
     attach: Annotated[bool, "Attach the result to the image that ran, for `verify`."] = False,

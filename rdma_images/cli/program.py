@@ -62,7 +62,7 @@ def namespace() -> Collection:
 
 
 def main() -> None:
-    """Run the tasks that the command line names; the exit code of the process."""
+    """Run the tasks that the command line names, and end the process with their exit code."""
     try:
         Path.cwd()
     except FileNotFoundError:

@@ -111,7 +111,7 @@ def publish(
     allow_failed: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
     policy: Policy = "",
     sign: Annotated[str, "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless."] = "",
-    stargz: Annotated[bool, "Also publish each image for nodes whose stargz-snapshotter reads it in part."] = False,
+    stargz: Annotated[bool, "Also publish a copy that stargz-snapshotter loads file by file."] = False,
     join: Annotated[bool, "Join the platforms of images that are published already into one index each."] = False,
     json: Json = False,
 ) -> None:
@@ -163,7 +163,7 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
 def verify(
     _: Context,
     image: Annotated[str, "host/repository:tag or host/repository@sha256:…, in any registry."],
-    key: Annotated[str, "The public key, or a key service's reference, of the signature that it must have."] = "",
+    key: Annotated[str, "The public key of its required signature: a file, or a key service's reference."] = "",
     identity: Annotated[str, "The signer of its keyless signature, as a regular expression; with --issuer."] = "",
     issuer: Annotated[str, "The issuer of that identity, as https://token.actions.githubusercontent.com."] = "",
     json: Json = False,

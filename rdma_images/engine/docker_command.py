@@ -141,9 +141,9 @@ def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
 
 
 def build_reference(build: BuildRecord, engine: Engine, build_command: str, progress: Progress) -> str:
-    """Return by what to address the image that this folder's build recorded: its name, or else its digest.
+    """Return the reference of the recorded image: its name while that is still this build's, else its digest.
 
-    Folders may have targets of one name on one engine: the name is then the image's that was built last.
+    Where two folders have targets of the same name, the name leads to the image that was built last.
 
     Args:
         build: The build's record.
@@ -201,7 +201,7 @@ def start(
 
 
 def missing_image(engine: Engine | None, ref: str) -> RefusedError:
-    """Return the error of an image that the engine does not have: where it was looked for, and how it comes there."""
+    """Return the error for an image that the engine lacks, with the commands that build or pull it."""
     where = f"the engine {engine.name} ({engine.host})" if engine else "the engine"
     private = f'eval "$({COMMAND} engine.up --docker)" && ' if engine and engine.kind == "private" else ""
     return RefusedError(

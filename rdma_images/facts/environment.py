@@ -46,8 +46,8 @@ class DiscouragedVariable(VersionedFact):
     ) -> bool:
         """Return whether the row holds for an image of `fabric` with this environment, or a job with this command.
 
-        An empty variable is not set, but for a row whose `value` is empty: a Dockerfile cannot take away in any other
-        way what its base sets.
+        A variable set to "" counts as unset, except for rows whose `value` is "": a Dockerfile can empty what its base
+        sets, and not remove it.
         """
         value = environment.get(self.name)
         if value is None or (self.fabric and self.fabric != fabric):

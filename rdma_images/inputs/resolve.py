@@ -231,7 +231,9 @@ def _compile(
     mirrors: Mirrors,
     metadata: Mapping[tuple[str, str], Sequence[str]],
 ) -> Sequence[Package]:
-    """Run `uv pip compile` once, with what releases require that it does not ask, by name and version; "" for all.
+    """Run `uv pip compile` once.
+
+    `metadata` has the requirements of releases that uv must not ask, by name and version ("" for every version).
 
     Raises:
         _UnaskableError: The setup.py of a release imports what it does not declare.

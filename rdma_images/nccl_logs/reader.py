@@ -192,7 +192,7 @@ class LogReader:
         return summary
 
     def _causes(self, version: str | None) -> list[LogPattern]:
-        """Return the causes that the lines show, without those that say nothing beside another."""
+        """Return the causes that the lines show, except those that another shown cause supersedes."""
         shown = {name: row for name, row in self._patterns.causes.items() if self._is_shown(row, version)}
         replaced = {name for row in shown.values() for name in row.supersedes}
         return [row for name, row in shown.items() if name not in replaced]

@@ -51,7 +51,7 @@ class Verdict:
 
     @property
     def sentence_on_job(self) -> str:
-        """Return the sentence for a log that should be the whole job's: of how many ranks it has lines."""
+        """Return `sentence`, and how many of the job's ranks wrote lines if some did not."""
         if not 0 < self.ranks_logged < self.ranks or self.network == "refused":
             return self.sentence
         verb = "has" if self.ranks_logged == 1 else "have"

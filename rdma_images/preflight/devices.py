@@ -103,9 +103,9 @@ def selected_devices(devices: list[Device]) -> list[Device]:
 
 
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
-    """Yield what is wrong with the devices of the required fabric ("": TCP may do); the job asked for `count`.
+    """Yield the faults of the fabric's devices; a single node that requires neither fabric nor count needs none.
 
-    With one node, no device is required.
+    `fabric` is the required one, "" if TCP will do; `count` is how many adapters the job asked for, 0 for any number.
     """
     present = devices_of_fabric(devices, fabric)
     usable = [device for device in present if device.is_usable]

@@ -82,7 +82,7 @@ class Preflight:
         yield from gpus.check_gpudirect(root, self.usable)
 
     def checks_failed(self) -> bool:
-        """Check this node, the job's nodes together, and the all-reduce; return whether it failed."""
+        """Run the checks of this node, of the nodes together, and the all-reduce; return True if one failed."""
         failed = print_findings(self.local_findings())
         if self.node.nodes < 2:
             return failed or self.all_reduce_failed(None)
@@ -100,7 +100,7 @@ class Preflight:
             return True
 
     def meeting_findings(self, nodes_meeting: Meeting) -> Iterator[Finding]:
-        """Yield in what the nodes differ, and a neighbour that is not reached."""
+        """Exchange facts with the other nodes; yield each difference, and an error if the neighbour is unreachable."""
         facts = meeting.shared_facts(self.root, self.usable, str(self.nccl or ""))
         message = {"name": node_name(), "address": nodes_meeting.own_address, "facts": facts, "gpus": self.gpus}
 

@@ -14,7 +14,7 @@ PACKAGE_SOURCE = "facts/package-faults.yaml, each row with its source"
 
 @validator("nccl.broken", source=FAULT_SOURCE, severity="warning")
 def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement) -> None:
-    """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
+    """The NCCL in use has no known fault over the fabric."""
     known_faults(inspection, {**component_versions(inspection), "nccl": nccl.version}, "nccl").require_none(
         require, "an NCCL", nccl.version
     )
@@ -27,7 +27,7 @@ def test_nccl(inspection: Inspection, nccl: InstalledNccl, require: Requirement)
     when=lambda inspection: "torch" in component_versions(inspection),
 )
 def test_torch(inspection: Inspection, require: Requirement) -> None:
-    """The torch that is installed is no version that is known to fail between nodes."""
+    """The installed torch has no known fault between nodes."""
     versions = component_versions(inspection)
     known_faults(inspection, versions, "torch").require_none(require, "a torch", versions["torch"])
 

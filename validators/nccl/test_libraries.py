@@ -36,7 +36,7 @@ FIXES = (
 
 @validator("libraries.intact", source=MAPPING_SOURCE)
 def test_intact(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
+    """Each library that a job opens by name is one for this machine: no LFS pointer, web page, broken link or pipe."""
     broken_files: dict[str, BrokenFile] = {}
     for name in requested_names(inspection, files, libraries):
         broken_files |= broken_candidates(inspection, libraries, name)

@@ -170,7 +170,7 @@ def test_a_wheel_that_arrives_damaged_is_compiled(
         (contexts,) = source_wheels.provide_source_wheels(
             [order], {order.image.id: ()}, compiler, repository=repository
         ).values()
-        monkeypatch.setattr(Repository, "save", damaged)
+        monkeypatch.setattr(Repository, "save_blob", damaged)
     assert compiler.stages == ["source-some-extension"] * 2
     assert [file.name for file in Path(contexts["source-some-extension"]).iterdir()] == [WHEEL]
 
