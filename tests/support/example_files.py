@@ -16,10 +16,8 @@ from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.plan import matrix, planner
-from rdma_images.publish import publication
-from rdma_images.publish.push import LayerTraffic
 from rdma_images.report import report_files as reports
-from tests.support import results_parts, scan_parts
+from tests.support import published_image, results_parts, scan_parts
 from tests.support.case_parts import recorded, report_on
 from tests.unit.publish.test_bill import CONTENTS, PACKAGES
 
@@ -52,11 +50,7 @@ def _record(image: Image, digest: str) -> None:
     """Write what a build and a publication leave of an image."""
     paths.image_folder(image.id).mkdir(parents=True)
     BUILD_FILE.write(image.id, BuildRecord(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0))
-    ref = f"registry.example/{image.target}@{digest}"
-    copy = publication.PublishedCopy("team", ref, (), "pushed", "", 1, 1, LayerTraffic())
-    empty: dict[str, str] = {}
-    fields = (image.id, image.target, image.fabric, digest, image.platform, empty, empty, empty, "", (), ())
-    publication.write(publication.Publication(*fields, copies={"team": copy}))
+    published_image.write_publication(image, team=f"registry.example/{image.target}@{digest}")
 
 
 def _jobs(folder: Path) -> None:

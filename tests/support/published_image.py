@@ -6,8 +6,11 @@ from rdma_images.core.check import Check
 from rdma_images.core.image import BuildRecord, Image
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
+from rdma_images.publish import publication
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact
+from rdma_images.publish.publication import Publication, PublishedCopy
+from rdma_images.publish.push import LayerTraffic
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from tests.support.case_parts import case_like, report_on
@@ -31,6 +34,14 @@ def approve(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = 
     by = {"buildx": "0.13", "docker": "26.1"}
     build = BuildRecord(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
     return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), tuple(allowed), {})
+
+
+def write_publication(image: Image, stand_ins: tuple[str, ...] = (), tags: tuple[str, ...] = (), **refs: str) -> None:
+    """Write publication.json of an image; `refs` has "host/repository@sha256:…" by the registry's name."""
+    copies = {name: PublishedCopy(name, ref, tags, "pushed", "", 1, 1, LayerTraffic()) for name, ref in refs.items()}
+    digest, none = next(iter(refs.values())).rpartition("@")[2], dict[str, str]()
+    fields = (image.id, image.target, image.fabric, digest, image.platform, none, none, none, "", (), stand_ins)
+    publication.write(Publication(*fields, copies=copies))
 
 
 def make_artifacts(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:

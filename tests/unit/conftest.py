@@ -28,6 +28,13 @@ def image() -> Image:
 
 
 @pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a state folder of its own."""
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the test a state folder and a folder of images of its own."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))

@@ -86,6 +86,7 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["verdict", "x", "--nodes", "0"], "--nodes 0: not a whole number from 1 on\n"),
         (["job", "--nodes=-1"], "--nodes -1: not a whole number from 1 on\n"),
         (["verdict", "/no/such/log"], "/no/such/log: no such log"),
+        (["job", "--instance", "p5", "--launcher", "mpijobs"], "--launcher mpijobs: no such launcher\ndid you mean "),
         (["job.compare", "--target", "efa-pytorch"], "--target: no such option of job.compare\n"),
         (["job", "--name", "a", "--name=b"], "--name: is given twice\nleave one out"),
         (["plan", "--target", "efa-pytorch", "--onto", ""], "--onto: its value is empty\ngive one, or leave"),

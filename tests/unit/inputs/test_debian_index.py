@@ -3,7 +3,6 @@
 import lzma
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from rdma_images.inputs import debian_index, mirrors
 from tests.support.images import planned
 from tests.support.publish_doubles import Handler, served
 
+pytestmark = pytest.mark.usefixtures("state")
 PACKAGES = """Package: libc6-dev
 Version: 2.41-12
 Provides: libc-dev, libc6-dev-x (= 1)
@@ -35,11 +35,6 @@ class ArchiveHandler(Handler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
 
 
 def archive_of(host: str) -> mirrors.Mirrors:

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from rdma_images.core.image import BuildRecord
 from rdma_images.inputs import project
 from rdma_images.jobs.write import create, render
 from rdma_images.jobs.write.work import Work, parse_mount
-from rdma_images.publish import publication
-from rdma_images.publish.push import LayerTraffic
 from tests.support import job_parts as jobs
+from tests.support.published_image import write_publication
 
 OCI = {"runtime": "oci", "bundle": "/b"}
 OTHER = "host.example/team/image@sha256:" + "0f" * 32
@@ -49,21 +47,13 @@ def refused(match: str, launcher: str = "mpijob", fabric: str = "efa", starter: 
         ("lower-case letters", {"name": "Job_1"}),
         ("up to 45", {"name": "j" * 46}),
         ("starts the ranks itself", {"command": ("mpirun", "-np", "2", "x")}),
-        ("did you mean mpijob", {"launcher": "mpijobs"}),
         ("the form", {"parameters": {"memory": "64Gi"}}),
         ("no such parameter", {"parameters": {"mtu": "8500"}}),
         ("the form", {"parameters": {"namespace": "a b"}}),
     ],
 )
 def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
-    launcher = changes.pop("launcher", "mpijob")
-    if launcher == "mpijob":
-        refused(match, launcher, **changes)
-    else:
-        with pytest.raises(RefusedError, match=match):
-            create.write_job(
-                replace(jobs.job_request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.load_project()
-            )
+    refused(match, **changes)
 
 
 @pytest.mark.parametrize(
@@ -178,42 +168,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
-    image = jobs.planned("efa-nccl-tests")
-    copies = {
-        str(number): publication.PublishedCopy(
-            registry=str(number),
-            ref=ref,
-            tags=(),
-            result="pushed",
-            media_type="",
-            layers=1,
-            bytes=1,
-            traffic=LayerTraffic(),
-        )
-        for number, ref in enumerate(refs)
-    }
-    publication.write(
-        publication.Publication(
-            image_id=image.id,
-            target=image.target,
-            fabric="efa",
-            digest="sha256:" + "0f" * 32,
-            platform="linux/amd64",
-            versions={},
-            measured={},
-            requires={},
-            suite="",
-            allowed_failed=(),
-            stand_ins=rehearsal,
-            copies=copies,
-        )
-    )
-
-
 @pytest.mark.usefixtures("images")
 def test_the_published_image_is_taken_by_its_digest() -> None:
-    published([OTHER])
+    write_publication(jobs.planned("efa-nccl-tests"), one=OTHER)
     job = jobs.job("mpijob", "efa", "mpirun", image="")
     assert job.image == OTHER
     assert next(value for value in job.values if value.name == "image").source.startswith("publication.json")
@@ -222,9 +179,10 @@ def test_the_published_image_is_taken_by_its_digest() -> None:
 @pytest.mark.usefixtures("images")
 def test_an_image_that_is_not_published_or_not_to_be_had() -> None:
     refused("is not published\ninvoke publish --target efa-nccl-tests", image="")
-    published([OTHER, jobs.IMAGE])
+    image = jobs.planned("efa-nccl-tests")
+    write_publication(image, one=OTHER, two=jobs.IMAGE)
     refused("in 2 registries\nname one of them: --image", image="")
-    published([OTHER], rehearsal=("efa-installer-1.50.0",))
+    write_publication(image, ("efa-installer-1.50.0",), one=OTHER)
     refused("is a rehearsal", image="")
 
 

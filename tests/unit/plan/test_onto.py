@@ -13,6 +13,7 @@ from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
 from tests.support.existing_images import CONDA, REF, existing, ngc
 
+pytestmark = pytest.mark.usefixtures("state")
 FACTS = facts.load()
 TEXT = """
 targets:
@@ -23,11 +24,6 @@ targets:
     default: {default}
 """
 EFA = "{efa-installer: 1.50.0}"
-
-
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
 
 
 def read(fabric: str = "efa", ref: str = REF, default: str = EFA) -> Matrix:

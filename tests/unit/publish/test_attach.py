@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,10 @@ from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, cano
 from rdma_images.registry.connection import Connection
 from tests.support.publish_doubles import Store, served
 
+pytestmark = pytest.mark.usefixtures("state")
 IMAGE = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "layers": []}))
 BILL = Artifact("application/vnd.cyclonedx+json", "sbom.cdx.json", b'{"a":1}', "2026-11-21T08:00:00+00:00")
 PROOF = Artifact("application/vnd.in-toto+json", "report.json", b'{"b":2}', "2026-11-21T08:00:00+00:00", "proof", "1")
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
 
 
 @pytest.mark.parametrize("referrers", [True, False])

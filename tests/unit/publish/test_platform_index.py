@@ -10,16 +10,15 @@ from rdma_images import facts
 from rdma_images.core.image import Image
 from rdma_images.engine import docker_command
 from rdma_images.plan import matrix, planner
-from rdma_images.publish import platform_index, publication
+from rdma_images.publish import platform_index
 from rdma_images.publish.platform_index import JoinResult
-from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.publisher import Publisher
-from rdma_images.publish.push import LayerTraffic, PushPolicy
+from rdma_images.publish.push import PushPolicy
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import make_index, put_image
+from tests.support.published_image import make_index, put_image, write_publication
 from tests.unit.publish.test_tags import with_axes
 
 pytestmark = pytest.mark.usefixtures("folders")
@@ -64,10 +63,7 @@ def publish(repository: Repository, image: Image, suffix: str = "", **more: Any)
     """Put an image into the registry, and write what its publication leaves here."""
     manifest = put_image(repository, image, image.platform, **{"created": "2026-11-21T08:00:00Z"} | more)
     tag = f"{image.tag.removesuffix('-arm64')}-{image.platform.removeprefix('linux/')}{suffix}"
-    copy = PublishedCopy("local", f"{repository.ref}@{manifest.digest}", (tag,), "pushed", "", 0, 0, LayerTraffic())
-    empty: dict[str, str] = {}
-    fields = (image.id, image.target, image.fabric, manifest.digest, image.platform, empty, empty, empty, "", (), ())
-    publication.write(Publication(*fields, copies={"local": copy}))
+    write_publication(image, tags=(tag,), local=f"{repository.ref}@{manifest.digest}")
     return manifest
 
 

@@ -22,6 +22,7 @@ from rdma_images.render import dockerfiles, labels
 from tests.support import locks, own_target
 from tests.support.existing_images import DIGEST, REF, existing, ngc, planned_onto
 
+pytestmark = pytest.mark.usefixtures("state")
 FACTS = facts.load()
 OURS = matrix.load()
 GOLDEN = paths.PROJECT / "tests" / "data" / "golden"
@@ -220,11 +221,6 @@ def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
     assert len(texts) == 1
 
 
-@pytest.fixture
-def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-
-
 def rendered_onto(
     base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more: str = "", fabric: str = "efa"
 ) -> str:
@@ -240,7 +236,6 @@ def rendered_onto(
     return dockerfiles.render(image, Lock(request=request, wheels=wheels), locks.toolkit(image), locks.TOOLS)
 
 
-@pytest.mark.usefixtures("state_folder")
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
 def test_hadolint_finds_nothing_in_what_onto_adds(fabric: str, tmp_path: Path) -> None:
     more = "    user: trainer\n    command: python train.py\n    python-packages: [einops]\n    with: [nccl-tests]\n"
@@ -253,7 +248,6 @@ def image_stages(text: str) -> str:
     return text[text.index("FROM base AS with-onto") :]
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_every_stage_stands_on_the_one_before() -> None:
     text = image_stages(rendered_onto(existing(system="ubuntu24.04")))
     assert re.findall(r"^FROM (.*)$", text, re.MULTILINE) == [
@@ -264,14 +258,12 @@ def test_every_stage_stands_on_the_one_before() -> None:
     ]
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_a_plugin_is_compiled_where_the_installer_brings_none() -> None:
     text = image_stages(rendered_onto(existing(system="debian12"), "{efa-installer: 1.50.0, aws-ofi-nccl: 1.21.1}"))
     assert "AS build-aws-ofi-nccl" in text
     assert "dpkg --purge libnccl-ofi" in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_user_and_shell_of_the_image_below_come_back() -> None:
     text = image_stages(rendered_onto(existing(user="1000:100", shell=("/bin/bash", "-c"))))
     assert text.index("USER root") < text.index("RUN ")
@@ -279,13 +271,11 @@ def test_user_and_shell_of_the_image_below_come_back() -> None:
     assert 'SHELL ["/bin/bash", "-c"]\nUSER 1000:100\n\n# `rdma-preflight`' in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_nothing_of_the_entry_point_or_the_folder_is_written() -> None:
     text = image_stages(rendered_onto(ngc()))
     assert not re.search(r"^(ENTRYPOINT|CMD|WORKDIR) ", text, re.MULTILINE)
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_the_user_of_the_target_is_made_by_root() -> None:
     text = image_stages(rendered_onto(existing(user="1000"), more="    user: trainer\n"))
     assert "USER 1000\n" not in text[: text.index("AS image")]
@@ -293,7 +283,6 @@ def test_the_user_of_the_target_is_made_by_root() -> None:
     assert "WORKDIR /workspace" in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_folders_of_other_plugins_leave_the_loaders_path() -> None:
     text = image_stages(rendered_onto(ngc()))
     assert "'\\|^/opt/hpcx/nccl_rdma_sharp_plugin/lib/*$|d'" in text
@@ -301,14 +290,12 @@ def test_folders_of_other_plugins_leave_the_loaders_path() -> None:
     assert 'LD_LIBRARY_PATH="/usr/local/cuda/lib64"' in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_the_link_of_cuda_leads_into_the_image() -> None:
     text = image_stages(rendered_onto(ngc()))
     assert 'ln -sf /usr/local/cuda/lib64/libcudart.so.13 "/usr/lib/' in text
     assert "/opt/venv" not in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_packages_are_installed_by_the_python_of_the_image() -> None:
     text = image_stages(rendered_onto(existing(), more="    python-packages: [einops]\n    with: [nccl-tests]\n"))
     assert "FROM with-efa-installer AS with-onto-packages" in text
@@ -318,7 +305,6 @@ def test_packages_are_installed_by_the_python_of_the_image() -> None:
     assert "COPY --link --from=wheel" not in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_a_wheel_of_ones_own_is_installed_into_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = planned_onto(existing(), tmp_path, monkeypatch)
     name = "x-1.0-py3-none-any.whl"
@@ -332,7 +318,6 @@ def test_a_wheel_of_ones_own_is_installed_into_the_image(tmp_path: Path, monkeyp
     assert hadolint(tmp_path / "Dockerfile") == ""
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_erdma_onto_an_image() -> None:
     text = image_stages(rendered_onto(existing(system="ubuntu22.04"), "{}", fabric="erdma"))
     assert "from=erdma-apt" in text
@@ -340,7 +325,6 @@ def test_erdma_onto_an_image() -> None:
     assert "libcudart" not in text
 
 
-@pytest.mark.usefixtures("state_folder")
 def test_labels_name_the_image_below() -> None:
     onto.write_record(existing())
     text = ONTO_MATRIX.format("efa", REF, "{efa-installer: 1.50.0}")

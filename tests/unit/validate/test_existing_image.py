@@ -1,7 +1,6 @@
 """What a plan keeps of the measurements of an image that exists."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +15,7 @@ from rdma_images.validate import existing_image, suite
 from tests.support.case_parts import recorded
 from tests.support.existing_images import REF, existing
 
-
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("state")
 
 
 def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:

@@ -1,13 +1,12 @@
 """When an image is taken to import torch as another one does, whose topmost layer alone is another."""
 
-from pathlib import Path
-
 import pytest
 
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import ImportedTorch, Leftovers, Measured, MeasuredLayer
 from rdma_images.validate import torch_reuse
 
+pytestmark = pytest.mark.usefixtures("state")
 TORCH = ImportedTorch(version="", cuda=None, file="", compiled_nccl="", nccl=[], mapped=[])
 
 
@@ -69,11 +68,6 @@ def test_what_an_import_may_read_is_named(name: str, words: str) -> None:
     reason = torch_reuse.why_not(layer("/workspace/train.py", name), LEADS)
     assert words in reason
     assert name in reason
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
 
 
 def test_an_image_with_the_same_lower_layers_takes_over_the_torch() -> None:
