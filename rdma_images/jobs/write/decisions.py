@@ -182,7 +182,7 @@ def _refuse_combinations(request: JobRequest, inputs: _JobInputs) -> None:
     if _rank_restarts(request, inputs) and not starts_ranks_again:
         raise RefusedError(
             f"restarts {work.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
-            f"and the launch is {work.launch or inputs.starter}\nleave restarts out, or add --launch torchrun"
+            f"and the launch is {work.launch or inputs.starter}\nleave restarts out, or add --field launch=torchrun"
         )
     if both := sorted(work.env.keys() & work.secrets.keys()):
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")

@@ -54,9 +54,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
             "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
         )
     if "-rehearsal@" in matches[0] or (build and build.stand_ins and matches[0].endswith(f"@{build.digest}")):
-        raise RefusedError(
-            f"{matches[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
-        )
+        raise _rehearsal_error(matches[0])
     return matches[0], source
 
 
@@ -64,15 +62,19 @@ def _published(image: Image) -> list[str]:
     """Return where publication.json says that the image is."""
     record = publication.PUBLICATION.read_if_valid(image.id)
     if record and record.stand_ins:
-        raise RefusedError(
-            f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
-        )
+        raise _rehearsal_error(image.id)
     if record is None or not record.copies:
         raise RefusedError(
             f"{image.id} is not published\n"
             f"{COMMAND} publish --target {image.target} --to REGISTRY, or give --image host/repository@sha256:…"
         )
     return [copy.ref for copy in record.copies.values()]
+
+
+def _rehearsal_error(image: str) -> RefusedError:
+    return RefusedError(
+        f"{image} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --field tcp=true"
+    )
 
 
 def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
