@@ -111,17 +111,21 @@ class NodeLogs:
         self.reader = LogReader(patterns)
         self.verdict = judge_summary(self.reader.summary(), patterns)
 
-    def read(self) -> None:
-        """Read what was written since the last time, up to the last whole line of each file."""
-        is_new = False
+    def read(self) -> bool:
+        """Read what was written since the last time, at most READ_BYTES of each file, up to its last whole line.
+
+        Return whether a file may have more.
+        """
+        is_new = has_more = False
         for path in sorted(glob.glob(self.pattern)):
             with open(path, "rb") as file:
                 file.seek(self.offsets.get(path, 0))
                 content = file.read(READ_BYTES)
-            whole = content[: content.rfind(b"\n") + 1]
+            is_full = len(content) == READ_BYTES
+            whole = content[: content.rfind(b"\n") + 1] or (content if is_full else b"")
             if not whole:
                 continue
-            is_new = True
+            is_new, has_more = True, has_more or is_full
             self.offsets[path] = self.offsets.get(path, 0) + len(whole)
             text = whole.decode("utf-8", "replace")
             self.reader.read(text, os.path.basename(path))
@@ -129,6 +133,7 @@ class NodeLogs:
                 print(text, end="", flush=True)
         if is_new:
             self.verdict = judge_summary(self.reader.summary(), self.patterns)
+        return has_more
 
     def uses_other_network(self, required: str) -> bool:
         """Return whether the channels between nodes use something else than what is required ("": nothing is)."""

@@ -146,11 +146,11 @@ def write_message(stream: Any, message: Message) -> None:
 
 
 def read_message(stream: Any) -> Message:
-    """Return another node's message. Raises ConnectionError where it has left."""
+    """Return another node's message. Raises ConnectionError if it has left, also in the middle of its message."""
     line = b""
     with contextlib.suppress(OSError):
         line = stream.readline()
-    if not line:
+    if not line.endswith(b"\n"):
         raise ConnectionError("another node has left: its own lines say why")
     message: Message = json.loads(line)
     return message

@@ -173,7 +173,8 @@ class Preflight:
             return logs.uses_other_network(self.options.require)
 
         code = start_command(self.options.command, folder, look)
-        logs.read()
+        while logs.read():
+            pass
         verdict = logs.verdict
         if code == WRONG_NETWORK and logs.uses_other_network(self.options.require):
             sentence = "the command was ended, since %s is required: %s" % (self.options.require, verdict.sentence)

@@ -218,6 +218,15 @@ def test_the_variables_of_nccls_log(variables: dict[str, str], subsystems: str |
     assert command.log_variables("", variables) == variables
 
 
+def test_the_end_of_a_long_log_is_judged(tmp_path: Path) -> None:
+    """It is written in less time than between two looks."""
+    log = f"{tmp_path}/{socket.gethostname().partition('.')[0]}.7.log"
+    channel = "x:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
+    script = f"head -c 20000000 /dev/zero > {log}; (yes trace | head -c 9000000; echo '{channel}') >> {log}"
+    done = run("--log", str(tmp_path), "sh", "-c", script)
+    assert "result network: fallback; the channels use TCP" in done.stdout
+
+
 def test_only_new_lines_of_this_node_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "n1.cluster.local")
     channel = "x:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"

@@ -10,12 +10,8 @@ import pytest
 from rdma_images.preflight import devices, meeting
 from rdma_images.preflight.job_nodes import JobNode
 from rdma_images.preflight.meeting import Message
+from tests.support.loopback import free_port
 from tests.support.preflight_parts import write_device
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def meet(numbers: list[int], nodes: int) -> list[str]:
@@ -90,6 +86,16 @@ def test_a_scanner_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     with meeting.Meeting(JobNode(2, 1, "127.0.0.1"), "127.0.0.1", port):
         thread.join()
     assert outcome == [1]
+
+
+@pytest.mark.parametrize("received", [b"", b'{"failed": fal'])
+def test_a_node_that_ends_in_the_middle_of_a_message_has_left(received: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, ours.makefile("rwb") as stream:
+        with theirs:
+            theirs.sendall(received)
+        with pytest.raises(ConnectionError, match="another node has left"):
+            meeting.read_message(stream)
 
 
 def test_a_message_of_many_packets_that_does_not_arrive() -> None:
