@@ -38,6 +38,14 @@ class Devices(MeasuredValue):
     nvidia_module: str
     tools: dict[str, ToolRun]
 
+    def of_fabric(self, fabric: str) -> dict[str, RdmaDevice]:
+        """Return the RDMA devices of a fabric by name; those of eRDMA are known by their driver, or else their name."""
+        return {
+            name: device
+            for name, device in self.rdma.items()
+            if device.driver == fabric or (fabric == "erdma" and "erdma" in name)
+        }
+
 
 class RankAnswer(MeasuredValue):
     """The answer of a process of an all-reduce: whether the sum is right, and the seconds of one round.

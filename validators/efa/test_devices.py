@@ -2,13 +2,13 @@
 
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.machine import NO_DEVICE, devices_of_fabric
+from validators.support.machine import NO_DEVICE
 
 
 @validator("device.efa-domains", source="fi_info(1)", tier="device")
 def test_efa_domains(devices: Devices, require: Requirement) -> None:
     """libfabric has a domain with reliable datagrams for every EFA."""
-    present = devices_of_fabric(devices, "efa") or skip(NO_DEVICE["efa"])
+    present = devices.of_fabric("efa") or skip(NO_DEVICE["efa"])
     domains = devices.efa_domains
     require(
         len(domains) == len(present),
@@ -26,7 +26,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
 )
 def test_huge_pages(devices: Devices, require: Requirement) -> None:
     """Huge pages are set aside and some are free."""
-    if not devices_of_fabric(devices, "efa"):
+    if not devices.of_fabric("efa"):
         skip(NO_DEVICE["efa"])
     pages = devices.huge_pages
     require(

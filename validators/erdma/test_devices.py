@@ -4,7 +4,7 @@ import re
 
 from rdma_images.inspection.machine import Devices
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.machine import NO_DEVICE, devices_of_fabric
+from validators.support.machine import NO_DEVICE
 
 JUMBO_MTU, PLAIN_MTU = 8500, 1400  # bytes: with and without jumbo frames
 
@@ -12,7 +12,7 @@ JUMBO_MTU, PLAIN_MTU = 8500, 1400  # bytes: with and without jumbo frames
 @validator("device.erdma-port", source="ibv_devinfo(1)", tier="device")
 def test_erdma_port(devices: Devices, require: Requirement) -> None:
     """Every eRDMA port is active, and ibv_devinfo sees it so."""
-    present = devices_of_fabric(devices, "erdma") or skip(NO_DEVICE["erdma"])
+    present = devices.of_fabric("erdma") or skip(NO_DEVICE["erdma"])
     shown = devices.tools["ibv_devinfo"].stdout
     down = [
         n for n, d in present.items() if "ACTIVE" not in d.state or not re.search(rf"hca_id:\s*{re.escape(n)}\b", shown)
@@ -28,7 +28,7 @@ def test_erdma_port(devices: Devices, require: Requirement) -> None:
 @validator("device.compat-mode", source="Alibaba Cloud ACK documentation", tier="device")
 def test_compat_mode(devices: Devices, require: Requirement) -> None:
     """The eRDMA driver is in its RoCE compatible mode, which NCCL needs."""
-    if not devices_of_fabric(devices, "erdma"):
+    if not devices.of_fabric("erdma"):
         skip(NO_DEVICE["erdma"])
     require(
         devices.compat_mode == "Y",
@@ -41,7 +41,7 @@ def test_compat_mode(devices: Devices, require: Requirement) -> None:
 @validator("device.mtu", source="Alibaba Cloud: eRDMA on GPU instances, MTU", tier="device")
 def test_mtu(devices: Devices, require: Requirement) -> None:
     """The MTU of every eRDMA interface is one that keeps data whole."""
-    present = devices_of_fabric(devices, "erdma") or skip(NO_DEVICE["erdma"])
+    present = devices.of_fabric("erdma") or skip(NO_DEVICE["erdma"])
     mtus = {name: device.mtu for name, device in present.items() if device.mtu}
     if not mtus:
         skip("the interfaces of the eRDMA devices are not visible here: use the host's network")

@@ -7,7 +7,7 @@ from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices
 from rdma_images.preflight.limits import MIN_LOCKED_BYTES
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.machine import NO_DEVICE, devices_of_fabric
+from validators.support.machine import NO_DEVICE
 
 VERBS = re.compile(r"uverbs\d+")
 OPEN_KERNEL_MODULE = "Open Kernel Module"
@@ -52,7 +52,7 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
 )
 def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
     """What GPUDirect RDMA needs of the kernel is there."""
-    present = devices_of_fabric(devices, fabric) or skip(NO_DEVICE[fabric])
+    present = devices.of_fabric(fabric) or skip(NO_DEVICE[fabric])
     if "nvidia" not in devices.modules and not devices.nvidia_module:
         skip("this machine has no NVIDIA driver")
     ways = [f"{name}: {device.p2p}" for name, device in present.items() if device.p2p and device.p2p != "NA"]

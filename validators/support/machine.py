@@ -2,7 +2,7 @@
 
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.nccl_logs import load_log_patterns
-from rdma_images.inspection.machine import AllReduceRun, Devices, MeasuredGpus, RdmaDevice
+from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
 from rdma_images.nccl_logs import verdict
 
 LOG_SOURCE = "NCCL's own log, by facts/nccl-logs.yaml"
@@ -35,12 +35,3 @@ def outcome(run: AllReduceRun) -> str:
     slowest = max(answer.seconds for answer in run.answers)
     bandwidth = run.bytes / slowest * 2 * (len(run.answers) - 1) / len(run.answers) / 1e9
     return f"the sum is right on all GPUs, {run.bytes >> 20} MiB at {bandwidth:.1f} GB/s"
-
-
-def devices_of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
-    """Return the RDMA devices of a fabric by name."""
-    return {
-        name: device
-        for name, device in devices.rdma.items()
-        if device.driver == fabric or (fabric == "erdma" and "erdma" in name)
-    }

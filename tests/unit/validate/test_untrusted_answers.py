@@ -11,6 +11,7 @@ from requests.exceptions import ReadTimeout
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Component, Image
 from rdma_images.inspection.inspection import HistoryStep, Inspection
+from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import container, ldcache, transport
 from rdma_images.validate.expected_fabric import image_expectations
@@ -140,6 +141,8 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     assert image_expectations(bare, Measured(), None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
     assert image_expectations(hca, Measured(), None).fabric == "erdma"
+    devices = Devices.model_construct(rdma={"rocep0s1": RdmaDevice.model_construct(driver="erdma")})
+    assert image_expectations(bare, Measured(devices=devices), None).fabric == "erdma"
 
 
 def test_a_case_survives_its_json() -> None:
