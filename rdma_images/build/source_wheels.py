@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -61,7 +61,7 @@ def provide_source_wheels(
         }
         for spec in specs
     }
-    _trim()
+    _trim({Path(folder) for by_stage in contexts.values() for folder in by_stage.values()})
     return contexts
 
 
@@ -165,15 +165,14 @@ def _stage(dockerfile: str, name: str) -> str:
     return match[0] if match else ""
 
 
-def _trim() -> None:
-    """Remove the least recently used wheels beyond MAX_BYTES."""
+def _trim(taken: Container[Path]) -> None:
+    """Remove the least recently used wheels beyond MAX_BYTES, and none of the folders that the build has taken."""
     folders = sorted(files.list_folder(root()), key=lambda folder: folder.stat().st_mtime)
     sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
-    for folder in folders[:-1]:
-        if sum(sizes.values()) <= MAX_BYTES:
-            break
-        shutil.rmtree(folder, ignore_errors=True)
-        del sizes[folder]
+    for folder in folders:
+        if folder not in taken and sum(sizes.values()) > MAX_BYTES:
+            shutil.rmtree(folder, ignore_errors=True)
+            del sizes[folder]
 
 
 def fetch(tag: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:

@@ -21,14 +21,9 @@ from tests.support import locks
 from tests.support.publish_doubles import Store, served
 from tests.unit.plan.test_source_builds import planned
 
+pytestmark = pytest.mark.usefixtures("folders")
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
 TAG = "wheel-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
 
 
 class Compiler:
@@ -105,6 +100,13 @@ def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> No
     assert [folder.exists() for folder in folders] == [True, False, True]
 
 
+def test_no_wheel_goes_that_this_build_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_wheels, "MAX_BYTES", 1500)
+    orders = [spec(), spec(replace(planned("some-extension"), id="other", source_architectures=("sm_90",)))]
+    contexts = source_wheels.provide_source_wheels(orders, {order.image.id: () for order in orders}, Compiler())
+    assert [list(Path(folder).iterdir()) != [] for by_stage in contexts.values() for folder in by_stage.values()]
+
+
 def test_wheels_of_equal_name_and_size_have_different_times() -> None:
     """BuildKit takes a file of equal name, size and time for the one that it got before."""
 
@@ -127,7 +129,6 @@ def repository() -> Iterator[Repository]:
 def test_one_machine_compiles_and_the_other_takes_its_wheel(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     order, compiler, lines = spec(), Compiler(), list[str]()
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
@@ -175,14 +176,10 @@ def test_a_wheel_that_arrives_damaged_is_compiled(
     assert [file.name for file in Path(contexts["source-some-extension"]).iterdir()] == [WHEEL]
 
 
-def test_a_registry_that_takes_nothing_ends_no_build(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_that_takes_nothing_ends_no_build(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object) -> None:
         raise registry_errors.DeniedError("no right to write\nask for it")
 
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(Repository, "put_manifest", denied)
     order, lines = spec(), list[str]()
     source_wheels.provide_source_wheels([order], {order.image.id: ()}, Compiler(), lines.append, repository)
