@@ -17,6 +17,8 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.progress import Progress, silent
 
+ASKING_SECONDS = 0.5  # for `holders`, which takes each lock for a moment
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -35,7 +37,7 @@ def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | 
     """Hold the lock `name` of this state folder while the body runs.
 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
-    file's text only says who holds it. Waits for ever, or for `timeout` seconds and then raises RdmaImagesError.
+    file's text only says who holds it. Waits for ever, or for about `timeout` seconds and then raises RdmaImagesError.
     """
     from filelock import FileLock, Timeout
 
@@ -48,7 +50,7 @@ def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | 
         if timeout != 0:
             progress(f"waiting for {name}: held by {_read_holder(path) or 'another process'}")
         try:
-            lock.acquire(timeout=-1 if timeout is None else timeout)
+            lock.acquire(timeout=-1 if timeout is None else max(timeout, ASKING_SECONDS))
         except Timeout:
             owner = _read_holder(path) or "another process"
             raise RdmaImagesError(f"{name} is held by {owner}\nwait for it to end, or end it") from None

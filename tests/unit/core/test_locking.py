@@ -3,14 +3,17 @@
 import errno
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from rdma_images.core import locking
 from rdma_images.core.errors import RdmaImagesError
 
+pytestmark = pytest.mark.usefixtures("state")
 HOLD = """
 import time
 from rdma_images.core import locking
@@ -19,12 +22,6 @@ with locking.hold("build", "a build"):
     print("mine", flush=True)
     time.sleep(60)
 """
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
@@ -65,6 +62,16 @@ def test_a_killed_holder_stops_nobody(holding_process: subprocess.Popen[str], st
     assert locking.holders() == {}
     with locking.hold("build", "ours", timeout=0):
         assert list(locking.holders()) == ["build"]
+
+
+def test_who_asks_for_holders_stops_nobody() -> None:
+    """It takes each lock for a moment."""
+    locking.lock_path("job").parent.mkdir(parents=True)
+    asking = FileLock(locking.lock_path("job"), thread_local=False)
+    asking.acquire()
+    threading.Timer(0.1, asking.release).start()
+    with locking.hold("job", "ours", timeout=0):
+        assert list(locking.holders()) == ["job"]
 
 
 def test_a_lock_on_a_full_disk_is_held_without_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
