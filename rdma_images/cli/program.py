@@ -66,7 +66,8 @@ def main() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        sys.exit("the current folder was removed\nchange to another one")
+        print("the current folder was removed\nchange to another one", file=sys.stderr)
+        sys.exit(exit_codes.REFUSED)
     command = "rdma-images"
     try:
         Program(name=command, binary=command, version=version(command), namespace=namespace()).run()

@@ -81,11 +81,11 @@ def resolve_wheels(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
 
 
 def resolve_versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict[str, str]:
-    """Return the versions that `resolve` would lock, by name.
+    """Return the versions that `resolve_wheels` would lock, by name.
 
     Raises:
         NoSolutionError: The packages do not go together, or one of them has no wheel.
-        RdmaImagesError: As `resolve`.
+        RdmaImagesError: As `resolve_wheels`.
     """
     packages = _packages(request, local_package.by_name(request.requirements), index, mirrors)
     try:

@@ -111,7 +111,7 @@ def tree(wheel: Path, size: int, is_devel: IsDevel, rehash: bool = False) -> Whe
 def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
     """Yield the content of an entry in pieces of `length` bytes, the last one perhaps shorter.
 
-    Raises WheelError for a damaged one, MisstatedError where RECORD says otherwise.
+    Raises WheelError for a damaged one, WrongRecordError where RECORD says otherwise.
     """
     if entry.content is not None:
         yield from (entry.content[begin : begin + length] for begin in range(0, entry.size, length))

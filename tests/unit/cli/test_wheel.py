@@ -138,6 +138,12 @@ def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> 
     assert "Traceback" not in completed.stderr
 
 
+def test_a_removed_current_folder_is_refused(command: Path) -> None:
+    words = ["sh", "-c", 'cd "$(mktemp -d)" && rmdir "$PWD" && exec "$0" plan', str(command)]
+    completed = subprocess.run(words, capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr) == (2, "the current folder was removed\nchange to another one\n")
+
+
 def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:
     command_output(command, folder, "init")
     stages = '"base", "python", "efa-installer", "aws-ofi-nccl", "wheels", "hello", "environment"'
