@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What was planned, built and validated, in one order; `reports` are empty where nothing was to be validated."""
+    """The images, their builds and their reports, in one order; `reports` is empty if validation was left out."""
 
     images: Sequence[Image]
     builds: Sequence[BuildRecord]

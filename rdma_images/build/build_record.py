@@ -26,7 +26,7 @@ REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>
 
 @dataclass(frozen=True)
 class BuildRun:
-    """What the images of one run have in common."""
+    """The part of build.json that all images of one run share."""
 
     revision: labels.Revision
     seconds: float
@@ -114,7 +114,7 @@ def record(
 def stand_ins_of(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
     """Return the ids of sources that stand-ins replace, also in an image below.
 
-    A stand-in of another version for the same source is in the place of that one's.
+    A stand-in for another version of a source replaces the one below.
     """
     stand_ins = availability.stand_in_ids(supplies)
     replaced = {source_id.rpartition("-")[0] for source_id in stand_ins}

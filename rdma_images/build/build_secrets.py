@@ -77,7 +77,7 @@ def write_secrets(
 
 
 def secret_texts(supplies: Sequence[Supply], mirrors: Mirrors) -> dict[str, str]:
-    """Return what is in the secrets, by id, without the CA bundle."""
+    """Return the texts of the secrets by id, except the CA bundle."""
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
     by_id = {

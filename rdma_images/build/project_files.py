@@ -123,7 +123,7 @@ def _local_packages(image: Image, lock: Lock) -> dict[str, local_package.LocalPa
 
 
 def _copy_folder(folder: str, target: Path) -> None:
-    """Copy the files of a package, without what tools write beside them, to a new folder."""
+    """Copy the files of a package to a new folder, except those that tools write beside them."""
     for path, name in _members(AddedFile(os.path.normpath(folder), "/", (0, 0)), PACKAGE_IGNORED):
         copy = target / name.lstrip("/")
         if path.is_dir() and not path.is_symlink():

@@ -75,7 +75,7 @@ def _from_source(spec: BuildSpec) -> tuple[Wheel, ...]:
 
 
 def wheel_key(spec: BuildSpec, source: Wheel, stand_ins: Sequence[str]) -> str:
-    """Return the digest of what decides a wheel from source.
+    """Return the digest of everything that a wheel from source depends on.
 
     The source, how the Dockerfile compiles it (toolkit, tools, architectures, variables), torch, Python and the base.
     """
@@ -145,10 +145,10 @@ class _SourceWheels:
 
 
 def _set_distinct_mtime(folder: Path) -> None:
-    """Give a wheel a time by its key, and no other the same.
+    """Give a wheel file a modification time of its own, derived from its key.
 
-    The builds of a package leave all its wheels with one time, and BuildKit takes a file of equal name, size and time
-    for the one that it got before.
+    The builds of a package leave all its wheels with one time, and BuildKit takes a file with the name, size and time
+    of an earlier one for that one.
     """
     for wheel in folder.glob("*.whl"):
         seconds = int(folder.name[:7], 16)

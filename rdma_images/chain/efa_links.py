@@ -90,7 +90,7 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
 
 
 def _opening_failure(inspection: Inspection, tried: Sequence[StartedLibrary]) -> str:
-    """Return why none of the names that NCCL tries opened."""
+    """Return why NCCL could open no plugin under the names that it tries."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
     reasons = [_opening_error(inspection, name, error) for name, error in errors.items() if error != links.NO_SUCH_FILE]
     if reasons:
@@ -109,7 +109,7 @@ def _opening_error(inspection: Inspection, name: str, error: str) -> str:
 
 
 def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
-    """Return that no file has the names that NCCL tries, and which plugin exists."""
+    """Return the sentence that no file has the names that NCCL tries; it names the plugin that exists."""
     value = nccl_environment(inspection).get(links.PLUGIN_VARIABLE, "")
     problem = f"NCCL finds no {' and no '.join(names)}"
     if value:
@@ -181,7 +181,7 @@ def _interfaces(numbers: Sequence[int]) -> str:
 
 
 def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, str]:
-    """Return why a plugin did not start, and why that cannot be said.
+    """Return why a plugin did not start, and why that is unknown.
 
     The first is "" where only a device or a driver is missing, which no image has.
     """
@@ -199,12 +199,12 @@ def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, st
 
 
 def _absence(inspection: Inspection) -> str:
-    """Return that the image, or the machine that was measured, has no such thing."""
+    """Return the end of a sentence on hardware that was not found: no image has it, or this machine has none."""
     return "which no image has" if inspection.subject.digest else "and there is none"
 
 
 def _start_progress(inspection: Inspection, run: StartedLibrary) -> str:
-    """Return how far a plugin started that lacks nothing of the image's."""
+    """Return how far a plugin started that lacks only hardware or its driver."""
     looked_for_devices = any(NO_DEVICE.search(line.text) for line in run.log)
     if looked_for_devices:
         return f"started until it looked for EFA devices, {_absence(inspection)}"

@@ -1,4 +1,4 @@
-"""The links that chains of several fabrics have, and what they read of plugins and providers."""
+"""The links that several fabrics have in their chains, and their readers of plugins and providers."""
 
 import re
 from collections.abc import Sequence
@@ -213,11 +213,7 @@ def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
 
 
 def loader_refusal(libraries: Libraries, path: str) -> str:
-    """Return why the loader would refuse what a library pulls in, as its files show it.
-
-    Returns:
-        "" where it would not.
-    """
+    """Return why the loader would refuse a library that `path` needs, judged by the files; "" if it would not."""
     faults = libraries.closures[path].faults if path in libraries.closures else []
     return next(map(explain_refusal, faults), "")
 
@@ -229,7 +225,7 @@ def refusal_sentence(file: str, error: str) -> str:
 
 
 def _unopened_provider(libraries: Libraries, driver: str, providers: Sequence[str]) -> str:
-    """Return why libibverbs opens none of the `providers`, which a driver has in the image."""
+    """Return why libibverbs opens none of `providers`, the image's files for a driver."""
     verbs, endings = libraries.resolved[VERBS].file or VERBS, tuple(provider_suffixes(libraries))
     if providers and endings and not any(path.endswith(endings) for path in providers):
         return f"{verbs} opens lib{driver}{' or '.join(sorted(endings))}, and the image has {providers[0]}"

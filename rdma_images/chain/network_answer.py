@@ -72,7 +72,7 @@ def _fabric_of_providers(inspection: Inspection) -> str:
 
 
 def _unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
-    """Yield the links of an image that shows no fabric: what of one it has may be broken."""
+    """Yield the links of an image that shows no fabric; those parts of one that it has may be broken."""
     yield links.nccl_link(inspection)
     tree = inspection.measured.tree
     if not tree:

@@ -34,12 +34,12 @@ def provider_folders(libraries: Libraries) -> set[str]:
 
 
 def provider_suffixes(libraries: Libraries) -> set[str]:
-    """Return how the driver files end that libibverbs opens, as "-rdmav34.so"."""
+    """Return the endings of the provider files that libibverbs opens, such as "-rdmav34.so"."""
     return {word.rpartition("%s")[2] for word in search_words(libraries) if "-rdmav" in word}
 
 
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
-    """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
+    """Return the driver of each verbs provider that libibverbs opens, by the provider's path."""
     folders, endings = provider_folders(libraries), tuple(provider_suffixes(libraries))
     drivers = {path: m.group(1) for path in files.library_files if (m := PROVIDER.fullmatch(base_name(path)))}
     drivers = {path: driver for path, driver in drivers.items() if not endings or path.endswith(endings)}

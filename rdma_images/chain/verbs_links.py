@@ -69,7 +69,7 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
 
 
 def _project(inspection: Inspection, file: str) -> str:
-    """Return whose a plugin is.
+    """Return the project that a plugin comes from; "" if that is unknown.
 
     One that needs libfabric and names no project is aws-ofi-nccl or made from it.
     """

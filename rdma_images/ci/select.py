@@ -1,4 +1,4 @@
-"""Select the images of a CI run, and find what their builds need and is not locked."""
+"""Select the images of a CI run, and find the inputs of their builds that are not locked."""
 
 import json
 import subprocess
@@ -118,7 +118,7 @@ def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors, scope
 
 
 def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
-    """Return what reads each lock of wheels that an image needs, by its name."""
+    """Return a reader for each wheel lock that an image needs, by the lock's name."""
     readers: dict[str, Callable[[], object]] = {
         lock.lock_request(image).key: lambda: lock.read_image_lock(image),
         "tools": lock.tools,

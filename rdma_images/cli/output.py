@@ -37,10 +37,7 @@ def end_with(code: int) -> None:
 
 
 def flush() -> None:
-    """Write what was printed; discard what cannot be written, which Python would try again at its end.
-
-    Raises OSError where it cannot be written.
-    """
+    """Write what was printed. Raises OSError if that fails, after discarding it: Python would try again at its end."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

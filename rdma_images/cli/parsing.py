@@ -1,7 +1,7 @@
-"""The parser of what follows invoke's own options: tasks, each with its options.
+"""The parser of the tasks on a command line, and of their options.
 
-invoke's own takes any letter for an option, a task's second word for another task, and an option that lacks its value
-for a mistake only at times; its errors are tracebacks or name no near word.
+invoke's parser takes any letter for an option and a task's second word for another task. It does not always notice
+that an option lacks its value, and its errors are tracebacks or suggest no similar word.
 """
 
 import copy
@@ -19,7 +19,7 @@ from rdma_images.core.paths import COMMAND
 
 
 class TaskParser(Parser):
-    """invoke's parser, which takes options by their whole names and answers mistakes with what was meant."""
+    """A parser that takes options by their whole names only, and suggests the likely word for a mistake."""
 
     def parse_argv(self, argv: Sequence[str]) -> ParseResult:
         """Return invoke's own options, then the tasks that were typed. Raises ParseError, in sentences."""
@@ -84,12 +84,12 @@ def _set(argument: Argument, text: str, context: ParserContext | None) -> None:
 
 
 def _next_positional(context: ParserContext) -> Argument | None:
-    """Return the argument that takes the next word without an option: one that has none, or takes several."""
+    """Return the positional argument for the next word: the first without a value, or one that takes several."""
     return next((a for a in context.positional_args if a.kind is list or not a.got_value), None)
 
 
 def unknown_task(word: str, tasks: Sequence[str], context: ParserContext | None = None) -> str:
-    """Return the sentences on a word that names no task; `context` is the task before it."""
+    """Return the message for a word that names no task; `context` is the task before it."""
     if context and "--target" in context.flags:
         return f"{word}: no such task\na target is named with --target: {COMMAND} {_name(context)} --target {word}"
     if word == "init":

@@ -66,7 +66,7 @@ def plan(
 
 
 def _with_package_changes(image: Image, current: project.Project) -> Image:
-    """Return an image, with what its packages do to the one that it is added to."""
+    """Return an image with the changes that its packages make to the image below it."""
     if image.onto is None:
         return image
     from rdma_images.build import build_spec

@@ -44,10 +44,10 @@ def init(_: Context, folder: Annotated[str, "The new folder; without it the curr
 
 
 def _requirement(root: Path) -> tuple[str, str]:
-    """Return what the workflow installs, which is what is installed here, and a note on it.
+    """Return the requirement by which the workflow installs this tool, and a note about it.
 
-    A tool from an index is its version; one from an address that address, at its commit (PEP 610); one from this
-    machine a wheel, which its user puts into the folder.
+    It is the version of a tool from an index, and the address and commit of a tool from an address (PEP 610). For a
+    tool from this machine it is a wheel, which the user puts into the folder.
     """
     from importlib.metadata import distribution
 

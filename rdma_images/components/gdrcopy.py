@@ -21,7 +21,7 @@ URL = "https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v{version}.tar.gz"
 
 
 class GinRequest(Strict):
-    """What asks for GPU-initiated networking."""
+    """The variables and packages that ask for GPU-initiated networking."""
 
     variables: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()  # names in the normal form

@@ -72,7 +72,7 @@ class StepFile(Generic[Form]):
         atomic.write(path, self.text(value))
 
     def text(self, value: Form) -> str:
-        """Return what is written of a value."""
+        """Return the JSON text of a value."""
         return json.dumps(self.encode(value), indent=2) + "\n"
 
 

@@ -37,5 +37,5 @@ def template_errors(name: str) -> Iterator[None]:
         ) from None
     except (jinja2.UndefinedError, KeyError) as error:
         raise RdmaImagesError(
-            f"the templates of {name} ask for what is not there: {error}\ncorrect the template, or add what it asks for"
+            f"the templates of {name} use a name that is not defined: {error}\ncorrect the template, or define the name"
         ) from None

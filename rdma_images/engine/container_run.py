@@ -136,7 +136,7 @@ def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
     if "no such image" in inspected.stderr.lower():
         return None
     raise RdmaImagesError(
-        f"the engine {engine.name} did not say what {ref} is: {inspected.stderr.strip()}\n"
+        f"the engine {engine.name} did not describe {ref}: {inspected.stderr.strip()}\n"
         "see with `docker info` that it answers"
     )
 

@@ -76,7 +76,7 @@ def load(folder: Path | None = None) -> Facts:
 
 
 def _contradictions(facts: Facts) -> Iterator[str]:
-    """Yield what a row of one file names, and another file has no row for: "file:line: what"."""
+    """Yield an error for each name in one file without a row in another, as "file:line: what"."""
     yield from _dangling(facts.torch, "releases", facts.torch.releases, "nccl", facts.nccl, "releases")
     yield from _dangling(facts.efa, "releases", facts.efa.releases, "plugin", facts.plugin, "releases")
     yield from _dangling(facts.instances, "types", facts.instances.types, "gpu", facts.gpus, "gpus")
@@ -86,7 +86,7 @@ def _contradictions(facts: Facts) -> Iterator[str]:
 def _dangling(
     file: FactsFile, rows: str, rows_by_name: Mapping[str, Fact], key: str, other_file: FactsFile, other_rows: str
 ) -> Iterator[str]:
-    """Yield what `key` of rows in `file` names and `other_file` lacks."""
+    """Yield an error for each value of `key` in `file` that is no row of `other_file`."""
     known_rows = getattr(other_file, other_rows)
     first_rows = {getattr(row, key): name for name, row in reversed(list(rows_by_name.items()))}
     for value, name in first_rows.items():

@@ -67,7 +67,7 @@ class Efa(FactsFile):
     download: InstallerDownload
 
     def flags_for(self, version: str) -> tuple[VersionedValue, ...]:
-        """Return what efa_installer.sh of this version is called with in an image."""
+        """Return the flags of efa_installer.sh of this version, for use in an image."""
         return tuple(flag for flag in self.flags if flag.holds(version))
 
 
@@ -116,9 +116,9 @@ class Plugin(FactsFile):
     cuda_fixes: tuple[CudaFixes, ...]
 
     def network_names(self, version: str | None) -> list[str]:
-        """Return the values of NCCL_NET to which a version answers.
+        """Return the values of NCCL_NET that select the plugin of a version; None: of any version.
 
-        The one under which it registers is first; None is for those of any version.
+        The name under which it registers comes first.
         """
         return [row.value for row in self.net_names if version is None or row.holds(version)]
 

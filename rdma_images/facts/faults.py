@@ -82,20 +82,15 @@ class Faults(FactsFile):
 
 
 class PackageFault(Fault):
-    """A fault of a package on a fabric; `packages` are its names.
+    """A fault of a package on a fabric; every field that is set narrows it."""
 
-    A build whose `modules`, a folder of site-packages, need the library `unless_needs` does not have the fault, nor has
-    one whose modules do not need the library `needs`, nor one beside the package `unless_beside`,
-    nor one in an image of another `cuda` (its major version).
-    """
-
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # its names
     fabric: Fabric
-    modules: str = ""
-    needs: str = ""
-    unless_needs: str = ""
-    unless_beside: str = ""
-    cuda: str = ""
+    modules: str = ""  # the folder of site-packages to which `needs` and `unless_needs` refer
+    needs: str = ""  # only builds whose modules need this library have the fault
+    unless_needs: str = ""  # builds whose modules need this library do not have it
+    unless_beside: str = ""  # nor have those in an image with this package
+    cuda: str = ""  # only images with this major version of CUDA have it
 
 
 class PackageFaults(FactsFile):

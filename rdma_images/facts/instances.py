@@ -61,8 +61,8 @@ class Instances(FactsFile):
         if key in self.unsettled:
             row = self.unsettled[key]
             raise RefusedError(
-                f"what the instance type {key} has is not settled: {row.why} [{self.cite(row, 'why')}]\n"
-                "look at what a node of yours has, and add a row to `types` in facts/instances.yaml"
+                f"the hardware of the instance type {key} is not certain: {row.why} [{self.cite(row, 'why')}]\n"
+                "look at a node of yours, and add a row to `types` in facts/instances.yaml"
             )
         if having := [key for key, row in (self.types | self.unsettled).items() if _is_gpu(short_name, row.gpu)]:
             types = ", ".join(having)

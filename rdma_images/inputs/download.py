@@ -85,8 +85,8 @@ def download(address: str, file: Path, settings: DownloadSettings) -> None:
 def download_verified(address: str, file: Path, settings: DownloadSettings, verify: Callable[[Path], None]) -> None:
     """Download `address` to `file`, alone in its folder, and verify it.
 
-    What an earlier run left is resumed, and downloaded anew where the whole then does not verify. Raises as `download`,
-    and what `verify` raises; after a ChecksumError nothing is kept.
+    A partial file of an earlier run is resumed; if the whole does not verify then, it is downloaded anew. Raises the
+    errors of `download` and `verify`; after a ChecksumError nothing is kept.
     """
     resumed = file.exists()
     file.parent.mkdir(parents=True, exist_ok=True)

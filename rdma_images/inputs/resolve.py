@@ -1,6 +1,6 @@
 """Resolve requirements to exact wheels with uv: one wheel file per package, with its size.
 
-A package whose setup.py cannot be run requires what its source says.
+If the setup.py of a package cannot be run, its requirements are read from its source.
 """
 
 import io
@@ -48,7 +48,7 @@ class NoSolutionError(RdmaImagesError):
         fix = f"{COMMAND} plan --solve finds the torch and the base that fit; or change the packages"
         fix = f"name {source[1]} under source-packages" if source else fix
         if request.installed:
-            fix = "what the image has stays, with what it requires: to replace a package, name it in python-packages"
+            fix = "the packages of the image stay as they are: to replace one, name it in python-packages"
         if "was not found in the package registry" in words:
             fix = "correct the package's name, or name an index that has it as package-index in mirrors.yaml"
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
@@ -190,7 +190,7 @@ def _packages(
 ) -> Sequence[Package]:
     """Return the packages of uv's pylock.toml for `request`, each with its fitting wheels.
 
-    A release whose setup.py cannot be run to ask what it requires is read from its source, and uv is asked again.
+    If the setup.py of a release cannot be run, its requirements are read from its source, and uv is asked again.
     """
     # uv asks a package of no index for its version, unless it has one here; which one is no matter.
     metadata: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(_kept_packages(request), ())
@@ -201,7 +201,9 @@ def _packages(
             return [package for package in packages if f"{package.name}=={package.version}" not in request.installed]
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
-                raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
+                raise RdmaImagesError(
+                    f"{' '.join(unaskable.release)}: its requirements are unknown\nname another version"
+                ) from None
             metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
 
 

@@ -34,10 +34,10 @@ class Solution:
 
 
 def solve_target(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: Progress = silent) -> Solution:
-    """Return the row of a target with which the package index has wheels that go together.
+    """Return the row of a target for which the package index has wheels that go together.
 
     Raises:
-        RefusedError: There is none; with what keeps the first row that was tried from it, in uv's words.
+        RefusedError: No row has; the error quotes uv on the first row that was tried.
         RdmaImagesError: The package index does not answer.
     """
     target = matrix.target(name)
@@ -62,7 +62,7 @@ def solve_target(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, prog
 
 
 def _packages(target: Target, where: Callable[..., str]) -> LockRequest:
-    """Return what the package index is asked for beside torch; python and platform follow from the base."""
+    """Return the requirements of a target beside torch; python and platform are set for each base."""
     asked = requirements_file.read_requirements(target, {}, where)
     return LockRequest(
         requirements=tuple(sorted({*asked.packages})),

@@ -10,7 +10,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Probe:
-    """The tiers that need a probe, and what to say if it has no value though nothing is wrong."""
+    """The tiers that need a probe, and the reason why it may have no value though nothing is wrong."""
 
     def __init__(self, *tiers: Tier, nothing: str = "") -> None:
         """Describe a probe of `tiers`; without `nothing`, a probe without a value has failed."""

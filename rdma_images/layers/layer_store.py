@@ -96,7 +96,7 @@ def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progre
 
 
 def check_collisions(recipes: Sequence[Recipe]) -> None:
-    """Raise WheelError for a path that two layers have with different contents that an image may use.
+    """Raise WheelError if two layers have a path with different contents, and an image may use it.
 
     Only layers that were made on this machine are compared. The upper layer would hide the lower one's file.
     """

@@ -81,7 +81,7 @@ def printable_texts(line: str) -> Iterator[str]:
 
 
 def _unwrap_json(line: str) -> Iterator[str]:
-    """Yield the lines of every string in the JSON object on this line; a line that is none, unchanged."""
+    """Yield the lines of every string in the JSON object on this line, or the line itself if it is no JSON."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):

@@ -92,7 +92,7 @@ def judge_summary(summary: LogSummary, patterns: LogPatterns) -> Verdict:
 
 
 def _quotes(network: str, summary: LogSummary) -> list[str]:
-    """Return what no row explains: NCCL's first warning, where no network is known, and how a program ended."""
+    """Return quotes of unexplained lines: NCCL's first warning if no network is known, and a traceback's last line."""
     if summary.faults:
         return []
     has_no_network = network in ("unknown", "refused") or (network == "fallback" and not summary.channels)

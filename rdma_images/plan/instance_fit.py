@@ -39,7 +39,7 @@ def problems(image: Image, name: str, facts: Facts) -> Iterator[str]:
 
 
 def description(name: str, facts: Facts) -> str:
-    """Return what an instance type on which images run has, in one line."""
+    """Return the hardware of an instance type in one line."""
     node = facts.instances.find(name)
     gpu = f"{node.gpus} {node.gpu or 'GPUs'} of {node.gpu_memory} GiB"
     return f"on {name}: {gpu}, {node.interfaces} {FABRIC_TITLES[node.fabric]} interfaces, {node.architecture}"

@@ -86,7 +86,7 @@ class Target(TargetAdditions):
     fabric: Fabric = Field(description="The network: efa (AWS) or erdma (Alibaba Cloud).")
     like: str | None = Field(
         default=None,
-        description="Another target, of this file or built in: this one is the same, with what is written here added.",
+        description="Another target, of this file or built in, whose fields this one inherits.",
     )
     template: str | None = Field(
         default=None, description="The list of stages, dockerfiles/targets/NAME.j2; by default the target's own name."
@@ -166,7 +166,7 @@ class Matrix(Document):
 
     @classmethod
     def expanded(cls, data: Any) -> tuple[Any, list[tuple[YamlPath, str]]]:
-        """Return the targets with what those that are `like` another one have of it."""
+        """Return the targets, each with `like` merged with the target that it names; and the problems."""
         written = data.get("targets") if isinstance(data, dict) else None
         if not isinstance(written, dict):
             return data, []

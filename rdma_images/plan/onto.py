@@ -56,7 +56,7 @@ def read_record(ref: str, target: str) -> ExistingImage:
 
 
 def write_record(image: ExistingImage) -> None:
-    """Keep what was measured in an image."""
+    """Write the measurements of an image."""
     RECORD.write_file(_path(image.ref), image)
 
 
@@ -313,10 +313,10 @@ def _started_as(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
 
 
 def with_package_changes(image: Image, locked: Mapping[str, str]) -> Image:
-    """Return the image with what becomes of the Python packages of the one that it is added to.
+    """Return the image with the changes to the Python packages of the image below it.
 
     Args:
-        image: An image that is added to another.
+        image: An image to build; one that is not added to another is returned as it is.
         locked: The versions that are installed, by name.
     """
     if image.onto is None:

@@ -67,7 +67,7 @@ def source_builds(
     facts: Facts,
     where: Callable[..., str],
 ) -> dict[str, SourceBuild]:
-    """Return how those packages are built that want more than every build gets, by name.
+    """Return the build settings of the packages that have their own, by name.
 
     Args:
         candidate: The image.

@@ -8,7 +8,7 @@ ONTO_PREFIX = "onto"  # how the names of templates begin that are for --onto
 
 
 def template_problem(image: Image) -> str | None:
-    """Return which template a target lacks; None where it exists. What is in a template is known when it renders."""
+    """Return an error for a missing template; None if it exists. Its content is checked when it is rendered."""
     path = paths.find_data(f"dockerfiles/targets/{image.template}.j2")
     if path.is_file():
         return None

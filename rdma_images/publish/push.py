@@ -223,7 +223,7 @@ def _read_back_with_blobs(repository: Repository, tag: str, digest: str) -> Mani
 
 
 def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:
-    """Sum the layers' bytes by result, counting what earlier attempts sent."""
+    """Sum the layers' bytes by result; layers that an earlier attempt sent count as pushed."""
     *earlier_pushes, last_push = attempts.pushes
     sent_before = {
         layer.id for earlier_push in earlier_pushes for layer in earlier_push.layers.values() if layer.current

@@ -146,7 +146,7 @@ class Connection:
         token = str(body.get("token") or body.get("access_token") or "")
         if not re.fullmatch(r"[\x21-\x7e]*", token):  # it becomes a header
             raise registry_errors.MalformedError(
-                f"the token that {realm} gave for {subject} is none\nlook into the log of the server there"
+                f"{realm} sent a malformed token for {subject}\nlook into the log of the server there"
             )
         return token
 

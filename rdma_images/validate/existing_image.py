@@ -48,7 +48,7 @@ def measured_project(
     """
     if ref:
         if len(targets or ()) != 1:
-            raise RefusedError(f"--onto {ref}: names what one target is added to\ngive one --target")
+            raise RefusedError(f"--onto {ref}: needs exactly one target\nname it with --target")
         onto.check_reference(ref)
         project = _with_onto(project, (targets or ())[0], ref)
     for name in targets or project.matrix.targets:

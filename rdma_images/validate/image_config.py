@@ -15,7 +15,7 @@ UNPACK_SECONDS = 1800  # seconds that the engine may take to unpack an image of 
 
 
 def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
-    """Return the configuration without the values of what looks like a secret.
+    """Return the configuration without values that look like secrets.
 
     A report is read by more people than an image.
     """
@@ -52,7 +52,7 @@ def read_image_config(client: DockerClient, ref: str, digest: str | None = None)
         raise missing_image(engines.running(), ref) from None
     except DockerException as error:
         raise RdmaImagesError(
-            f"the engine did not say what {ref!r} is: {error}\nsee with `docker info` that it answers"
+            f"the engine did not describe {ref!r}: {error}\nsee with `docker info` that it answers"
         ) from None
     return _image_config(ref, attributes, steps)
 

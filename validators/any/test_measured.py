@@ -1,4 +1,4 @@
-"""What the other validators need was measured."""
+"""The measurements that other validators need are complete."""
 
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.validator import Requirement, not_measured, validator
@@ -23,7 +23,7 @@ def test_complete(inspection: Inspection, require: Requirement) -> None:
     lost = [name for name in measured.failed if name != "torch" or not torch_reports(inspection)]
     require(
         not lost,
-        expected="an answer to every question asked",
+        expected="an answer of every probe",
         actual="; ".join(f"{name}: {measured.missing.get(name, 'no reason is known')}" for name in lost)
         + (f" ({settings} is set)" if lost and settings else "")
         or "all of them",

@@ -51,7 +51,7 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
     severity="warning",
 )
 def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
-    """What GPUDirect RDMA needs of the kernel is there."""
+    """The kernel has what GPUDirect RDMA needs."""
     present = devices.of_fabric(fabric) or skip(NO_DEVICE[fabric])
     if "nvidia" not in devices.modules and not devices.nvidia_module:
         skip("this machine has no NVIDIA driver")

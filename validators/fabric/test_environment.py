@@ -24,7 +24,7 @@ REFUSAL_SOURCE = (
 
 @validator("environment.needed", source=VARIABLE_SOURCE, severity="warning")
 def test_needed(inspection: Inspection, require: Requirement) -> None:
-    """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
+    """Each variable that these versions need is set: in the environment, by the entry point or in a file."""
     environment, versions = environment_facts(), component_versions(inspection)
     variable_sets = [
         *environments(inspection).values(),
@@ -64,7 +64,7 @@ def may_refuse(inspection: Inspection) -> bool:
 
 @validator("environment.refusal", source=REFUSAL_SOURCE, when=may_refuse)
 def test_refusal(inspection: Inspection, fabric: str, require: Requirement) -> None:
-    """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
+    """NCCL refuses TCP where the image says that it does, and not where the image allows TCP."""
     label = inspection.subject.label("fallback")
     networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
     environment, reports = started_environment(inspection), harmful_variables(inspection)

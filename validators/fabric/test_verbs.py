@@ -93,7 +93,7 @@ def test_provider(
 def test_verbs_loader(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
-    """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
+    """Every process gets the libibverbs and the libefa of the fabric's provider."""
     home = rdma_core_folders(files, libraries, fabric) or skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
     for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):

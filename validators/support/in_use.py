@@ -76,7 +76,7 @@ def torch_libraries(libraries: Libraries) -> list[str]:
 
 
 def missing_for_torch(libraries: Libraries) -> list[str]:
-    """Return what torch needs and nothing answers to, without what has a check of NCCL's."""
+    """Return the libraries that torch misses, except those that a check of NCCL reports."""
     missing = {name for path in torch_libraries(libraries) for name in missing_in(libraries, path)}
     reported = {name for path in libraries.nccl for name in missing_in(libraries, path)}
     return sorted(missing - reported - (set() if libraries.nccl else {LIBNCCL}))
@@ -97,12 +97,12 @@ def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str
 
 
 def _kind(path: str) -> str:
-    """Return a path without what tells modules apart of which a package takes one."""
+    """Return a path without the numbers by which a package's alternative modules differ."""
     return NUMBER.sub("", CUDA_NUMBER.sub(r"\1", path))
 
 
 def closure(libraries: Libraries, path: str) -> Closure:
-    """Return what `path` pulls in; nothing where that was not looked at."""
+    """Return the libraries that `path` needs; none if that was not read."""
     return libraries.closures.get(path, Closure())
 
 
@@ -136,7 +136,7 @@ def has_broken_file(inspection: Inspection, libraries: Libraries, *names: str) -
 
 
 def requested_names(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
-    """Return the libraries that a job asks for by name, and what those miss."""
+    """Return the libraries that a job opens by name, and those that they miss."""
     fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
     names = [LIBNCCL, *([VERBS] if fabric else [])]
     if fabric == "efa":

@@ -103,12 +103,12 @@ def harmful_variables(inspection: Inspection) -> dict[str, str]:
 
 
 def _newer(row: DiscouragedVariable, versions: Mapping[str, str]) -> str:
-    """Return the component and version that end what the row says; "" for none."""
+    """Return the component, and the first version to which the row does not apply; "" for none."""
     return f"{row.component} {row.before} or later" if row.before and row.component in versions else ""
 
 
 def _because(row: DiscouragedVariable, versions: Mapping[str, str]) -> str:
-    """Return why not, with the version that it is about where a newer one would do."""
+    """Return the row's reason, with the installed version where a newer one would help."""
     return f"{row.why} ({row.component} {versions[str(row.component)]})" if _newer(row, versions) else row.why
 
 
@@ -218,14 +218,14 @@ def rdma_core(libraries: Libraries) -> dict[str, str]:
 
 
 def refusing_settings(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
-    """Return what makes NCCL refuse another network than the fabric's.
+    """Return the settings with which NCCL refuses every network but the fabric's.
 
     Args:
         fabric: the image's.
         plugin: the version of its aws-ofi-nccl; None where that is not known.
 
     Returns:
-        What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
+        The values that NCCL_NET may have, and the one that FI_PROVIDER must have, or None.
     """
     row = facts_file.read(RunRequirements).required_networks[fabric]
     network_names = facts_file.read(Plugin).network_names(plugin)
@@ -233,6 +233,6 @@ def refusing_settings(fabric: str, plugin: str | None) -> tuple[list[str], str |
 
 
 def refusing_variables(inspection: Inspection, fabric: str) -> list[str]:
-    """Return what makes NCCL refuse another network than the image's fabric, as NAME=value."""
+    """Return the variables with which NCCL refuses every network but the image's fabric, as NAME=value."""
     networks, provider = refusing_settings(fabric, component_versions(inspection).get(PLUGIN))
     return [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]

@@ -46,7 +46,7 @@ def _append_finding(output: Text, finding: JobFinding) -> None:
 
 
 def _summary(checked: CheckedJobs) -> str:
-    """Return how much is wrong, or what was looked at without a finding."""
+    """Return the counts of errors and warnings; without a finding, what was checked."""
     counted = [finding for finding in checked.findings if not finding.is_allowed]
     errors = sum(finding.severity == "error" for finding in counted)
     allowed = len(checked.findings) - len(counted)

@@ -70,14 +70,14 @@ def _node_groups(text: str, path: Path) -> Iterator[NodeGroup]:
             yield sbatch_scripts.read_script(text, str(path))
         return
     if path != STANDARD_INPUT and TEMPLATE.search(text):
-        raise TemplateError("a template of Helm or Jinja: check what is made of it")
+        raise TemplateError("a template of Helm or Jinja: check its output")
     try:
         # `$(NAME)` is YAML wherever it stands.
         for document in yaml_file.documents(OPEN_VALUE.sub(r"$(\1)", text), str(path), MAX_DEPTH):
             yield from _document_groups(document)
     except RefusedError:
         if TEMPLATE_NAME.search(path.name):
-            raise TemplateError("a template that is no YAML yet: check what is made of it") from None
+            raise TemplateError("a template that is no YAML yet: check its output") from None
         raise
 
 

@@ -22,7 +22,7 @@ SPECIAL = re.compile(r"['\"\\#;&|]")
 
 @dataclass
 class ShellSettings:
-    """What plain lines of a shell surely set."""
+    """The settings of shell lines that run unconditionally."""
 
     variables: dict[str, LocatedText] = field(default_factory=dict)  # that its commands get
     images: list[LocatedText] = field(default_factory=list)  # of pyxis

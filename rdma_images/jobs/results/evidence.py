@@ -57,7 +57,7 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
 
 
 def _job(result: Result) -> tuple[str, str, int | None]:
-    """Return what two results must have alike for the later to replace the earlier."""
+    """Return the key of a result: of two results with one key the later replaces the earlier."""
     return result.job, result.instance, result.nodes
 
 

@@ -16,7 +16,7 @@ PAGE_WIDTH = 240  # characters
 
 
 def result_html(result: Result) -> str:
-    """Return what a terminal shows of the result as a page of HTML that fetches nothing."""
+    """Return the result table as a page of HTML that loads nothing from elsewhere."""
     console = Console(record=True, file=StringIO(), width=PAGE_WIDTH)
     console.print(result_table(result))
     return console.export_html(inline_styles=True)

@@ -52,7 +52,7 @@ def run_title(run: RunResult) -> str:
 
 
 def bandwidth_note(result: Result) -> str:
-    """Return what the row of the largest size is of the line rate; "" where that is not known."""
+    """Return the share of the line rate at the largest size, in a sentence; "" if it is unknown."""
     row, share = result.runs[0].largest, result.share
     if row is None or share is None:
         return ""

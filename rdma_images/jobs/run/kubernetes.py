@@ -78,9 +78,9 @@ class Kubernetes:
                 yield log, str(error)
 
     def delete(self) -> None:
-        """Remove what has the tag, and with it what it owns.
+        """Delete the objects with the run's tag, and those that they own.
 
-        The job goes first: the trainer refuses every change of a TrainJob whose runtime is gone, its end included.
+        The job goes first: without its runtime, the trainer refuses every change of a TrainJob, even its removal.
         """
         self._streams.stop()
         job = [item for item in self._objects() if self._is_job(item)]

@@ -93,7 +93,7 @@ def decide_cluster(request: ClusterRequest, project: Project) -> Cluster:
 
 
 def _problems(request: ClusterRequest, values: Mapping[str, str], node: InstanceType, template: bool) -> Iterator[str]:
-    """Yield what cannot be, or does not go together. `template`: with a launch template."""
+    """Yield the problems of a request: invalid or contradictory values. `template`: with a launch template."""
     if node.fabric != "efa":
         yield f"{request.instance} has no EFA, and {request.launcher} makes clusters on AWS\nchoose another --instance"
     if not REGION.fullmatch(request.region) or not re.fullmatch(re.escape(request.region) + "[a-z]", request.zone):
@@ -136,6 +136,6 @@ def _recommended_interfaces(node: InstanceType) -> Iterator[PodInterface]:
 
 
 def _eksctl_interfaces(node: InstanceType) -> Iterator[PodInterface]:
-    """Yield what eksctl makes of efaEnabled: EFA with an address on every card."""
+    """Yield the interfaces that eksctl makes for efaEnabled: EFA with an address on every card."""
     yield PodInterface(0, 0, "efa")
     yield from (PodInterface(card, 1, "efa") for card in range(1, node.cards))

@@ -89,7 +89,7 @@ def load(path: Path) -> Job:
 
 
 def job_text(job: Job, texts: Mapping[str, str]) -> str:
-    """Return the text of job.json: the job but what is at its default, each value with its reason and source."""
+    """Return the text of job.json: the fields that differ from their default, each value with its reason and source."""
     names = sorted([*texts, *(folder.name for folder in job.folders)])
     fields = TypeAdapter(Job).dump_python(job, mode="json", exclude_defaults=True)
     return json_text({"schema": 1, **fields, "digest": job.digest, "ranks": job.ranks, "files": names})

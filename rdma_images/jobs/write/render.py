@@ -50,7 +50,7 @@ def render_templates(launcher: str, context: Mapping[str, object]) -> dict[str, 
 
 
 def _parts(name: str, context: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield each file that a template makes, and what its context has for that file alone."""
+    """Yield each file that a template makes, and the variables for that file alone."""
     job = context.get("job")
     if name == SERVER and isinstance(job, Job) and job.roles:
         yield from ((f"{role.role}.yaml", {"job": role, "server": job}) for role in job.roles)
@@ -59,7 +59,7 @@ def _parts(name: str, context: Mapping[str, object]) -> Iterator[tuple[str, Mapp
 
 
 def _written_names(texts: Mapping[str, str], context: Mapping[str, object]) -> dict[str, object]:
-    """Return what kustomization.yaml and README.md say of the files before them."""
+    """Return the variables by which kustomization.yaml and README.md name the files before them."""
     job = context.get("job")
     folders = [folder.name for folder in job.folders] if isinstance(job, Job) else []
     manifests = [name for name in texts if name.endswith(".yaml")]

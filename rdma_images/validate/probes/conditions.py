@@ -19,7 +19,7 @@ CONDITIONS = (*SPECIAL, *SKIPPED, "folder", "unreadable", "empty", "lfs-pointer"
 
 
 def mode_condition(mode: int) -> str:
-    """Return the condition of what is neither a file, nor a link."""
+    """Return the condition of a path by its mode; "" for a regular file or a link."""
     if stat.S_ISFIFO(mode):
         return "fifo"
     if stat.S_ISSOCK(mode):

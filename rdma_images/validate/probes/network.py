@@ -61,7 +61,7 @@ def _readable(path: str) -> bool:
 
 
 def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Return what came of one plugin.
+    """Start one plugin and return the result.
 
     Without a GPU, a stand-in replaces CUDA's runtime where the image has one.
     """

@@ -182,7 +182,7 @@ def logger() -> Any:
 
 
 def opened(name: str) -> ctypes.CDLL | None:
-    """Open a library as NCCL does, and say what came of it."""
+    """Open a library as NCCL does, and report the result as events; None if it fails."""
     event(step="open", name=name)
     try:
         library = ctypes.CDLL(name, mode=OPEN_MODE)

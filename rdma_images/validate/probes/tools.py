@@ -51,7 +51,7 @@ def tool_path(tool: str) -> str:
 
 
 def not_run(path: str) -> dict[str, Any]:
-    """Return what is known of a tool before it runs: where it is."""
+    """Return the result of a tool that was not run: its path alone."""
     return {"path": path, "exit_code": None, "stdout": "", "stderr": "", "timed_out": False, "seconds": 0.0}
 
 

@@ -69,8 +69,8 @@ def test_a_type_is_found_as_each_service_writes_it(table: Instances) -> None:
     ("name", "sentence"),
     [
         ("p5.49xlarge", "unknown instance type 'p5.49xlarge'\ndid you mean p5.4xlarge or p5.48xlarge or"),
-        ("ml.p6e-gb200.36xlarge", "p6e-gb200.36xlarge has is not settled: EC2 answered 16 EFA on 17 network cards"),
-        ("ebmgn7ix.32xlarge", "ecs.ebmgn7ix.32xlarge has is not settled"),
+        ("ml.p6e-gb200.36xlarge", "p6e-gb200.36xlarge is not certain: EC2 answered 16 EFA on 17 network cards"),
+        ("ebmgn7ix.32xlarge", "ecs.ebmgn7ix.32xlarge is not certain"),
         ("h100", "h100 is a GPU, and no instance type\nchoose from those that have it: p5.4xlarge, p5.48xlarge"),
         ("GB200", "choose from those that have it: p6e-gb200.36xlarge"),
         ("h20", "choose from those that have it: ecs.ebmgn8v.48xlarge"),

@@ -144,7 +144,7 @@ def test_a_folder_that_may_not_be_read_is_a_line_of_the_result(tmp_path: Path) -
 def test_a_file_with_marks_for_another_program_is_a_template(tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml.template").write_text("images: [{newName: %IMAGE%}]\nnewTag: %TAG%\n")
     result = checked(tmp_path, job_yaml=pods())
-    assert [row.why for row in result.templates] == ["a template that is no YAML yet: check what is made of it"]
+    assert [row.why for row in result.templates] == ["a template that is no YAML yet: check its output"]
     assert result.unreadable == ()
 
 

@@ -38,7 +38,7 @@ def refused(match: str, launcher: str = "mpijob", fabric: str = "efa", starter: 
         ("2 or more nodes", {"nodes": 1}),
         ("2 or more nodes", {"nodes": -3}),
         ("has eRDMA, and efa-nccl-tests is for EFA", {"instance": "ecs.ebmgn8v.48xlarge"}),
-        ("is not settled", {"instance": "p6e-gb200.36xlarge"}),
+        ("is not certain", {"instance": "p6e-gb200.36xlarge"}),
         ("a tag can be moved", {"image": "host.example/team/image:latest"}),
         ("a tag can be moved", {"image": "image@sha256:short"}),
         ("is a rehearsal", {"image": "host.example/team/image:1-rehearsal@sha256:" + "0f" * 32}),

@@ -196,7 +196,10 @@ def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         # BuildKit would miss the stage "system-layer" in the middle of the build.
         ('stages("base", "python")', "has no stage wheels, which installs the Python packages\nadd "),
-        ('stages("base", "python", "wheels", "erdma-apt")', "ask for what is not there: 'erdma-apt'\ncorrect the "),
+        (
+            'stages("base", "python", "wheels", "erdma-apt")',
+            "use a name that is not defined: 'erdma-apt'\ncorrect the ",
+        ),
     ],
 )
 def test_a_template_that_does_not_fit_is_refused(
