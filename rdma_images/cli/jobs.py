@@ -5,19 +5,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from invoke.context import Context
 
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.task import Json, Onto, task, with_measured_base
+from rdma_images.cli.task import Json, Onto, refuse_beside, task, with_measured_base
 from rdma_images.core import exit_codes
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
+
+if TYPE_CHECKING:
+    from rdma_images.publish.publisher import Publisher
 
 Out = Annotated[str, "The folder to write; by default build/jobs/<name>/."]
 CLUSTER_EXAMPLE = (
@@ -51,7 +54,7 @@ def job(
     field: Annotated[
         Sequence[str],
         "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
-        "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; schemas/jobs.json lists them.",
+        "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; listed below.",
     ] = (),
     param: Annotated[Sequence[str], "name=value: a parameter of the launcher, see job.launchers; repeatable."] = (),
     out: Out = "",
@@ -183,15 +186,21 @@ def job_run(
     Submits and follows the job, says which network it uses as soon as its logs show it, collects them, and removes the
     job, also on Ctrl-C. It ends the job 10 seconds after a line that no job survives.
     """
+    from rdma_images.cli.publishing import publisher
     from rdma_images.jobs.results import from_logs, result_table, run_folder
     from rdma_images.jobs.run import job_run, record
     from rdma_images.jobs.write import folder as job_folder
 
     path = Path(folder)
+    if sign and not attach:
+        raise RefusedError(f"--sign {sign}: signs what --attach attaches\nadd --attach, or leave it out")
+    result_publisher = publisher(sign)  # before the job: it refuses a key that is not there
     if record.is_run(path):
         if not attach:
             raise RefusedError(f"{folder} is a run that has ended\nname the job's folder, or add --attach --sign KEY")
-        _attach(path, sign)
+        others = {"--compare": compare, "--timeout": timeout, "--follow": follow, "--keep": keep, "--json": json}
+        refuse_beside("the folder of a run", others)
+        show(_attach(path, result_publisher))
         return
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
@@ -203,23 +212,27 @@ def job_run(
     result = from_logs.read_logs([run_path])
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    failed = [entry for entry in record.load(run_path) if entry.ending == "failed"]
-    for entry in failed:
-        show(f"the job failed: {entry.why}", file=sys.stderr)
-    end_with(exit_codes.FAILED if failed else result.exit_code)
+    failures = record.failures(run_path)
+    for why in failures:
+        show(f"the job failed: {why}", file=sys.stderr)
+    exit_code = exit_codes.FAILED if failures else result.exit_code
     if attach:
-        _attach(run_path, sign)
+        note = f"not attached: only a run with exit code 0 is, and this one's is {exit_code}"
+        show(note if exit_code else _attach(run_path, result_publisher), file=sys.stderr)
+    end_with(exit_code)
 
 
-def _attach(run_path: Path, sign: str) -> None:
-    """Attach the result of a run to the image that it ran, signed, and say so."""
-    from rdma_images.cli.publishing import publisher
+def _attach(run_path: Path, result_publisher: "Publisher") -> str:
+    """Attach the result of a run to the image that it ran, signed; return a sentence that says so."""
     from rdma_images.jobs.results import evidence, run_folder
+    from rdma_images.jobs.run import record
 
+    if failures := record.failures(run_path):
+        raise RefusedError(f"{run_path}: the job did not succeed: {failures[0]}\nrun it again, and attach that result")
     job = run_folder.read_job(run_path)
     image = job.image if job else ""
-    attached = evidence.publish(run_folder.load(run_path), image, publisher(sign))
-    show(f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}")
+    attached = evidence.publish(run_folder.load(run_path), image, result_publisher)
+    return f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}"
 
 
 @task(

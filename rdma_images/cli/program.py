@@ -35,6 +35,7 @@ HEADINGS: Mapping[str, Sequence[str]] = {
     "Engine": ("engine.",),
 }
 _parse_core, _parse_tasks, _parse_cleanup = Program.parse_core, Program.parse_tasks, Program.parse_cleanup
+_print_help = Program.print_task_help
 
 
 def namespace() -> Collection:
@@ -47,6 +48,7 @@ def namespace() -> Collection:
         "parse_tasks": _parse_typed_tasks,
         "parse_cleanup": _answer,
         "list_flat": _list_tasks,
+        "print_task_help": _print_task_help,
     }
     for name, function in ours.items():
         setattr(Program, name, function)
@@ -122,3 +124,13 @@ def _list_tasks(self: Program) -> None:
         listed = [t for name in names for t in summaries if t == name or (name.endswith(".") and t.startswith(name))]
         print(f"{heading}:\n")
         self.print_columns([(task, summaries.pop(task)) for task in dict.fromkeys(listed)])
+
+
+def _print_task_help(self: Program, name: str) -> None:
+    """Print the help of a task, and after it the fields that its --field takes."""
+    _print_help(self, name)
+    if "--field" in self.parser.contexts[name].flags:
+        from rdma_images.jobs.write import jobs_file  # here: no other help needs the models of jobs
+
+        print("Fields of --field:")
+        self.print_columns([(field, row.description) for field, row in jobs_file.untyped_fields().items()])

@@ -57,6 +57,11 @@ def load(folder: Path) -> list[SubmissionRecord]:
     return list(record.submissions) if record else []
 
 
+def failures(folder: Path) -> list[str]:
+    """Return why submissions of the run in `folder` did not succeed; empty where all did."""
+    return [entry.why or entry.ending or "it did not end" for entry in load(folder) if entry.ending != "succeeded"]
+
+
 def is_run(folder: Path) -> bool:
     """Return whether `folder` is that of a run, and not of a job."""
     return files.exists(folder / RUN_FILE.name)

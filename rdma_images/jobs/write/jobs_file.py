@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from rdma_images.core import files, paths, plain, yaml_file
 from rdma_images.core.durations import parse_duration
@@ -144,6 +145,11 @@ class JobsFile(yaml_file.Document):
 TYPED_FIELDS = ("target", "image", "launcher", "instance", "nodes", "command", "mounts", "env", "param", "roles")
 
 
+def untyped_fields() -> dict[str, FieldInfo]:
+    """Return the fields of a job that have no option of their own, by the name that --field takes."""
+    return {name.replace("_", "-"): field for name, field in JobEntry.model_fields.items() if name not in TYPED_FIELDS}
+
+
 def parse_fields(options: Iterable[str]) -> dict[str, Any]:
     """Return fields of a job as typed: gpus=4, queue=gpu, secrets.HF_TOKEN=env:HF_TOKEN.
 
@@ -151,12 +157,12 @@ def parse_fields(options: Iterable[str]) -> dict[str, Any]:
     for a field that is not there, and for one of another form.
     """
     fields: dict[str, Any] = {}
+    known = untyped_fields()
     for option in options:
         key, equals, value = option.partition("=")
         name, _, inner = key.partition(".")
-        field = JobEntry.model_fields.get(name.replace("-", "_"))
-        if not equals or field is None or name in TYPED_FIELDS:
-            known = [known.replace("_", "-") for known in JobEntry.model_fields if known not in TYPED_FIELDS]
+        field = known.get(name.replace("_", "-"))
+        if not equals or field is None:
             raise RefusedError(f"--field {key}: no such field\n{suggestion(name, known)}")
         default = field.get_default(call_default_factory=True)
         if isinstance(default, dict) != bool(inner):

@@ -18,6 +18,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.engine import discovery
 from rdma_images.inputs import target_options
+from rdma_images.jobs.write import jobs_file
 from tests.support import task_server
 
 Invoke = Callable[..., subprocess.CompletedProcess[str]]
@@ -179,6 +180,13 @@ def test_a_short_option_is_a_letter_and_h_asks_for_help(invoke: Invoke) -> None:
     assert {option for option in short if not option[-1].isalpha() or option.endswith("-h")} == set()
     for words in (["build", "-h"], ["verdict", "-h"], ["job", "--help"], ["job.check", "--json", "--help"]):
         assert f"Example: invoke {words[0]} " in invoke(*words).stdout
+
+
+def test_the_help_of_a_job_lists_the_fields_without_an_option(invoke: Invoke) -> None:
+    listed = invoke("--help", "job").stdout.partition("Fields of --field:\n")[2].splitlines()
+    options = {*tasks.ns["job"].argspec(tasks.ns["job"].body).parameters, "mounts", "command", "roles"}
+    named = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "}
+    assert named == {name.replace("_", "-") for name in jobs_file.JobEntry.model_fields if name not in options}
 
 
 def test_one_axis_has_one_value() -> None:

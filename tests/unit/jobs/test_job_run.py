@@ -11,8 +11,10 @@ from typing import Any
 import boto3
 import pytest
 import yaml
+from invoke.exceptions import Exit
 from moto import mock_aws
 
+from rdma_images.cli.jobs import job_run as job_run_task
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import job_run, kubernetes, record, sagemaker
 from rdma_images.jobs.run.runner import Submission
@@ -113,6 +115,43 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again
     )
     assert any("refused: the transport failed while the job ran: a peer did not answer" in line for line in lines)
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({"sign": "cosign.key"}, "--sign cosign.key: signs what --attach attaches\nadd --attach"),
+        ({"sign": "no.key", "attach": True}, "--sign no.key: no such file"),
+        ({"compare": "udp"}, "--compare udp: a job can only be compared"),
+    ],
+)
+def test_an_option_is_refused_before_the_job_starts(
+    tmp_path: Path, calls: Path, options: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(Exit, match=refusal):
+        job_run_task.body(None, folder=str(write_job(tmp_path, "docker")), **options)
+    assert not calls.exists()
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize(("command", "code", "why"), [("true", 3, "exit code 0"), ("exit 3", 1, "did not succeed")])
+def test_what_is_not_attached_is_said_with_its_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    code: int,
+    why: str,
+) -> None:
+    monkeypatch.setenv("TEST_JOB", command)
+    with pytest.raises(Exit) as ended:
+        job_run_task.body(None, folder=str(write_job(tmp_path, "docker")), attach=True)
+    assert ended.value.code == code
+    assert f"not attached: only a run with exit code 0 is, and this one's is {code}\n" in capsys.readouterr().err
+    (run,) = tmp_path.glob("j/runs/*")
+    for options, refusal in (({}, "add --attach"), ({"attach": True, "keep": True}, "--keep"), ({"attach": True}, why)):
+        with pytest.raises(Exit, match=refusal):
+            job_run_task.body(None, folder=str(run), **options)
 
 
 @mock_aws
