@@ -1,14 +1,15 @@
 """The fabric that an image is for: the plan's, else its label's, else the one that its content shows."""
 
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from rdma_images.core.image import Fabric, Image
 from rdma_images.inspection.inspection import Expected, ImageConfig, base_name
 from rdma_images.inspection.measurements import Measured
 
-# Of its packages for eRDMA: ibverbs-providers 56.2-1.0.3 for jammy, in a third party's record of August 2026. Those of
+ERDMA_PACKAGES = ("eadm", "erdma", "libibverbs-erdma")
+VERBS_PACKAGES = ("ibverbs-providers", "libibverbs", "libibverbs1")
+# Of Alibaba's packages: ibverbs-providers 56.2-1.0.3 for jammy, in a third party's record of August 2026. Those of
 # distributions are such as 50.0-2ubuntu0.2.
 ALIBABA_VERSION = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
@@ -30,85 +31,48 @@ def image_expectations(image_config: ImageConfig, measured: Measured, image: Ima
     return Expected(fabric=guess, reason=because, target=target)
 
 
-class Sign(NamedTuple):
-    """A sign of a fabric. `find` returns what shows it, "" for nothing; `sentence` has a place for that."""
-
-    find: Callable[[ImageConfig, Measured], str]
-    fabric: Fabric
-    sentence: str
-
-
 def guess_fabric(image_config: ImageConfig, measured: Measured) -> tuple[Fabric | None, str]:
-    """Return a fabric and how it was guessed, from the strongest sign to the weakest."""
-    for sign in SIGNS:
-        if found := sign.find(image_config, measured):
-            return sign.fabric, f"guessed: {sign.sentence.format(found)}"
+    """Return the fabric of the strongest sign, and how it was guessed."""
+    for fabric, sign in _signs(image_config, measured):
+        return fabric, f"guessed: {sign}"
     signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if measured.tree else "no RDMA device"
     return None, f"no sign of EFA or eRDMA ({signs})"
 
 
-def _device(measured: Measured, fabric: Fabric) -> str:
-    return next(iter(measured.devices.of_fabric(fabric) if measured.devices else ()), "")
+def _signs(image_config: ImageConfig, measured: Measured) -> Iterator[tuple[Fabric, str]]:
+    """Yield the fabric and the sentence of each sign, from the strongest to the weakest."""
+    if devices := measured.devices:
+        yield from (("efa", f"the machine has {name}") for name in devices.of_fabric("efa"))
+        yield from (("erdma", f"the machine has {name}") for name in devices.of_fabric("erdma"))
+    files = measured.tree.files.library_files if measured.tree else {}
+    installed = measured.packages
+    packages = {**installed.dpkg, **installed.rpm} if installed else {}
+    hca = image_config.environment.get("NCCL_IB_HCA", "")
+    yield from (
+        ("efa", f"the EFA installer was here ({path})") for path in files if path.startswith("/opt/amazon/efa/")
+    )
+    if installed and installed.efa_installer:
+        yield "efa", f"the EFA installer {installed.efa_installer} was here"
+    yield from (("efa", f"{plugin} brings NCCL to libfabric") for plugin in _plugins_to_libfabric(measured))
+    if "erdma" in hca:
+        yield "erdma", f"NCCL_IB_HCA={hca}"
+    yield from (("erdma", f"the package {name} is installed") for name in ERDMA_PACKAGES if name in packages)
+    for name in VERBS_PACKAGES:
+        if ALIBABA_VERSION.search(packages.get(name, "")):
+            yield "erdma", f"{name} {packages[name]} is Alibaba's"
+    yield from (("erdma", f"Alibaba's tool for eRDMA is here ({path})") for path in files if base_name(path) == "eadm")
 
 
-def _file(measured: Measured, is_meant: Callable[[str], bool]) -> str:
-    """Return the first library or tool of the image whose path is meant."""
-    return next(filter(is_meant, measured.tree.files.library_files if measured.tree else ()), "")
-
-
-def _plugin_to_libfabric(_: ImageConfig, measured: Measured) -> str:
-    """Return the image's plugin that brings NCCL to libfabric, or the one that it starts on a machine with GPUs.
+def _plugins_to_libfabric(measured: Measured) -> Iterator[str]:
+    """Yield the plugins of the image that bring NCCL to libfabric, then the one that starts on a machine with GPUs.
 
     One for another provider, such as Slingshot's cxi, needs libfabric, too, and has no AWS platform.
     """
-    has_libefa = _file(measured, lambda path: base_name(path).startswith("libefa.so"))
-    for path, plugin in (measured.tree.libraries.plugins if measured.tree else {}).items():
-        to_libfabric = "libfabric.so.1" in plugin.needed or "ofi" in base_name(path)
-        if plugin.aws_platform or (to_libfabric and has_libefa):
-            return path
-    return measured.gpus.network.plugin if measured.gpus else ""
-
-
-def _packages(measured: Measured) -> dict[str, str]:
-    """Return the versions of Debian's and RPM's packages by name."""
-    return {**measured.packages.dpkg, **measured.packages.rpm} if measured.packages else {}
-
-
-def _erdma_setting(image_config: ImageConfig, _: Measured) -> str:
-    hca = image_config.environment.get("NCCL_IB_HCA", "")
-    return hca if "erdma" in hca else ""
-
-
-def _erdma_package(_: ImageConfig, measured: Measured) -> str:
-    return next((name for name in ("eadm", "erdma", "libibverbs-erdma") if name in _packages(measured)), "")
-
-
-def _alibaba_package(_: ImageConfig, measured: Measured) -> str:
-    packages = _packages(measured)
-    names = ("ibverbs-providers", "libibverbs", "libibverbs1")
-    return next((f"{name} {packages[name]}" for name in names if ALIBABA_VERSION.search(packages.get(name, ""))), "")
-
-
-SIGNS = (
-    Sign(lambda _, measured: _device(measured, "efa"), "efa", "the machine has {}"),
-    Sign(lambda _, measured: _device(measured, "erdma"), "erdma", "the machine has {}"),
-    Sign(
-        lambda _, measured: _file(measured, lambda path: path.startswith("/opt/amazon/efa/")),
-        "efa",
-        "the EFA installer was here ({})",
-    ),
-    Sign(
-        lambda _, measured: measured.packages.efa_installer if measured.packages else "",
-        "efa",
-        "the EFA installer {} was here",
-    ),
-    Sign(_plugin_to_libfabric, "efa", "{} brings NCCL to libfabric"),
-    Sign(_erdma_setting, "erdma", "NCCL_IB_HCA={}"),
-    Sign(_erdma_package, "erdma", "the package {} is installed"),
-    Sign(_alibaba_package, "erdma", "{} is Alibaba's"),
-    Sign(
-        lambda _, measured: _file(measured, lambda path: base_name(path) == "eadm"),
-        "erdma",
-        "Alibaba's tool for eRDMA is here ({})",
-    ),
-)
+    if tree := measured.tree:
+        has_libefa = any(base_name(path).startswith("libefa.so") for path in tree.files.library_files)
+        for path, plugin in tree.libraries.plugins.items():
+            to_libfabric = "libfabric.so.1" in plugin.needed or "ofi" in base_name(path)
+            if plugin.aws_platform or (to_libfabric and has_libefa):
+                yield path
+    if measured.gpus and measured.gpus.network.plugin:
+        yield measured.gpus.network.plugin
