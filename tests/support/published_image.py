@@ -17,10 +17,7 @@ from tests.support.case_parts import case_like, report_on
 
 RED = Check("plugin.found", "the plugin is found", "static", "error", "failed")
 PACKAGES = MeasuredPackages(
-    wheels={
-        "/opt/venv": {"torch": "2.15.0"},
-        "/usr/lib/python3/dist-packages": {"torch": "2.15.0", "pip": "26.0"},
-    },
+    wheels={"/opt/venv": {"torch": "2.15.0"}, "/usr/lib/python3/dist-packages": {"torch": "2.15.0", "pip": "26.0"}},
     dpkg={"libc6": "2.41-12+deb13u1"},
     rpm={},
 )

@@ -73,10 +73,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
         st.lists(st.tuples(st.sampled_from(sorted(axes.BY_NAME)) | words, words).map("=".join) | words, max_size=3),
         lambda pairs: target_options.chosen_plan(Project(matrix.load(), FACTS), None, False, pairs),
     ),
-    "options of ci.matrix": (
-        st.tuples(words, st.tuples(words, words).map("=".join)),
-        select_images,
-    ),
+    "options of ci.matrix": (st.tuples(words, st.tuples(words, words).map("=".join)), select_images),
 }
 
 

@@ -157,12 +157,7 @@ def test_a_contradiction_of_many_rows_is_reported_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "sentence"),
     [
-        (
-            "nccl.yaml",
-            "\n  2.30.7:",
-            "\n  2.30.77:",
-            r"torch\.yaml:\d+: nccl '2\.30\.7' has no row in .*nccl",
-        ),
+        ("nccl.yaml", "\n  2.30.7:", "\n  2.30.77:", r"torch\.yaml:\d+: nccl '2\.30\.7' has no row in .*nccl"),
         ("aws-ofi-nccl.yaml", "\n  1.21.1:", "\n  1.21.111:", r"installer\.yaml:\d+: plugin '1\.21\.1' has no row in"),
         (
             "gpus.yaml",
@@ -170,12 +165,7 @@ def test_a_contradiction_of_many_rows_is_reported_once(folder: Path) -> None:
             "\n  H2000:",
             r"instances\.yaml:\d+: gpu 'H200' has no row in .*gpus\.yaml:\d+\ndid you mean H2000",
         ),
-        (
-            "torch.yaml",
-            "cuda: 13.2",
-            "cuda: wheel",
-            r"torch\.yaml:\d+: .*cuda: 'wheel' is not a version",
-        ),
+        ("torch.yaml", "cuda: 13.2", "cuda: wheel", r"torch\.yaml:\d+: .*cuda: 'wheel' is not a version"),
         (
             "bases.yaml",
             "stand-in: debian13",
@@ -194,10 +184,7 @@ def test_files_that_contradict_each_other(folder: Path, name: str, old: str, new
     ("row", "sentence"),
     [
         ('{pattern: "(", why: x, source: logs}', r"causes\.bad\.pattern: '\(' is no regular expression"),
-        (
-            '{pattern: "a", why: "{nobody}", source: logs}',
-            "causes.bad: why names a group that pattern lacks: 'nobody'",
-        ),
+        ('{pattern: "a", why: "{nobody}", source: logs}', "causes.bad: why names a group that pattern lacks: 'nobody'"),
     ],
 )
 def test_a_pattern_that_is_none(tmp_path: Path, row: str, sentence: str) -> None:

@@ -17,31 +17,8 @@ from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
 
 ODD = (
-    *(
-        "--data=/my data/ünï",
-        "a'b",
-        'c"d',
-        "$HOME",
-        "$(date)",
-        "$$",
-        "$(HOME)",
-    ),
-    *(
-        "`x`",
-        "\\n",
-        "",
-        "*",
-        "#x",
-        "{{ x }}",
-        "{% x %}",
-        "é😀",
-        " before",
-        "after ",
-        "%h",
-        "a: b",
-        "!x",
-        "- x",
-    ),
+    *("--data=/my data/ünï", "a'b", 'c"d', "$HOME", "$(date)", "$$", "$(HOME)"),
+    *("`x`", "\\n", "", "*", "#x", "{{ x }}", "{% x %}", "é😀", " before", "after ", "%h", "a: b", "!x", "- x"),
 )
 VARIABLES = {
     "QUOTES": 'it\'s "x" $HOME $(date) `y` \\ # ü😀',

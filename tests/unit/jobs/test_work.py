@@ -386,13 +386,6 @@ def test_the_workers_of_an_mpijob_have_it_too(tmp_path: Path) -> None:
     assert "-x TOKEN" in texts["mpijob.yaml"]
 
 
-def test_code_is_read_without_what_is_hidden(tmp_path: Path) -> None:
-    for name in ("train.py", ".git/1", ".git/2", ".git/3"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("")
-    assert work.read_code(Code(str(tmp_path), work.CODE)) == {"train.py": b""}
-
-
 def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * 300_000)
     assert "a ConfigMap takes 200000" in refusal("pytorchjob", Work(code=Code(str(tmp_path), work.CODE)))

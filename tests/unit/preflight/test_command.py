@@ -158,11 +158,7 @@ def test_channels_that_do_not_use_the_required_fabric_end_the_command(
 @NEEDS_CC
 def test_a_node_without_gpus_takes_the_all_reduce_from_all(tmp_path: Path) -> None:
     port = str(free_port())
-    environment = {
-        "PATH": os.environ["PATH"],
-        "LD_LIBRARY_PATH": str(fake_nccl.folder()),
-        "RDMA_PREFLIGHT_PORT": port,
-    }
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(fake_nccl.folder()), "RDMA_PREFLIGHT_PORT": port}
     (tmp_path / "dev").mkdir()
     options = ("--nodes=2", "--first=127.0.0.1")
     nodes = [
@@ -204,11 +200,7 @@ exec setpriv --reuid=65534 --clear-groups /run/pf-test/rdma-preflight sh -c "exi
 
 @pytest.mark.parametrize(
     ("variables", "subsystems"),
-    [
-        ({}, None),
-        ({"NCCL_DEBUG_SUBSYS": "GRAPH"}, "INIT,NET,GRAPH"),
-        ({"NCCL_DEBUG_SUBSYS": "^INIT"}, None),
-    ],
+    [({}, None), ({"NCCL_DEBUG_SUBSYS": "GRAPH"}, "INIT,NET,GRAPH"), ({"NCCL_DEBUG_SUBSYS": "^INIT"}, None)],
 )
 def test_the_variables_of_nccls_log(variables: dict[str, str], subsystems: str | None) -> None:
     set_variables = command.log_variables("/logs", {"NCCL_DEBUG": "WARN", **variables})

@@ -14,19 +14,10 @@ def named(name: str) -> License:
 @pytest.mark.parametrize(
     ("contents", "expected"),
     [
-        (
-            WheelContents(license="BSD-3-Clause AND 0BSD AND MIT"),
-            [LicenseExpression("BSD-3-Clause AND 0BSD AND MIT")],
-        ),
-        (
-            WheelContents(license="LicenseRef-NVIDIA-Proprietary"),
-            [LicenseExpression("LicenseRef-NVIDIA-Proprietary")],
-        ),
+        (WheelContents(license="BSD-3-Clause AND 0BSD AND MIT"), [LicenseExpression("BSD-3-Clause AND 0BSD AND MIT")]),
+        (WheelContents(license="LicenseRef-NVIDIA-Proprietary"), [LicenseExpression("LicenseRef-NVIDIA-Proprietary")]),
         (WheelContents(license="((", license_field="MIT"), [LicenseExpression("MIT")]),
-        (
-            WheelContents(license_field="BSD", classifiers=["License :: OSI Approved :: BSD License"]),
-            [named("BSD")],
-        ),
+        (WheelContents(license_field="BSD", classifiers=["License :: OSI Approved :: BSD License"]), [named("BSD")]),
         (WheelContents(classifiers=["License :: OSI Approved :: MIT License", "Topic :: X"]), [named("MIT License")]),
         (WheelContents(license_field="a " * 100), [named("a " * 39 + "a…")]),
         (WheelContents(license_field="\n"), [named("unnamed")]),
