@@ -82,7 +82,7 @@ def start(folder: Path) -> Iterator[None]:
 def base(name: str, steps: str, folder: Path) -> Iterator[str]:
     """Provide an image made from `start` with `steps`, as NAME@sha256:…; removed at the end."""
     tag = f"{validated.REPOSITORY}/{name}:1"
-    image = images.planned_image(axes={**images.planned().axes, "base": SYSTEM})
+    image = images.planned_image(axes={**images.planned_image().axes, "base": SYSTEM})
     supplies = availability.find_supplies(sources.sources(image, facts.load()), mirrors.load())
     with TemporaryDirectory() as private:
         files = write_secrets(Path(private) / "secrets", supplies, mirrors.load())

@@ -59,7 +59,7 @@ class SmallBuild:
 
     engine: Engine
 
-    def order(
+    def spec(
         self, wheels: Sequence[Wheel], *changes: str, name: str = "small", checkout: Project | None = None
     ) -> BuildSpec:
         """Return its build spec, with inputs of its own, so that it is always built."""

@@ -208,7 +208,7 @@ def build_small(
     folder of equal name for unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    labels = {"revision": "0" * 40, "version": planned().tag}
+    labels = {"revision": "0" * 40, "version": planned_image().tag}
     lines = ["FROM scratch", *(f"LABEL org.opencontainers.image.{key}={value}" for key, value in labels.items())]
     for number in range(layers):
         source = folder / f"layer{number}"
@@ -236,7 +236,7 @@ def build_small(
 
 
 @functools.cache
-def planned(target: str = "efa-pytorch", **changes: str) -> Image:
+def planned_image(target: str = "efa-pytorch", **changes: str) -> Image:
     """Return an image of the real matrix."""
     (image,) = planner.plan(matrix.load(), facts.load(), targets=[target], changes=changes).images
     return image

@@ -33,10 +33,10 @@ PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm6
 
 
 def image(of_platform: str) -> Image:
-    (planned,) = target_options.chosen_images(
+    (image,) = target_options.chosen_images(
         project.load(), ["efa-nccl-tests"], False, [f"platform={of_platform}", PLUGIN], rehearse=True
     )
-    return planned
+    return image
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from rdma_images.core.image import BuildRecord
 from rdma_images.engine import Engine
 from rdma_images.engine.debian import bootstrap
 from rdma_images.render.bake import ImageTarget
-from tests.support.images import planned
+from tests.support.images import planned_image
 
 pytestmark = pytest.mark.e2e
 MATRIX = """
@@ -77,7 +77,7 @@ def folders(engine: Engine, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
             f"FROM {REF}-base\nCOPY whose /whose\nLABEL io.rdma-images.fabric=efa\n"
         )
         (image,) = json.loads(invoke(folder, "plan", "--json").stdout)["images"]
-        target = ImageTarget(dataclasses.replace(planned(), id=image["id"]), Path(), REF, {}, {}, 0)
+        target = ImageTarget(dataclasses.replace(planned_image(), id=image["id"]), Path(), REF, {}, {}, 0)
         build_record.keep_other_folders_images([target], engine, print)
         docker(engine, "build", "--quiet", "--tag", REF, str(folder / "context"))
         build = BuildRecord(image["id"], REF, docker(engine, "inspect", "--format", "{{.Id}}", REF), "", (), "", 0.0)

@@ -74,10 +74,10 @@ def nothing_stays(small: SmallBuild) -> Iterator[None]:
 def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry").start()
     repository = Repository(Connection(registry.host, lambda: Login(USER, PASSWORD)), "cache/layers")
-    ours = small.layers(small.build(small.order(wheels()), layers=repository))
+    ours = small.layers(small.build(small.spec(wheels()), layers=repository))
     with second_engine() as second:
         other = SmallBuild(second)
-        ref = other.build(other.order(wheels()), layers=repository)
+        ref = other.build(other.spec(wheels()), layers=repository)
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
         assert not layer_store.root().exists()
@@ -92,10 +92,10 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp
 def test_a_remote_builder_gets_no_wheel(small: SmallBuild, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
     repository = layers_repository(f"{registry.host}/cache/layers")
-    ours = small.layers(small.build(small.order(wheels()), layers=repository))
+    ours = small.layers(small.build(small.spec(wheels()), layers=repository))
     number = len(LARGE) + 1
     with remote_builder(small.engine, registry.host) as builder:
-        theirs = small.layers(small.build(small.order(wheels()), layers=repository, builder=builder))
+        theirs = small.layers(small.build(small.spec(wheels()), layers=repository, builder=builder))
     assert ours[:number] == theirs[:number]
     assert "with-efa-installer 1/2" in ran()
     assert not [step for step in ran() if step.startswith("wheel")]
@@ -247,9 +247,9 @@ def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
 def test_a_layer_is_the_same_on_another_base_with_another_python(small: SmallBuild) -> None:
     every_python = [wheel(name, OLD, "debian13") for name in (*LARGE, "jinja2")]
     number = len(every_python)
-    trixie = small.layers(small.build(small.order(every_python, f"pytorch={OLD}")))
+    trixie = small.layers(small.build(small.spec(every_python, f"pytorch={OLD}")))
     checkout = standing("ubuntu22.04", "debian12")
-    other = small.order(every_python, f"pytorch={OLD}", "base=ubuntu22.04", name="other", checkout=checkout)
+    other = small.spec(every_python, f"pytorch={OLD}", "base=ubuntu22.04", name="other", checkout=checkout)
     bookworm = small.layers(small.build(other, checkout))
     assert "python 3.11" in other.dockerfile.read_text()
     assert trixie[:number] == bookworm[:number]
@@ -257,9 +257,9 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: SmallBui
 
 
 def test_the_layers_made_here_are_the_image_s_lowest(small: SmallBuild) -> None:
-    order = small.order(wheels())
-    descriptors = small.descriptors(small.build(order))
-    layers = [layer_store.find(layer_recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
+    spec = small.spec(wheels())
+    descriptors = small.descriptors(small.build(spec))
+    layers = [layer_store.find(layer_recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(spec.lock)]
     lowest = descriptors[: len(layers)]
     assert [layer and layer.runtime.digest for layer in layers] == [layer["digest"] for layer in lowest]
     # By these a node reads the layers in part, and BuildKit keeps them.
@@ -268,9 +268,9 @@ def test_the_layers_made_here_are_the_image_s_lowest(small: SmallBuild) -> None:
 
 @pytest.mark.exhaustive  # one more compression; tests/unit/layers make layers of both
 def test_gzip_layers_are_kept_as_they_were_made(small: SmallBuild) -> None:
-    order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
-    (layer,) = wheel_layers.wheel_layers(order.lock)
-    engine_digests = small.layers(small.build(order, compression="gzip"))
+    spec = small.spec([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
+    (layer,) = wheel_layers.wheel_layers(spec.lock)
+    engine_digests = small.layers(small.build(spec, compression="gzip"))
     stored_layer = layer_store.find(layer_recipe(layer, "gzip"))
     assert stored_layer is not None
     assert engine_digests[0] == stored_layer.runtime.digest
@@ -281,10 +281,10 @@ def test_another_version_of_a_wheel_is_one_layer_and_no_step(
 ) -> None:
     before = wheels()
     for name in LARGE:
-        small.build(small.order(before))
+        small.build(small.spec(before))
         after = [wheel(name, OLD, "debian13") if w.name == name else w for w in before]
         capfd.readouterr()
-        small.build(small.order(after))
+        small.build(small.spec(after))
         stderr = capfd.readouterr().err
         stages = ("wheel", "uv", "with-python", "with-efa-installer")
         steps = {step for step in ran() if step.startswith(stages)}
@@ -299,7 +299,7 @@ def test_another_version_of_a_wheel_is_one_layer_and_no_step(
 
 def test_the_stages_alone_make_the_same_files(small: SmallBuild) -> None:
     """A Dockerfile built by hand, without the context, installs the wheels itself."""
-    spec = small.order([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
+    spec = small.spec([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
     ours = small.files(small.build(spec))
     theirs = small.files(small.build_by_stages(spec))
     differ = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
@@ -309,6 +309,6 @@ def test_the_stages_alone_make_the_same_files(small: SmallBuild) -> None:
 
 
 def test_nothing_changed_runs_nothing(small: SmallBuild) -> None:
-    small.build(small.order(wheels()))
-    small.build(small.order(wheels()))
+    small.build(small.spec(wheels()))
+    small.build(small.spec(wheels()))
     assert ran() == set()

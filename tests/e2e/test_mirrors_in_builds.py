@@ -23,7 +23,7 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import availability, lock, mirrors, sources
 from rdma_images.render import bake, dockerfiles
 from tests.support import loopback
-from tests.support.images import planned
+from tests.support.images import planned_image
 
 pytestmark = pytest.mark.e2e
 
@@ -92,7 +92,7 @@ def container_engine() -> engine.Engine:
 def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
     container_engine: engine.Engine, tmp_path: Path
 ) -> None:
-    image = planned()
+    image = planned_image()
     upstreams = {
         source.component: source.upstream
         for source in sources.sources(image, facts.load())
@@ -126,7 +126,7 @@ def build(
     folder: Path,
 ) -> None:
     """Build stages of the image's own Dockerfile, without the cache, each into an OCI archive."""
-    image = replace(planned(), python_packages=("numpy",))
+    image = replace(planned_image(), python_packages=("numpy",))
     wheels, toolkit = lock.read_image_lock(image), lock.read_lock(lock.toolkit_request(image))
     (folder / "Dockerfile").write_text(dockerfiles.render(image, wheels, toolkit, lock.tools()))
     tar = bootstrap.base("debian13")

@@ -31,7 +31,7 @@ from tests.e2e.publish_parts import (
     cosign_key,
     green,
     placed,
-    planned,
+    planned_image,
     registry_program,
     saved_blobs,
     write_steps,
@@ -84,7 +84,7 @@ def items(*images: Image) -> tuple[ApprovedImage, ...]:
 def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     registry: Registry, small: Small, publisher: tuple[Publisher, list[str]]
 ) -> None:
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small))
     sender, _ = publisher
     (first,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
@@ -114,7 +114,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
 def test_layers_that_lie_elsewhere_in_the_registry_are_not_sent(
     registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], engine: Engine
 ) -> None:
-    image, entry = planned(), registry.entry()
+    image, entry = planned_image(), registry.entry()
     beside = open_destination("local", entry).repository(LAYERS)
     blobs = saved_blobs(engine, small.digest)
     wheels = Manifest(OCI_MANIFEST, blobs[small.digest]).layers()[:2]
@@ -149,7 +149,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     private, public = cosign_key(tmp_path / "key")
     _, stranger = cosign_key(tmp_path / "other")
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small))
     sender, lines = publisher
     sender = dataclasses.replace(sender, signer=Signer(str(private)))
@@ -196,7 +196,7 @@ def test_another_machine_adds_nothing_to_what_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publisher, lines, trust = signing
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small))
     (first,) = publish_images.publish(items(image), {"local": registry.entry()}, publisher)
     assert first.error == ""
@@ -223,7 +223,7 @@ def test_nothing_is_signed_that_was_not_made_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever may push may attach imitations of ours; they are not signed, nor used as ours."""
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small))
     publish_images.publish(items(image), {"local": registry.entry()}, publisher[0])  # unsigned, by somebody
 
@@ -246,7 +246,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
 ) -> None:
     publisher, lines, trust = signing
     arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")
-    amd, arm = images = (planned(), with_axes(planned(), platform="linux/arm64"))
+    amd, arm = images = (planned_image(), with_axes(planned_image(), platform="linux/arm64"))
     for image, built in ((amd, small), (arm, arm_small)):
         write_steps(image, *green(image, built))
     entries = {"local": registry.entry()}
@@ -283,7 +283,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
 def test_one_registry_that_is_down_stops_no_other(
     registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], program: Path, tmp_path: Path
 ) -> None:
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small))
     sender, _ = publisher
     dead = Registry(program, tmp_path / "dead")
@@ -299,7 +299,7 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     registry: Registry, small: Small, publisher: tuple[Publisher, list[str]], engine: Engine, tmp_path: Path
 ) -> None:
     """The full tag stays with its first build; a late run moves no short tag back."""
-    image, entry = planned(), registry.entry(immutable=True)
+    image, entry = planned_image(), registry.entry(immutable=True)
     sender, lines = publisher
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
     unique_tag = f"{image.tag}-{other.digest[7:19]}"

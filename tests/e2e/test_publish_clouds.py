@@ -19,7 +19,8 @@ from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
 from rdma_images.registry.registries import AcrAliyun, Ecr
-from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, planned, registry_program, write_steps
+from tests.e2e import publish_parts
+from tests.e2e.publish_parts import SUITE, Registry, build_small, green, placed, registry_program, write_steps
 from tests.support.publish_doubles import Alibaba, served
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ def item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApprovedIm
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     engine = engines.ensure(print)
     small = build_small(engine, tmp_path / "context", "clouds")
-    image = planned()
+    image = publish_parts.planned_image()
     write_steps(image, *green(image, small))
-    (planned_image,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
-    yield planned_image
+    (approved,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
+    yield approved
     engines.client(engine).images.remove(small.ref, force=True)
 
 

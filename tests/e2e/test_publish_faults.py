@@ -40,7 +40,7 @@ from tests.e2e.publish_parts import (
     build_small,
     green,
     placed,
-    planned,
+    planned_image,
     registry_program,
     write_steps,
 )
@@ -110,10 +110,10 @@ def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Appro
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small))
-    (planned_image,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
-    return planned_image
+    (approved,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
+    return approved
 
 
 @dataclass
@@ -328,7 +328,7 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     small_ = build_small(classic, tmp_path / "context", "classic", layers=1, size=1 << 20)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    image = planned()
+    image = planned_image()
     write_steps(image, *green(image, small_))
     (item,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     registry = Registry(program, tmp_path / "registry").start()

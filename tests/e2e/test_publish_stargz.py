@@ -23,7 +23,7 @@ from tests.e2e.publish_parts import (
     cosign_key,
     green,
     placed,
-    planned,
+    planned_image,
     registry_program,
     write_steps,
 )
@@ -38,7 +38,7 @@ def test_the_converted_image_is_signed_and_names_the_original(tmp_path: Path, mo
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
     monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    engine, image = engines.ensure(print), planned()
+    engine, image = engines.ensure(print), planned_image()
     private_key, public_key = cosign_key(tmp_path / "key")
     registry = Registry(registry_program(), tmp_path / "registry").start()
     small = build_small(engine, tmp_path / "context", "stargz", layers=2, size=1 << 20, output=ZSTD)

@@ -36,8 +36,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["git", "clone", "--quiet", str(paths.PROJECT), str(folder / "clone")], check=True)
     (folder / "tmp").mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
-    into = ["--python", str(folder / "venv" / "bin" / "python"), "--requirements", str(folder / "clone/pyproject.toml")]
-    subprocess.run([find_uv_bin(), "pip", "install", "--quiet", "--no-cache", *into], check=True)
+    args = ["--python", str(folder / "venv" / "bin" / "python"), "--requirements", str(folder / "clone/pyproject.toml")]
+    subprocess.run([find_uv_bin(), "pip", "install", "--quiet", "--no-cache", *args], check=True)
     return folder / "clone"
 
 

@@ -18,7 +18,7 @@ from rdma_images.engine import private
 from rdma_images.publish.destination import layers_repository
 from tests.e2e.publish_parts import Registry, registry_program
 from tests.support import checkout, source_index
-from tests.unit.build.test_source_wheels import spec
+from tests.unit.build.test_source_wheels import make_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 
@@ -144,7 +144,7 @@ def test_another_machine_takes_the_wheel_from_a_registry(tmp_path: Path, monkeyp
     repository = layers_repository(f"{registry.host}/cache/layers")
     wheel = next(source_wheels.root().glob("*/cuda_doubled-*.whl"))  # a used machine has several
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    order, compiled = spec(), list[str]()
+    spec, compiled = make_spec(), list[str]()
 
     def compile_stage(_image_id: str, stage: str, folder: Path) -> None:
         compiled.append(stage)
@@ -153,8 +153,8 @@ def test_another_machine_takes_the_wheel_from_a_registry(tmp_path: Path, monkeyp
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
         contexts = source_wheels.provide_source_wheels(
-            [order], {order.image.id: ()}, compile_stage, repository=repository
-        )[order.image.id]
+            [spec], {spec.image.id: ()}, compile_stage, repository=repository
+        )[spec.image.id]
         assert (Path(contexts["source-some-extension"]) / wheel.name).read_bytes() == wheel.read_bytes()
     assert compiled == ["source-some-extension"]
     registry.kill()

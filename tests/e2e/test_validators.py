@@ -101,13 +101,13 @@ def run_checks(faults: Sequence[ImageFault], parts: Path) -> dict[str, Check]:
     dockerfile = "\n".join((f"FROM {validated.good_image()}", *steps)) + "\n"
     with validated.derived(dockerfile, faults[0].tag or "red", parts if needs else None) as ref:
         question = ChainQuestion(instance=faults[0].instance)
-        report = validate(ref, validated.engine(), image=planned(faults[0]), again=True, question=question)
+        report = validate(ref, validated.engine(), image=planned_image(faults[0]), again=True, question=question)
     failed = {check.id: check for check in report.checks if check.outcome == "failed"}
     assert failed.keys() == {name for fault in faults for name in (fault.validator, *fault.besides)}, failed
     return failed
 
 
-def planned(fault: ImageFault) -> Image | None:
+def planned_image(fault: ImageFault) -> Image | None:
     """Return the image as it would have been planned, where the fault is that it is not so."""
     if not fault.planned:
         return None

@@ -10,7 +10,7 @@ from rdma_images.plan import matrix, planner
 
 
 @cache
-def planned() -> Image:
+def _default_image() -> Image:
     """Return efa-pytorch on debian13 with torch 2.15.0, whatever the default row is."""
     axes = {"base": "debian13", "pytorch": "2.15.0", "efa-installer": "1.50.0"}
     (image,) = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"], changes=axes).images
@@ -26,8 +26,8 @@ def planned_image(
     axes: dict[str, str] | None = None,
     python_packages: tuple[str, ...] = (),
 ) -> Image:
-    """Return the planned image with other components (None removes one) and fields."""
-    default = planned()
+    """Return the planned efa-pytorch with other components (None removes one) and fields."""
+    default = _default_image()
     axes = axes or default.axes
     base = axes["base"]
     merged = {**default.components, "base": replace(default.components["base"], version=base), **(components or {})}

@@ -42,10 +42,10 @@ def load_project() -> Project:
 
 
 @cache
-def planned(target: str) -> Any:
+def planned_image(target: str) -> Any:
     """Return the image of a target's default row, cached, because many jobs use one target."""
-    (planned_image,) = target_options.chosen_images(load_project(), [target], False, [])
-    return planned_image
+    (image,) = target_options.chosen_images(load_project(), [target], False, [])
+    return image
 
 
 def job_request(launcher: str, fabric: str, starter: str, **changes: Any) -> JobRequest:

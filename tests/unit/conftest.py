@@ -23,8 +23,8 @@ def site() -> Iterator[Site]:
 @pytest.fixture
 def image() -> Image:
     """Return the planned efa-pytorch."""
-    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return planned
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    return image
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.inputs import lock, project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.render import labels
-from tests.support.images import planned
+from tests.support.images import planned_image
 
 
-def order(image_id: str) -> BuildSpec:
-    image = dataclasses.replace(planned(), id=image_id)
+def make_spec(image_id: str) -> BuildSpec:
+    image = dataclasses.replace(planned_image(), id=image_id)
     return BuildSpec(image, Lock(request=lock.lock_request(image), wheels=()), facts.load(), "sha256:2")
 
 
@@ -46,8 +46,8 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision(now, 0, None))
-    build = built(order("efa-1"), then)
-    current = build_record.up_to_date([order("efa-1")], answering_engine(f"{build.digest} {build.ref}\n"))
+    build = built(make_spec("efa-1"), then)
+    current = build_record.up_to_date([make_spec("efa-1")], answering_engine(f"{build.digest} {build.ref}\n"))
     assert current == ({} if again else {"efa-1": build})
 
 
@@ -74,7 +74,7 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision("", 0, None))
-    first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
+    first = dataclasses.replace(make_spec("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
     base = bootstrap.BootstrapRecord("debian13", "trixie", "", "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
     build = built(first, "")
@@ -92,4 +92,4 @@ def test_a_source_that_does_not_answer_is_refused_before_the_lock_is_waited_for(
     monkeypatch.setattr(build_images, "require_sources", refuse)
     monkeypatch.setattr(locking, "hold", lambda *_: pytest.fail("the lock was waited for"))
     with pytest.raises(RefusedError, match="unreachable"):
-        build_images.build_specs([order("efa-1")], project.load(), answering_engine(), run_bake.BuildOptions())
+        build_images.build_specs([make_spec("efa-1")], project.load(), answering_engine(), run_bake.BuildOptions())

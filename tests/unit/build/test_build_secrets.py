@@ -21,7 +21,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry.credentials import Login
 from rdma_images.render import bake
 from tests.support import locks
-from tests.unit.plan.test_source_builds import planned
+from tests.unit.plan.test_source_builds import planned_image
 
 BUNDLE = Path(ssl.get_default_verify_paths().openssl_cafile)
 
@@ -57,10 +57,10 @@ def mirrors() -> Mirrors:
 @contextmanager
 def provided(mirrors: Mirrors) -> Iterator[dict[str, Path]]:
     """Yield the secrets of one image's build, by id."""
-    order = BuildSpec(planned(), locks.wheels(planned()), facts.load(), "sha256:0")
-    supplies = {order.image.id: SUPPLIES}
-    with build_secrets.secret_files([order], supplies, {"helper": order.image.id}, mirrors) as files:
-        assert files["helper"] == files[bake.bake_target_name(order.image.id)]
+    spec = BuildSpec(planned_image(), locks.wheels(planned_image()), facts.load(), "sha256:0")
+    supplies = {spec.image.id: SUPPLIES}
+    with build_secrets.secret_files([spec], supplies, {"helper": spec.image.id}, mirrors) as files:
+        assert files["helper"] == files[bake.bake_target_name(spec.image.id)]
         yield files["helper"]
 
 

@@ -17,7 +17,7 @@ VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}
 
 
 @pytest.fixture
-def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockRequest]:
+def requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockRequest]:
     """Return what the index is asked for a project with locks of the tools alone."""
     tools = {name: lock.tools_path(name).read_text() for name in get_args(Platform)}
     for name in ("LOCKS", "BUILD", "IMAGES"):
@@ -26,10 +26,10 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockReque
         path = lock.tools_path(platform)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    questions: list[LockRequest] = []
+    requests: list[LockRequest] = []
 
-    def answer(question: LockRequest, *_: object) -> Lock:
-        questions.append(question)
+    def answer(request: LockRequest, *_: object) -> Lock:
+        requests.append(request)
         wheels = (
             Wheel(
                 name=name,
@@ -40,10 +40,10 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockReque
             )
             for name, version in VERSIONS.items()
         )
-        return Lock(request=question, wheels=tuple(wheels))
+        return Lock(request=request, wheels=tuple(wheels))
 
     monkeypatch.setattr(resolve, "resolve_wheels", answer)
-    return questions
+    return requests
 
 
 def unlocked() -> Image:
@@ -54,7 +54,7 @@ def new_locks(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("torch-*.json"))
 
 
-def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list[LockRequest]) -> None:
+def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, requests: list[LockRequest]) -> None:
     checkout = project.load()
     first = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert new_locks(paths.LOCKS) == []
@@ -62,10 +62,10 @@ def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list
     assert new_locks(tmp_path / "build" / "locks") == [f"{lock.lock_request(unlocked()).key}.json"]
     again = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert again.inputs == first.inputs
-    assert len(questions) == 1
+    assert len(requests) == 1
 
 
-def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockRequest]) -> None:
+def test_a_build_to_ship_locks_and_says_what_to_commit(requests: list[LockRequest]) -> None:
     lines: list[str] = []
     checkout = project.load()
     build_spec.build_spec(unlocked(), checkout, rehearse=True)
@@ -73,4 +73,4 @@ def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockReque
     (name,) = new_locks(paths.LOCKS)
     assert lines[-1] == f"wrote {paths.LOCKS}/python/{name}: commit it, so that every build has these wheels"
     build_spec.build_spec(unlocked(), checkout, rehearse=True)
-    assert len(questions) == 2
+    assert len(requests) == 2

@@ -13,8 +13,8 @@ from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.plan.local_packages import pin
 from rdma_images.render import dockerfiles
 from tests.support import locks
-from tests.support.images import planned
-from tests.unit.build.test_source_wheels import spec
+from tests.support.images import planned_image
+from tests.unit.build.test_source_wheels import make_spec
 
 WHEEL = "my_ops-1.0-py3-none-any.whl"
 MIRRORS = Mirrors(Path("none.pem"))
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def image(folder: Path) -> Image:
     pins = (pin(text, folder, "matrix.yaml:3") for text in (f"./{WHEEL}", "./project"))
-    return replace(planned(), python_packages=tuple(pins))
+    return replace(planned_image(), python_packages=tuple(pins))
 
 
 def lock(image: Image) -> Lock:
@@ -43,7 +43,7 @@ def lock(image: Image) -> Lock:
         Wheel(name="my-ops", version="1.0", file=WHEEL, sha256="00", size=5, origin=f"./{WHEEL}"),
         Wheel(name="my-project", version="", origin="./project"),
     )
-    return locks.wheels(image).model_copy(update={"wheels": (*locks.wheels(planned()).wheels, *local_wheels)})
+    return locks.wheels(image).model_copy(update={"wheels": (*locks.wheels(planned_image()).wheels, *local_wheels)})
 
 
 def test_code_decides_the_digest_and_what_tools_write_does_not(image: Image, folder: Path) -> None:
@@ -69,9 +69,9 @@ def test_contexts_have_the_files_and_no_others(image: Image, folder: Path) -> No
 
 def test_changed_code_is_another_wheel(image: Image) -> None:
     source = lock(image).wheels[-1]
-    order = spec(planned())
+    spec = make_spec(planned_image())
     keys = {
-        source_wheels.wheel_key(replace(order, packages={"my-project": digest}), source, ())
+        source_wheels.wheel_key(replace(spec, packages={"my-project": digest}), source, ())
         for digest in ("sha256:1", "sha256:2")
     }
     assert len(keys) == 2

@@ -14,7 +14,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine
 from rdma_images.render import bake
 from rdma_images.render.bake import ImageTarget
-from tests.support.images import planned
+from tests.support.images import planned_image
 
 # docker buildx 0.13 with the engine of Debian 13, plain progress.
 UNKNOWN_PACKAGE = """\
@@ -123,7 +123,7 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
 ) -> None:
     running = answering_engine()
     (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
-    images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]
+    images = [dataclasses.replace(planned_image(), id=name) for name in ("efa-1.0", "efa-2.0")]
     targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
     address = "type=registry,ref=host/cache:{image}"
     options = run_bake.BuildOptions(cache_from=(address, "type=local,src=/x"), cache_to=(address,))

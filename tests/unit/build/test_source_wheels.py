@@ -19,7 +19,7 @@ from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, cano
 from rdma_images.render import dockerfiles
 from tests.support import locks
 from tests.support.publish_doubles import Store, served
-from tests.unit.plan.test_source_builds import planned
+from tests.unit.plan.test_source_builds import planned_image
 
 pytestmark = pytest.mark.usefixtures("folders")
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
@@ -39,23 +39,23 @@ class Compiler:
             (folder / self.file).write_bytes(b"x" * 1000)
 
 
-def spec(image: Image | None = None) -> BuildSpec:
-    image = image or planned("some-extension")
+def make_spec(image: Image | None = None) -> BuildSpec:
+    image = image or planned_image("some-extension")
     wheels = locks.wheels(image)
     text = dockerfiles.render(image, wheels, locks.toolkit(image), locks.TOOLS)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", text)
     return BuildSpec(image, wheels, facts.load(), "sha256:0")
 
 
-def provided(compiler: Compiler, order: BuildSpec, rehearsed: tuple[str, ...] = ()) -> dict[str, str]:
-    return source_wheels.provide_source_wheels([order], {order.image.id: rehearsed}, compiler)[order.image.id]
+def provided(compiler: Compiler, spec: BuildSpec, rehearsed: tuple[str, ...] = ()) -> dict[str, str]:
+    return source_wheels.provide_source_wheels([spec], {spec.image.id: rehearsed}, compiler)[spec.image.id]
 
 
 def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
     compiler = Compiler()
-    assert not source_wheels.are_kept(spec(), ())
-    first, second = provided(compiler, spec()), provided(compiler, spec())
-    assert source_wheels.are_kept(spec(), ())
+    assert not source_wheels.are_kept(make_spec(), ())
+    first, second = provided(compiler, make_spec()), provided(compiler, make_spec())
+    assert source_wheels.are_kept(make_spec(), ())
     assert first == second
     assert list(first) == compiler.stages == ["source-some-extension"]
     assert [file.name for file in Path(first["source-some-extension"]).iterdir()] == [WHEEL]
@@ -63,27 +63,27 @@ def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
 
 def test_other_architectures_platforms_and_stand_ins_are_compiled_for() -> None:
     compiler = Compiler()
-    provided(compiler, spec())
-    provided(compiler, spec(replace(planned("some-extension"), source_architectures=("sm_90",))))
-    provided(compiler, spec(replace(planned("some-extension"), platform="linux/arm64")))
-    provided(compiler, spec(), ("efa-installer-1.50.0",))
+    provided(compiler, make_spec())
+    provided(compiler, make_spec(replace(planned_image("some-extension"), source_architectures=("sm_90",))))
+    provided(compiler, make_spec(replace(planned_image("some-extension"), platform="linux/arm64")))
+    provided(compiler, make_spec(), ("efa-installer-1.50.0",))
     assert len(compiler.stages) == 4
 
 
 def test_a_build_without_a_wheel_is_an_error_and_nothing_of_it_is_kept() -> None:
     with pytest.raises(RdmaImagesError, match=r"some-extension 1.0: its build ended without a wheel\n"):
-        provided(Compiler(""), spec())
+        provided(Compiler(""), make_spec())
     assert list(source_wheels.root().iterdir()) == []
 
 
 def test_what_a_killed_build_left_is_not_taken() -> None:
-    order = spec()
-    (source,) = (wheel for wheel in order.lock.wheels if wheel.is_source)
-    unfinished = source_wheels.root() / f".{source_wheels.wheel_key(order, source, ())}"
+    spec = make_spec()
+    (source,) = (wheel for wheel in spec.lock.wheels if wheel.is_source)
+    unfinished = source_wheels.root() / f".{source_wheels.wheel_key(spec, source, ())}"
     unfinished.mkdir(parents=True)
     (unfinished / WHEEL).write_bytes(b"half")
     compiler = Compiler()
-    folder = Path(provided(compiler, order)["source-some-extension"])
+    folder = Path(provided(compiler, spec)["source-some-extension"])
     assert compiler.stages
     assert (folder / WHEEL).stat().st_size == 1000
     assert not unfinished.exists()
@@ -93,17 +93,18 @@ def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> No
     compiler = Compiler()
     folders = []
     for number, rehearsed in enumerate([("a",), ("b",), ("c",)]):
-        folders.append(Path(provided(compiler, spec(), rehearsed)["source-some-extension"]))
+        folders.append(Path(provided(compiler, make_spec(), rehearsed)["source-some-extension"]))
         os.utime(folders[-1], (number, number))
     monkeypatch.setattr(source_wheels, "MAX_BYTES", 2000)
-    provided(compiler, spec(), ("a",))  # used again
+    provided(compiler, make_spec(), ("a",))  # used again
     assert [folder.exists() for folder in folders] == [True, False, True]
 
 
 def test_no_wheel_goes_that_this_build_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_wheels, "MAX_BYTES", 1500)
-    orders = [spec(), spec(replace(planned("some-extension"), id="other", source_architectures=("sm_90",)))]
-    contexts = source_wheels.provide_source_wheels(orders, {order.image.id: () for order in orders}, Compiler())
+    other = replace(planned_image("some-extension"), id="other", source_architectures=("sm_90",))
+    specs = [make_spec(), make_spec(other)]
+    contexts = source_wheels.provide_source_wheels(specs, {spec.image.id: () for spec in specs}, Compiler())
     assert [list(Path(folder).iterdir()) != [] for by_stage in contexts.values() for folder in by_stage.values()]
 
 
@@ -115,8 +116,8 @@ def test_wheels_of_equal_name_and_size_have_different_times() -> None:
             super().__call__(image_id, stage, folder)
             os.utime(folder / WHEEL, (0, 0))
 
-    orders = [replace(spec(), packages={"some-extension": digest}) for digest in ("sha256:1", "sha256:2")]
-    wheels = [Path(provided(Dated(), order)["source-some-extension"]) / WHEEL for order in orders]
+    specs = [replace(make_spec(), packages={"some-extension": digest}) for digest in ("sha256:1", "sha256:2")]
+    wheels = [Path(provided(Dated(), spec)["source-some-extension"]) / WHEEL for spec in specs]
     assert len({wheel.stat().st_mtime for wheel in wheels}) == 2
 
 
@@ -129,11 +130,11 @@ def repository() -> Iterator[Repository]:
 def test_one_machine_compiles_and_the_other_takes_its_wheel(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order, compiler, lines = spec(), Compiler(), list[str]()
+    spec, compiler, lines = make_spec(), Compiler(), list[str]()
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
         (contexts,) = source_wheels.provide_source_wheels(
-            [order], {order.image.id: ()}, compiler, lines.append, repository
+            [spec], {spec.image.id: ()}, compiler, lines.append, repository
         ).values()
         assert (Path(contexts["source-some-extension"]) / WHEEL).read_bytes() == b"x" * 1000
     assert compiler.stages == ["source-some-extension"]
@@ -165,11 +166,11 @@ def test_a_wheel_that_arrives_damaged_is_compiled(
         file.with_name("x-1-py3-none-any.whl").write_bytes(b"half")
         raise registry_errors.ConflictError(f"the registry sent other bytes than {digest}\nask for it again")
 
-    order, compiler = spec(), Compiler()
+    spec, compiler = make_spec(), Compiler()
     for machine in ("first", "second"):
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
         (contexts,) = source_wheels.provide_source_wheels(
-            [order], {order.image.id: ()}, compiler, repository=repository
+            [spec], {spec.image.id: ()}, compiler, repository=repository
         ).values()
         monkeypatch.setattr(Repository, "save_blob", damaged)
     assert compiler.stages == ["source-some-extension"] * 2
@@ -181,6 +182,6 @@ def test_a_registry_that_takes_nothing_ends_no_build(repository: Repository, mon
         raise registry_errors.DeniedError("no right to write\nask for it")
 
     monkeypatch.setattr(Repository, "put_manifest", denied)
-    order, lines = spec(), list[str]()
-    source_wheels.provide_source_wheels([order], {order.image.id: ()}, Compiler(), lines.append, repository)
+    spec, lines = make_spec(), list[str]()
+    source_wheels.provide_source_wheels([spec], {spec.image.id: ()}, Compiler(), lines.append, repository)
     assert lines[-1] == "no right to write; other machines compile this wheel themselves"

@@ -19,7 +19,7 @@ from rdma_images.layers.registry_layers import RegistryLayers
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import wheel_layers
 from tests.support import layer_wheels
-from tests.support.images import planned
+from tests.support.images import planned_image
 from tests.support.publish_doubles import Handler, served
 from tests.unit.layers.test_layer_store import BLOB, fill
 
@@ -29,22 +29,22 @@ REF = "127.0.0.1:1/layers@sha256:3"
 
 
 @pytest.fixture
-def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     """Return an image with one wheel, whose layer this machine has made."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    image = planned()
+    image = planned_image()
     wheels = Lock(request=lock.lock_request(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
     for layer in wheel_layers.wheel_layers(wheels):
         layer_store.get_or_build(layer_recipe(layer, "zstd"), fill)
     return BuildSpec(image, wheels, facts.load(), "sha256:1")
 
 
-def built_meanwhile(order: BuildSpec, options: BuildOptions, engine: Engine = ENGINE) -> list[str]:
+def built_meanwhile(spec: BuildSpec, options: BuildOptions, engine: Engine = ENGINE) -> list[str]:
     """Return the images whose rest is built while their layers are brought."""
     built: list[str] = []
 
-    loaded = wheel_contexts.bring_wheel_layers([order], project.load(), engine, options, (), built.extend)
-    assert list(loaded.contexts[order.image.id].values()) == [f"docker-image://{REF}"]
+    loaded = wheel_contexts.bring_wheel_layers([spec], project.load(), engine, options, (), built.extend)
+    assert list(loaded.contexts[spec.image.id].values()) == [f"docker-image://{REF}"]
     return built
 
 
@@ -65,34 +65,34 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LayerSet]:
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize(("present", "is_long"), [(set(), True), ({"sha256:another"}, True), ({BLOB.digest}, False)])
 def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
-    order: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
+    spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
 ) -> None:
     monkeypatch.setattr(wheel_contexts, "engine_layers", lambda *_: EngineLayers(loaded=present))
-    assert built_meanwhile(order, BuildOptions()) == ([order.image.id] if is_long else [])
+    assert built_meanwhile(spec, BuildOptions()) == ([spec.image.id] if is_long else [])
 
 
 @pytest.mark.parametrize("compiling", [True, False])
 def test_the_layers_of_a_devel_image_are_brought_to_compile_alone(
-    order: BuildSpec, loaded: list[LayerSet], compiling: bool
+    spec: BuildSpec, loaded: list[LayerSet], compiling: bool
 ) -> None:
-    ids = {order.image.id} if compiling else set()
-    wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, BuildOptions(), ids, lambda _: None)
+    ids = {spec.image.id} if compiling else set()
+    wheel_contexts.bring_wheel_layers([spec], project.load(), ENGINE, BuildOptions(), ids, lambda _: None)
     assert [layer_set.variant for layer_set in loaded] == ["runtime", *(["devel"] if compiling else [])]
 
 
 @pytest.mark.parametrize("builder", [None, "far"])
 def test_layers_of_a_registry_are_read_there(
-    order: BuildSpec, monkeypatch: pytest.MonkeyPatch, loaded: list[LayerSet], builder: str | None
+    spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, loaded: list[LayerSet], builder: str | None
 ) -> None:
     def query_registry(layer_set: LayerSet, _: object) -> RegistryLayers:
         return RegistryLayers(layer_set, "sha256:3", {recipe.key: BLOB for recipe in layer_set.recipes})
 
     monkeypatch.setattr(wheel_contexts, "query_registry", query_registry)
-    assert (built_meanwhile(order, BuildOptions(layers=REGISTRY, builder=builder)), loaded) == ([], [])
+    assert (built_meanwhile(spec, BuildOptions(layers=REGISTRY, builder=builder)), loaded) == ([], [])
 
 
 def test_without_the_right_to_send_layers_they_are_brought_without_the_registry(
-    order: BuildSpec, loaded: list[LayerSet]
+    spec: BuildSpec, loaded: list[LayerSet]
 ) -> None:
     class Closed(Handler):
         def do_GET(self) -> None:
@@ -104,8 +104,8 @@ def test_without_the_right_to_send_layers_they_are_brought_without_the_registry(
     lines: list[str] = []
     with served(Closed) as host:
         options = BuildOptions(layers=layers_repository(f"{host}/layers"))
-        contexts = wheel_contexts.bring_wheel_layers([order], project.load(), ENGINE, options, (), print, lines.append)
-    assert contexts.blobs[order.image.id] == {BLOB.digest: BLOB.size}
+        contexts = wheel_contexts.bring_wheel_layers([spec], project.load(), ENGINE, options, (), print, lines.append)
+    assert contexts.blobs[spec.image.id] == {BLOB.digest: BLOB.size}
     assert loaded
     (reason,) = [line for line in lines if "denies access" in line]
     assert reason.endswith("; the wheels' layers are brought without this registry")

@@ -24,12 +24,12 @@ TESTS = "nccl-tests-2.20.0 (https://github.com/NVIDIA/nccl-tests/archive/refs/ta
 GDRCOPY = "gdrcopy-2.6 (https://github.com/NVIDIA/gdrcopy/archive/refs/tags/v2.6.tar.gz)"
 
 
-def planned(*targets: str) -> tuple[Image, ...]:
+def plan_images(*targets: str) -> tuple[Image, ...]:
     return planner.plan(matrix.load(), facts.load(), targets).images
 
 
 def test_what_changed_is_new_or_made_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = planned("efa-nccl-tests", "efa-pytorch", "erdma-pytorch")
+    images = plan_images("efa-nccl-tests", "efa-pytorch", "erdma-pytorch")
     now = {image.id: f"sha256:{image.id}" for image in images}
     before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
     monkeypatch.setattr(select, "digests", lambda _: now)
@@ -85,7 +85,7 @@ def host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 def missing(*targets: str) -> tuple[str, ...]:
-    return select.missing_locks(planned(*targets), facts.load(), Mirrors(paths.MATRIX))
+    return select.missing_locks(plan_images(*targets), facts.load(), Mirrors(paths.MATRIX))
 
 
 def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
@@ -97,7 +97,7 @@ def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> Non
 
 @pytest.mark.usefixtures("host")
 def test_what_is_locked_is_not_missing() -> None:
-    (image,) = planned("efa-nccl-tests")
+    (image,) = plan_images("efa-nccl-tests")
     base = facts.load().bases.bases["debian13"].image
     pins.save("bases.yaml", {reference.with_registry(base): DIGEST})
     pins.save("downloads.yaml", {"gdrcopy-2.6": DIGEST, "nccl-tests-2.20.0": DIGEST})
@@ -105,7 +105,7 @@ def test_what_is_locked_is_not_missing() -> None:
 
 
 def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
-    (image,) = planned("efa-nccl-tests")
+    (image,) = plan_images("efa-nccl-tests")
     programs, compiler = lock.lock_request(image).key, lock.toolkit_request(image).key
     (locks / "python" / f"{compiler}.json").write_bytes((locks / "python" / f"{programs}.json").read_bytes())
     (locks / "python" / f"{programs}.json").unlink()
@@ -116,6 +116,6 @@ def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Pat
 
 def test_the_message_ends_with_the_fix() -> None:
     with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
-        select.require_locks(planned("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX), "--all")
+        select.require_locks(plan_images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX), "--all")
     assert TESTS in str(caught.value)
     assert str(caught.value).splitlines()[-1].startswith("run `invoke lock --all`")

@@ -22,11 +22,11 @@ from tests.support.scan_parts import DIGEST, OTHER, trivy, write_report
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    item = approve(planned, DIGEST)
-    BUILD_FILE.write(planned.id, item.build)
-    REPORT.write(planned.id, item.report)
-    return planned
+    (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
+    item = approve(image, DIGEST)
+    BUILD_FILE.write(image.id, item.build)
+    REPORT.write(image.id, item.report)
+    return image
 
 
 def policy_file(folder: Path, text: str) -> str:

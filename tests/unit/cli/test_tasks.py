@@ -196,10 +196,10 @@ def test_one_axis_has_one_value() -> None:
 
 @pytest.mark.parametrize("words", ["plan", "plan --json", "describe"])
 @pytest.mark.parametrize(
-    ("into", "code", "sentence"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device\nfree disk space")]
+    ("redirection", "code", "sentence"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device\nfree disk space")]
 )
-def test_an_answer_that_cannot_be_written(words: str, into: str, code: int, sentence: str) -> None:
-    command = f"{sys.executable} -m invoke {words} --target efa-pytorch {into}"
+def test_an_answer_that_cannot_be_written(words: str, redirection: str, code: int, sentence: str) -> None:
+    command = f"{sys.executable} -m invoke {words} --target efa-pytorch {redirection}"
     completed = subprocess.run(["sh", "-c", command], cwd=paths.PROJECT, stderr=subprocess.PIPE, text=True)
     assert completed.returncode == code
     assert sentence in completed.stderr

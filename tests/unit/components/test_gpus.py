@@ -13,12 +13,12 @@ from rdma_images.render import labels
 FACTS, MATRIX = facts.load(), matrix.load()
 
 
-def planned(target: str, **changes: str) -> Plan:
+def make_plan(target: str, **changes: str) -> Plan:
     return planner.plan(MATRIX, FACTS, [target], changes=changes)
 
 
 def compiled(target: str, **changes: str) -> NcclTestsDetails:
-    (image,) = planned(target, **changes).images
+    (image,) = make_plan(target, **changes).images
     details = image.details(NcclTestsDetails)
     assert details
     return details
@@ -59,7 +59,7 @@ def test_the_newest_has_ptx_too_and_no_other() -> None:
 
 
 def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag_and_the_label() -> None:
-    (image,) = planned("efa-nccl-tests", gpu="sm_89").images
+    (image,) = make_plan("efa-nccl-tests", gpu="sm_89").images
     assert image.tag.endswith("-debian13-sm_89")
     details = image.details(NcclTestsDetails)
     assert details
@@ -78,7 +78,7 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag_and_the_label() -> N
     ],
 )
 def test_a_gpu_that_helps_nobody_is_refused(target: str, gpu: str, rule: str, words: str, nearest: str) -> None:
-    (refusal,) = planned(target, gpu=gpu).refusals
+    (refusal,) = make_plan(target, gpu=gpu).refusals
     (broken,) = refusal.broken
     assert broken.rule == rule
     assert words in broken.reason
@@ -88,11 +88,11 @@ def test_a_gpu_that_helps_nobody_is_refused(target: str, gpu: str, rule: str, wo
 @pytest.mark.parametrize("value", ["sm_12345", "90", "sm_90a", "compute_90", "sm_"])
 def test_a_gpu_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(RefusedError, match="is not known"):
-        planned("efa-nccl-tests", gpu=value)
+        make_plan("efa-nccl-tests", gpu=value)
 
 
 def test_a_target_that_compiles_nothing_for_gpus_has_no_such_axis() -> None:
-    (refusal,) = planned("efa-pytorch", gpu="sm_90").refusals
+    (refusal,) = make_plan("efa-pytorch", gpu="sm_90").refusals
     assert refusal.dropped_axes == {"gpu": "sm_90"}
 
 

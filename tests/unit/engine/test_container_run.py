@@ -22,7 +22,7 @@ from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"
 FACTS = facts.load()
-SETTINGS = images.planned().run_settings
+SETTINGS = images.planned_image().run_settings
 BARE = DockerHost(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
 NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--shm-size=64g"]
 ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io.rdma-images.run={REF}"]
@@ -180,8 +180,8 @@ def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
 @pytest.mark.usefixtures("none_built")
 def test_the_image_of_the_row_that_is_named_is_taken() -> None:
     checkout = project.load()
-    (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
-    write_build(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
+    (image,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
+    write_build(image.id, "rdma-images/efa-pytorch:1-rehearsal")
     assert build_record.find_build(checkout, "efa-pytorch", None)[0].ref == "rdma-images/efa-pytorch:1-rehearsal"
 
 

@@ -102,6 +102,6 @@ def test_an_image_that_stays_for_another_reason_is_an_error(monkeypatch: pytest.
 def test_the_cache_is_emptied_without_a_file_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """buildx makes a folder first, which it cannot on the full disk that is to be freed."""
     requests: list[tuple[object, ...]] = []
-    monkeypatch.setattr(docker_command, "request", lambda *question: requests.append(question[1:]))
+    monkeypatch.setattr(docker_command, "request", lambda *arguments: requests.append(arguments[1:]))
     assert prune.remove(ENGINE, (), cache=True) == {}
     assert requests == [("POST", "/build/prune?all=true", 3600.0)]

@@ -145,8 +145,8 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str], Supply]:
-    supplies = availability.find_supplies(sources.sources(planned, facts.load()), mirrors(**addresses))
+def of_image(image: Image, **addresses: str) -> dict[tuple[str, str], Supply]:
+    supplies = availability.find_supplies(sources.sources(image, facts.load()), mirrors(**addresses))
     return {(supply.source.id, supply.source.context or supply.source.role): supply for supply in supplies}
 
 
@@ -193,7 +193,7 @@ def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:
 
 
 def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
-    planned = planned_image(
+    image = planned_image(
         fabric="erdma",
         axes={"base": "ubuntu22.04"},
         components={
@@ -202,7 +202,7 @@ def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
             "erdma-apt": Component("erdma-apt", "jammy", "matrix"),
         },
     )
-    sources_by_id = {source.id: source for source in sources.sources(planned, facts.load())}
+    sources_by_id = {source.id: source for source in sources.sources(image, facts.load())}
     assert sources_by_id["erdma-apt-jammy/erdma"].suites == ("jammy/erdma",)
     assert sources_by_id["erdma-apt-key"].context == "erdma-apt"
 

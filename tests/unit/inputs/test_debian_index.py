@@ -9,7 +9,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import debian_index, mirrors
-from tests.support.images import planned
+from tests.support.images import planned_image
 from tests.support.publish_doubles import Handler, served
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -49,7 +49,7 @@ def archive() -> Iterator[mirrors.Mirrors]:
 
 @pytest.mark.parametrize("packages", [("gcc", "libc6-dev"), ("libc-dev",), ("gcc=4:14.2.0-1",), ()])
 def test_what_the_archive_has_is_no_problem(archive: mirrors.Mirrors, packages: tuple[str, ...]) -> None:
-    debian_index.require_packages([replace(planned(), debian_packages=packages)], facts.load(), archive)
+    debian_index.require_packages([replace(planned_image(), debian_packages=packages)], facts.load(), archive)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_what_the_archive_has_is_no_problem(archive: mirrors.Mirrors, packages: 
 )
 def test_what_it_does_not_have_is_refused(archive: mirrors.Mirrors, package: str, sentence: str) -> None:
     with pytest.raises(RefusedError, match=sentence):
-        debian_index.require_packages([replace(planned(), debian_packages=(package,))], facts.load(), archive)
+        debian_index.require_packages([replace(planned_image(), debian_packages=(package,))], facts.load(), archive)
 
 
 def test_an_archive_that_does_not_answer_refuses_nothing() -> None:
     silent = archive_of("127.0.0.1:1")
-    debian_index.require_packages([replace(planned(), debian_packages=("nothing",))], facts.load(), silent)
+    debian_index.require_packages([replace(planned_image(), debian_packages=("nothing",))], facts.load(), silent)

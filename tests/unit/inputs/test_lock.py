@@ -30,16 +30,16 @@ def make_wheel(name: str, version: str) -> Wheel:
     )
 
 
-def write_lock(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
-    file = lock.lock_path(question, folder)
+def write_lock(folder: Path, request: LockRequest, *wheels: Wheel) -> Path:
+    file = lock.lock_path(request, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(Lock(request=question, wheels=wheels).text())
+    file.write_text(Lock(request=request, wheels=wheels).text())
     return file
 
 
 def locked(folder: Path, locked_image: Image | None = None, nccl: str = "2.30.7") -> Path:
-    question = lock.lock_request(locked_image or planned_image())
-    return write_lock(folder, question, make_wheel("nvidia-nccl-cu13", nccl), make_wheel("torch", "2.15.0"))
+    request = lock.lock_request(locked_image or planned_image())
+    return write_lock(folder, request, make_wheel("nvidia-nccl-cu13", nccl), make_wheel("torch", "2.15.0"))
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def locked(folder: Path, locked_image: Image | None = None, nccl: str = "2.30.7"
 def test_what_an_image_asks_for(
     components: dict[str, Component | None], requirements: tuple[str, ...], overrides: tuple[str, ...], key: str
 ) -> None:
-    question = lock.lock_request(planned_image(components=components))
-    assert (question.requirements, question.overrides, question.key) == (requirements, overrides, key)
+    request = lock.lock_request(planned_image(components=components))
+    assert (request.requirements, request.overrides, request.key) == (requirements, overrides, key)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_the_builder_has_its_tools_on_every_platform() -> None:
 
 
 def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path: Path) -> None:
-    question = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
+    request = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
     file = lock.tools_path("linux/amd64", tmp_path)
     file.parent.mkdir()
-    file.write_text(Lock(request=question, wheels=(make_wheel("uv", "1.0"),)).text())
+    file.write_text(Lock(request=request, wheels=(make_wheel("uv", "1.0"),)).text())
     with pytest.raises(lock.NotLockedError, match=r"has no cmake, .*, wheel\nrun `invoke lock`"):
         lock.tools(tmp_path)
 

@@ -39,7 +39,7 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     return loaded
 
 
-def planned(target: str, **changes: str) -> tuple[Image, ...]:
+def plan_images(target: str, **changes: str) -> tuple[Image, ...]:
     return planner.plan(OURS, FACTS, [target], changes=changes).images
 
 
@@ -52,7 +52,7 @@ def supplied(image: Image, project: Project) -> dict[str, Supply]:
 
 
 def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
-    (before,) = planned("erdma-pytorch")
+    (before,) = plan_images("erdma-pytorch")
     (image,) = availability.with_stand_in_bases([before], project.facts, project.mirrors)
     details = image.details(BaseDetails)
     assert details
@@ -63,21 +63,21 @@ def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
 
 
 def test_packages_without_wheels_for_a_stand_ins_python_get_another_debian(project: Project) -> None:
-    (image,) = availability.with_stand_in_bases(planned("erdma-sglang"), project.facts, project.mirrors)
+    (image,) = availability.with_stand_in_bases(plan_images("erdma-sglang"), project.facts, project.mirrors)
     assert image.version("python") == "3.11"
     assert supplied(image, project)["base-ubuntu24.04"].via == "stand-in"
     assert {s.id for s in sources.sources(image, FACTS) if s.kind == "apt"} >= {"debian-bookworm"}
 
 
 def test_a_stand_in_of_which_no_installer_can_be_made_is_named(project: Project) -> None:
-    (image,) = availability.with_stand_in_bases(planned("efa-sglang"), project.facts, project.mirrors)
+    (image,) = availability.with_stand_in_bases(plan_images("efa-sglang"), project.facts, project.mirrors)
     obstacle = "on debian12: its libfabric 1.17.0 has no provider"
     with pytest.raises(RefusedError, match=obstacle):
         Contexts(FACTS, {}).for_image(image, supplies(image, project))
 
 
 def test_its_apt_archives_are_the_stand_ins(project: Project) -> None:
-    (image,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
+    (image,) = availability.with_stand_in_bases(plan_images("erdma-pytorch"), project.facts, project.mirrors)
     assert {s.id for s in sources.sources(image, FACTS) if s.kind == "apt"} >= {"debian-trixie"}
     assert not any(s.component == "ubuntu" for s in sources.sources(image, FACTS))
 
@@ -85,13 +85,13 @@ def test_its_apt_archives_are_the_stand_ins(project: Project) -> None:
 def test_a_base_in_reach_stays(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {"docker.io/library/ubuntu:22.04": f"sha256:{'a' * 64}"})
-    (before,) = planned("erdma-pytorch")
+    (before,) = plan_images("erdma-pytorch")
     assert availability.with_stand_in_bases([before], project.facts, project.mirrors) == (before,)
 
 
 def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
-    (before,) = planned("erdma-pytorch")
+    (before,) = plan_images("erdma-pytorch")
     assert availability.with_stand_in_bases([before], project.facts, project.mirrors) == (before,)
     with pytest.raises(availability.UnreachableSourcesError, match=r"base-ubuntu22\.04"):
         availability.require_reachable(list(supplied(before, project).values()))
@@ -100,14 +100,14 @@ def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeyp
 def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reachable, "probe_download", lambda *_: (True, "200"))
     monkeypatch.setattr(pins, "downloads", lambda: {"erdma-apt-key": f"sha256:{'a' * 64}"})
-    (image,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
+    (image,) = availability.with_stand_in_bases(plan_images("erdma-pytorch"), project.facts, project.mirrors)
     supplies_of_image = supplied(image, project)
     assert {supplies_of_image[i].via for i in ("erdma-apt-jammy/erdma", "erdma-apt-key")} == {"stand-in"}
     assert supplies_of_image["erdma-apt-jammy/erdma"].address == "file:/mnt/erdma-apt"
 
 
 def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
-    (image,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
+    (image,) = availability.with_stand_in_bases(plan_images("erdma-pytorch"), project.facts, project.mirrors)
     secrets = secret_texts(supplies(image, project), project.mirrors)
     assert "erdma" not in secrets["apt-sources"]
     over = secrets["apt-sources-erdma-apt"].splitlines()
@@ -118,7 +118,7 @@ def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
 
 def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(project: Project) -> None:
     """Ubuntu's own sources have no address here: the stage mounts the one line among them."""
-    (image,) = planned("erdma-pytorch")
+    (image,) = plan_images("erdma-pytorch")
     secrets = secret_texts(supplies(image, project), project.mirrors)
     assert secrets["apt-sources"] == ""
     assert len(secrets["apt-sources-erdma-apt"].splitlines()) == 1
@@ -128,7 +128,7 @@ def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(project
 def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     address = "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu"
     inside = replace(project.mirrors, addresses={"erdma-apt": (address, "mirrors.yaml:2")})
-    (image,) = planned("erdma-pytorch")
+    (image,) = plan_images("erdma-pytorch")
     repository_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
     (supply,) = availability.find_supplies(repository_sources, inside, rehearse=False)
     assert (supply.via, supply.address) == ("mirror", address)
@@ -136,7 +136,7 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
 
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
     """A plain Debian has neither NVIDIA's variables, nor its toolkit, nor its entry point."""
-    (image,) = availability.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project.facts, project.mirrors)
+    (image,) = availability.with_stand_in_bases(plan_images("efa-pytorch", base=CUDA), project.facts, project.mirrors)
     build_contexts = Contexts(FACTS, {})
     base = build_contexts.for_image(image, supplies(image, project))["base"].removeprefix("target:")
     helper = build_contexts.helpers[base]
@@ -156,10 +156,10 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
 def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (plain,) = availability.with_stand_in_bases(planned("erdma-pytorch"), project.facts, project.mirrors)
+    (plain,) = availability.with_stand_in_bases(plan_images("erdma-pytorch"), project.facts, project.mirrors)
     assert Contexts(FACTS, {}).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {FACTS.bases.bases[CUDA].image: digest})
-    (pulled,) = availability.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project.facts, project.mirrors)
+    (pulled,) = availability.with_stand_in_bases(plan_images("efa-pytorch", base=CUDA), project.facts, project.mirrors)
     assert Contexts(FACTS, {}).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")

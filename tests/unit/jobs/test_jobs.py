@@ -150,7 +150,7 @@ def test_no_variable_is_harmful(launcher: str, fabric: str, starter: str) -> Non
         if node.fabric != fabric or not _can_have(launcher, name):
             continue
         job = jobs.job(launcher, fabric, starter, instance=name)
-        versions = {value.name: value.version for value in jobs.planned(job.target).components.values()}
+        versions = {value.name: value.version for value in jobs.planned_image(job.target).components.values()}
         assert [row.name for row in rows if row.applies_to(job.variables, fabric, versions)] == []
 
 

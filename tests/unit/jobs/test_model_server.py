@@ -146,7 +146,7 @@ def test_what_cannot_be_served_is_refused(target: str, changes: dict[str, Any], 
     ],
 )
 def test_a_part_that_the_image_lacks_is_refused(part: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = jobs.planned("efa-vllm")
+    image = jobs.planned_image("efa-vllm")
     components = {name: row for name, row in image.components.items() if name != part}
     lacking = replace(image, components=components, python_packages=() if part == "router" else image.python_packages)
     monkeypatch.setattr(target_options, "chosen_images", lambda *_: (lacking,))

@@ -170,7 +170,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("images")
 def test_the_published_image_is_taken_by_its_digest() -> None:
-    write_publication(jobs.planned("efa-nccl-tests"), one=OTHER)
+    write_publication(jobs.planned_image("efa-nccl-tests"), one=OTHER)
     job = jobs.job("mpijob", "efa", "mpirun", image="")
     assert job.image == OTHER
     assert next(value for value in job.values if value.name == "image").source.startswith("publication.json")
@@ -179,7 +179,7 @@ def test_the_published_image_is_taken_by_its_digest() -> None:
 @pytest.mark.usefixtures("images")
 def test_an_image_that_is_not_published_or_not_to_be_had() -> None:
     refused("is not published\ninvoke publish --target efa-nccl-tests", image="")
-    image = jobs.planned("efa-nccl-tests")
+    image = jobs.planned_image("efa-nccl-tests")
     write_publication(image, one=OTHER, two=jobs.IMAGE)
     refused("in 2 registries\nname one of them: --image", image="")
     write_publication(image, ("efa-installer-1.50.0",), one=OTHER)
@@ -187,7 +187,7 @@ def test_an_image_that_is_not_published_or_not_to_be_had() -> None:
 
 
 def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
-    image = jobs.planned("efa-nccl-tests")
+    image = jobs.planned_image("efa-nccl-tests")
     built = BuildRecord(
         image.id, "rdma-images/x:y-rehearsal", "sha256:" + "0f" * 32, "", ("efa-installer-1.50.0",), "", 0
     )

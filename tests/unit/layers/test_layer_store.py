@@ -39,10 +39,10 @@ RUNTIME, DEVEL = b"abc", b"d"
 SIZE = len(RUNTIME + DEVEL)
 
 
-def fill(into: Path) -> None:
-    (into / "runtime").write_bytes(RUNTIME)
-    (into / "devel").write_bytes(DEVEL)
-    make_wheel_layer.write_record(into, BLOB, BLOB, {})
+def fill(folder: Path) -> None:
+    (folder / "runtime").write_bytes(RUNTIME)
+    (folder / "devel").write_bytes(DEVEL)
+    make_wheel_layer.write_record(folder, BLOB, BLOB, {})
 
 
 def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:
     layer_recipe = recipe(layer_wheels.make(tmp_path))
 
-    def interrupted(into: Path) -> None:
-        fill(into)
+    def interrupted(folder: Path) -> None:
+        fill(folder)
         os._exit(9)
 
     killed = multiprocessing.get_context("fork").Process(
@@ -99,10 +99,10 @@ def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
     layer_recipe = recipe(layer_wheels.make(tmp_path))
     times = []
 
-    def make(into: Path) -> None:
-        times.append(into)
+    def make(folder: Path) -> None:
+        times.append(folder)
         time.sleep(0.1)
-        fill(into)
+        fill(folder)
 
     threads = [threading.Thread(target=layer_store.get_or_build, args=(layer_recipe, make)) for _ in range(2)]
     for thread in threads:

@@ -199,11 +199,11 @@ def test_a_wheel_that_was_patched_after_packing_is_taken_with_a_true_record(tmp_
     """As PyNvVideoCodec 2.0.4, whose libraries are not what its RECORD says; pip and uv take it."""
     lines = {f"thing/{name}.so": f"thing/{name}.so,sha256=AAAA,3" for name in ("one", "two")}
     wheel_file = wheel(tmp_path, files={"thing/one.so": b"one", "thing/two.so": b"two"}, record=lines)
-    into = tmp_path / "into"
-    into.mkdir()
-    task = make_wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", into)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    task = make_wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", folder)
     assert make_wheel_layer.make_layer(task) == (wheel_file.name,)
-    with tarfile.open(fileobj=io.BytesIO(unpacked((into / "runtime").read_bytes()))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(unpacked((folder / "runtime").read_bytes()))) as archive:
         content = {
             member.name: (archive.extractfile(member) or io.BytesIO()).read() for member in archive if member.isreg()
         }
@@ -232,9 +232,9 @@ def test_two_wheels_may_have_what_nothing_uses(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
-    into = tmp_path / "into"
-    into.mkdir()
-    (into / "runtime").symlink_to("/dev/full")
-    task = make_wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", into)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "runtime").symlink_to("/dev/full")
+    task = make_wheel_layer.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", folder)
     with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
         make_wheel_layer.make_layer(task)

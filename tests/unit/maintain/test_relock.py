@@ -30,15 +30,15 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "locks"
 
 
-def answer(question: LockRequest, *_: object, numpy: str = "2.4.0") -> Lock:
+def answer(request: LockRequest, *_: object, numpy: str = "2.4.0") -> Lock:
     """Return a resolution without asking an index, as test_resolve.py does."""
     torch = {"numpy": numpy, "torch": "2.15.0", "nvidia-nccl-cu13": "2.30.7"}
-    names = torch if "torch" in question.requirements[0] else dict.fromkeys(("uv", *lock.BUILD_TOOLS), "1")
+    names = torch if "torch" in request.requirements[0] else dict.fromkeys(("uv", *lock.BUILD_TOOLS), "1")
     wheels = [
         Wheel(name=name, version=v, file=f"{name.replace('-', '_')}-{v}-py3-none-any.whl", sha256="0" * 64, size=1)
         for name, v in names.items()
     ]
-    return Lock(request=question, wheels=tuple(wheels))
+    return Lock(request=request, wheels=tuple(wheels))
 
 
 def mirrors(site: Site) -> Mirrors:
@@ -140,7 +140,7 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
 @pytest.mark.usefixtures("locks")
 def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes(site, planned_image())
-    monkeypatch.setattr(resolve, "resolve_wheels", lambda *question: answer(*question, numpy="2.4.1"))
+    monkeypatch.setattr(resolve, "resolve_wheels", lambda *request: answer(*request, numpy="2.4.1"))
     relocked = {
         outcome.name: outcome
         for outcome in relock.relock_images([planned_image()], facts.load(), mirrors(site), upgrade=True)

@@ -31,14 +31,14 @@ targets:
 """
 
 
-def planned(fields: str, **changes: str) -> Plan:
+def make_plan(fields: str, **changes: str) -> Plan:
     """Return the plan of a target with these lines of YAML."""
     text = TARGET + "".join(f"    {line}\n" for line in fields.splitlines())
     return planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS, changes=changes)
 
 
 def image_with(fields: str) -> Image:
-    (image,) = planned(fields).images
+    (image,) = make_plan(fields).images
     return image
 
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_missing_is_named() -> None:
 
 def test_a_requirements_file_that_is_missing_is_named_with_its_line() -> None:
     with pytest.raises(RefusedError, match=r"^matrix\.yaml:8: requirements req\.txt: no such file\n"):
-        planned("requirements: req.txt")
+        make_plan("requirements: req.txt")
 
 
 def test_a_path_over_a_link_is_refused(folder: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_folder_is_a_context_of_stages_that_take_files_of_it(folder: Path) -
 )
 def test_what_cannot_be_is_refused_with_its_line(fields: str, sentence: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        planned(fields)
+        make_plan(fields)
     assert str(caught.value).startswith("matrix.yaml:8")
     assert sentence in str(caught.value)
     assert "hunter2" not in str(caught.value)
@@ -215,7 +215,7 @@ def test_what_cannot_be_is_refused_with_its_line(fields: str, sentence: str) -> 
     ],
 )
 def test_a_variable_that_takes_the_fabric_away_is_refused(variable: str, sentence: str) -> None:
-    (refusal,) = planned(f"env: {{{variable}}}").refusals
+    (refusal,) = make_plan(f"env: {{{variable}}}").refusals
     (broken,) = refusal.broken
     assert broken.rule == "own-environment"
     assert sentence in broken.reason
@@ -225,23 +225,23 @@ def test_a_variable_that_takes_the_fabric_away_is_refused(variable: str, sentenc
 
 @pytest.mark.parametrize("name", ["AWS Libfabric", "OFI", "libfabric"])
 def test_a_network_by_another_of_its_names(name: str) -> None:
-    (image,) = planned(f"env: {{NCCL_NET: {name}}}").images
+    (image,) = make_plan(f"env: {{NCCL_NET: {name}}}").images
     assert image.additions
     assert image.additions.environment == {"NCCL_NET": name}
 
 
 def test_a_name_that_an_older_plugin_has_not() -> None:
-    (refusal,) = planned("env: {NCCL_NET: Libfabric}", **{"aws-ofi-nccl": "1.12.1"}).refusals
+    (refusal,) = make_plan("env: {NCCL_NET: Libfabric}", **{"aws-ofi-nccl": "1.12.1"}).refusals
     reason = next(broken.reason for broken in refusal.broken if broken.rule == "own-environment")
     assert "NCCL_NET=Libfabric: this plugin answers to AWS Libfabric alone" in reason
 
 
 def test_an_image_that_may_fall_back_may_name_its_network() -> None:
-    assert planned("env: {NCCL_NET: AWS Libfabric}", fallback="allow").images
+    assert make_plan("env: {NCCL_NET: AWS Libfabric}", fallback="allow").images
 
 
 def test_the_variables_of_the_image_itself_are_no_fault() -> None:
-    assert planned("env: {NCCL_NET: Libfabric, NCCL_DEBUG: INFO}").images
+    assert make_plan("env: {NCCL_NET: Libfabric, NCCL_DEBUG: INFO}").images
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_the_variables_of_the_image_itself_are_no_fault() -> None:
     ],
 )
 def test_the_plan_says_what_takes_a_part_off_the_fabric(variable: str, reason: str) -> None:
-    (image,) = planned(f"env: {{{variable}}}").images
+    (image,) = make_plan(f"env: {{{variable}}}").images
     notes = [*additions.notes(image)]
     assert reason in notes[0] if reason else not notes
 

@@ -23,7 +23,7 @@ FACTS = facts.load()
 OURS = matrix.load()
 
 
-def planned(*targets: str, all_rows: bool = False, **changes: str) -> Plan:
+def make_plan(*targets: str, all_rows: bool = False, **changes: str) -> Plan:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return planner.plan(OURS, FACTS, targets, all_rows, changes)
 
@@ -45,7 +45,7 @@ def test_libfabric_finds_cudas_runtime(target: str, change: str, packages: tuple
 
 
 def test_default_row() -> None:
-    (image,) = planned("efa-pytorch").images
+    (image,) = make_plan("efa-pytorch").images
     assert image.id == "efa-pytorch-2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13"
     assert image.axes["nccl"] == "pytorch"
     assert image.components["nccl"].decided_by == "pytorch"
@@ -61,22 +61,22 @@ def test_default_row() -> None:
 
 
 def test_whole_matrix_has_no_refusal_and_unique_tags() -> None:
-    all_rows = planned(all_rows=True)
+    all_rows = make_plan(all_rows=True)
     assert all_rows.refusals == ()
     assert len({image.id for image in all_rows.images}) == len(all_rows.images)
     assert all(re.fullmatch(r"[\w][\w.-]{0,127}", image.tag) for image in all_rows.images)
-    assert [image.target for image in planned().images] == list(OURS.targets)
+    assert [image.target for image in make_plan().images] == list(OURS.targets)
 
 
 def test_a_value_outside_the_matrix_is_in_the_tag() -> None:
-    (image,) = planned("efa-pytorch", nccl="2.32.3", platform="linux/arm64", base="ubuntu24.04").images
+    (image,) = make_plan("efa-pytorch", nccl="2.32.3", platform="linux/arm64", base="ubuntu24.04").images
     assert "-nccl2.32.3-" in image.tag
     assert image.tag.endswith("-ubuntu24.04-arm64")
     assert (image.platform, image.components["nccl"].decided_by) == ("linux/arm64", "--set")
 
 
 def test_plugin_of_another_version_is_built_from_source() -> None:
-    (image,) = planned("efa-pytorch", efa_installer="1.51.0", aws_ofi_nccl="1.21.1").images
+    (image,) = make_plan("efa-pytorch", efa_installer="1.51.0", aws_ofi_nccl="1.21.1").images
     plugin = image.details(PluginDetails)
     assert plugin.origin == "source"
     assert plugin.text_fields()["configure"] == "--enable-platform-aws --disable-tests"
@@ -84,12 +84,12 @@ def test_plugin_of_another_version_is_built_from_source() -> None:
 
 def test_a_change_reaches_the_targets_that_have_the_axis() -> None:
     with_installer = {name for name, target in OURS.targets.items() if target.fabric == "efa"}
-    assert {image.target for image in planned(efa_installer="1.51.0").images} == with_installer
+    assert {image.target for image in make_plan(efa_installer="1.51.0").images} == with_installer
 
 
 def test_rows_that_changes_make_equal_are_one() -> None:
-    assert len(planned("efa-pytorch", all_rows=True, base="debian13", pytorch="2.15.0").images) == 1
-    assert len(planned("efa-pytorch", all_rows=True, base="ubuntu22.04", pytorch="2.15.0").refusals) == 1
+    assert len(make_plan("efa-pytorch", all_rows=True, base="debian13", pytorch="2.15.0").images) == 1
+    assert len(make_plan("efa-pytorch", all_rows=True, base="ubuntu22.04", pytorch="2.15.0").refusals) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_rows_that_changes_make_equal_are_one() -> None:
     ],
 )
 def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[str, str]) -> None:
-    answer = planned(target, all_rows=False, **changes)
+    answer = make_plan(target, all_rows=False, **changes)
     (refusal,) = answer.refusals
     assert answer.images == ()
     assert refusal.nearest == nearest
@@ -115,12 +115,12 @@ def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[
 
 
 def test_what_is_not_known_is_shown_beside_what_is_planned() -> None:
-    answer = planned("efa-pytorch", aws_ofi_nccl="1.7.4")
+    answer = make_plan("efa-pytorch", aws_ofi_nccl="1.7.4")
     assert "not known: which net ABI versions aws-ofi-nccl 1.7.4 exports" in plan_text(answer)
 
 
 def test_what_the_target_does_not_have_is_to_be_left_out() -> None:
-    answer = planned("erdma-pytorch", efa_installer="1.50.0")
+    answer = make_plan("erdma-pytorch", efa_installer="1.50.0")
     (refusal,) = answer.refusals
     assert (refusal.nearest, refusal.dropped_axes) == (None, {"efa-installer": "1.50.0"})
     assert {broken.rule for broken in refusal.broken} >= {"axis-of-target", "one-fabric"}
@@ -191,7 +191,7 @@ def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> N
 )
 def test_not_known(arguments: tuple[str, ...], changes: dict[str, str], sentence: str) -> None:
     with pytest.raises(RefusedError, match=re.escape(sentence)) as error:
-        planned(*arguments, all_rows=False, **changes)
+        make_plan(*arguments, all_rows=False, **changes)
     assert error.value.exit_code == 2
 
 
@@ -204,7 +204,7 @@ def test_no_target_has_the_axes_together() -> None:
 
 def test_written_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path)
-    answer = planned("efa-pytorch")
+    answer = make_plan("efa-pytorch")
     path = planner.write(answer.images[0])
     assert path == tmp_path / answer.images[0].id / "plan.json"
     assert json.loads(path.read_text()) == json.loads(plan_table.as_json(answer))["images"][0]
@@ -219,6 +219,6 @@ def plan_text(*plans: Plan) -> str:
 
 
 def test_table_for_people() -> None:
-    text = plan_text(planned("efa-pytorch"), planned("erdma-pytorch", pytorch="2.11.0"))
+    text = plan_text(make_plan("efa-pytorch"), make_plan("erdma-pytorch", pytorch="2.11.0"))
     for words in ("2.6.0amzn1.0", ">= 580", "nccl-on-erdma", "segmentation fault", "source: ", "--set nccl="):
         assert words in text

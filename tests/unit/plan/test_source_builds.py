@@ -22,7 +22,7 @@ FACTS = facts.load()
 TWELVE = max(version for version, release in FACTS.torch.releases.items() if release.cuda.startswith("12."))
 
 
-def planned(
+def planned_image(
     *packages: str,
     target: str = "efa-pytorch",
     options: Mapping[str, PackageOptions] | None = None,
@@ -43,7 +43,7 @@ def stage(image: Image, name: str) -> str:
 
 
 def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda() -> None:
-    image = planned("some-extension")
+    image = planned_image("some-extension")
     assert {"sm_80", "sm_90", "sm_100"} <= set(image.source_architectures)
     assert f"nvidia-cuda-nvcc=={image.version('cuda')}.*" in image.toolkit
     builder = stage(image, "source-builder")
@@ -58,7 +58,7 @@ def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda(
 
 
 def test_a_component_without_wheels_is_compiled_without_being_named() -> None:
-    image = planned(target="efa-pytorch", options=None, **{"nccl": "2.31.2", "gdrcopy": "2.6", "deep-ep": "2.0"})
+    image = planned_image(target="efa-pytorch", options=None, **{"nccl": "2.31.2", "gdrcopy": "2.6", "deep-ep": "2.0"})
     assert (image.source_packages, list(image.no_deps)) == (("deep-ep",), ["deep-ep"])
     assert image.toolkit
     assert image.source_architectures
@@ -66,7 +66,7 @@ def test_a_component_without_wheels_is_compiled_without_being_named() -> None:
 
 
 def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
-    image = planned("flash-attn", gpu="sm_90")
+    image = planned_image("flash-attn", gpu="sm_90")
     assert image.source_architectures == ("sm_90",)
     assert image.tag.endswith("-sm_90")
     assert 'TORCH_CUDA_ARCH_LIST="9.0+PTX" CUDAARCHS="90"' in stage(image, "source-builder")
@@ -77,7 +77,7 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
 
 
 def test_a_package_gets_the_variables_and_the_memory_that_its_build_wants() -> None:
-    image = planned("flash-attn", "some-extension")
+    image = planned_image("flash-attn", "some-extension")
     build, plain_build = (stage(image, f"build-{name}") for name in ("flash-attn", "some-extension"))
     numbers = ";".join(name.removeprefix("sm_") for name in image.source_architectures)
     assert f"export FLASH_ATTN_CUDA_ARCHS='{numbers}'\n" in build
@@ -116,16 +116,16 @@ def patch_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_variables_of_the_targets_own_are_added_to_those_that_are_known() -> None:
     own = PackageOptions(env={"MAX_JOBS": "2", "FLASH_ATTN_CUDA_ARCHS": "it's 90"})
-    image = planned("flash-attn", "some-extension", options={"flash-attn": own})
+    image = planned_image("flash-attn", "some-extension", options={"flash-attn": own})
     build = stage(image, "build-flash-attn")
     assert "export FLASH_ATTENTION_FORCE_BUILD='TRUE'\n" in build
     assert "export FLASH_ATTN_CUDA_ARCHS='it'\\''s 90'\n" in build
     assert "MAX_JOBS='2'" not in stage(image, "build-some-extension")
-    assert image.source_builds["flash-attn"].memory == planned("flash-attn").source_builds["flash-attn"].memory
+    assert image.source_builds["flash-attn"].memory == planned_image("flash-attn").source_builds["flash-attn"].memory
 
 
 def test_a_patch_is_applied_to_the_source_of_its_package(patch_file: Path) -> None:
-    image = planned("some-extension", "other", options={"some-extension": PackageOptions(patch=patch_file.name)})
+    image = planned_image("some-extension", "other", options={"some-extension": PackageOptions(patch=patch_file.name)})
     build = stage(image, "build-some-extension")
     assert f"COPY <<'PATCH' /some-extension.patch\n{PATCH}PATCH\n" in build
     assert "sha256sum /sdist/* /some-extension.patch;" in build
@@ -135,16 +135,16 @@ def test_a_patch_is_applied_to_the_source_of_its_package(patch_file: Path) -> No
 
 def test_the_patch_is_part_of_what_decides_the_wheel(patch_file: Path) -> None:
     options = {"some-extension": PackageOptions(patch=patch_file.name)}
-    before = stage(planned("some-extension", options=options), "build-some-extension")
+    before = stage(planned_image("some-extension", options=options), "build-some-extension")
     patch_file.write_text(PATCH.replace("100", "1000"))
-    assert stage(planned("some-extension", options=options), "build-some-extension") != before
+    assert stage(planned_image("some-extension", options=options), "build-some-extension") != before
 
 
 @pytest.mark.parametrize(("name", "words"), [("gone.patch", "no such file"), ("../own.patch", "outside of the folder")])
 @pytest.mark.usefixtures("patch_file")
 def test_a_patch_that_cannot_be_had(name: str, words: str) -> None:
     with pytest.raises(RefusedError, match=f"{name}: {words}"):
-        planned("some-extension", options={"some-extension": PackageOptions(patch=name)})
+        planned_image("some-extension", options={"some-extension": PackageOptions(patch=name)})
 
 
 @pytest.mark.parametrize("options", ["env: {A: b}", "no-deps: it brings another CUDA"])
@@ -164,7 +164,7 @@ def test_options_of_packages_from_everywhere(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
-    fetch, compile_step = stage(planned("some-extension"), "build-some-extension").split("\nRUN ")[1:]
+    fetch, compile_step = stage(planned_image("some-extension"), "build-some-extension").split("\nRUN ")[1:]
     assert "pip-config" in fetch
     assert "export MAX_JOBS" in fetch  # a setup.py may read it when it is asked what it requires
     assert 'pip/pip" download' in fetch
@@ -174,12 +174,12 @@ def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
 
 
 def test_a_package_that_fetches_while_it_compiles_has_a_network() -> None:
-    fetching = replace(planned("some-extension"), source_builds={"some-extension": SourceBuild(network=True)})
+    fetching = replace(planned_image("some-extension"), source_builds={"some-extension": SourceBuild(network=True)})
     assert "--network=none" not in stage(fetching, "build-some-extension")
 
 
 def test_of_the_architectures_that_a_package_lists_itself_those_of_the_image_are_compiled(tmp_path: Path) -> None:
-    builder = stage(planned("some-extension", gpu="sm_90"), "source-builder")
+    builder = stage(planned_image("some-extension", gpu="sm_90"), "source-builder")
     assert "PYTORCH_NVCC=/opt/build-tools/nvcc-for-gpus " in builder
     (text,) = re.findall(r"<<'NVCC'\n(.*?)\nNVCC\n", builder, re.S)
     nvcc = tmp_path / "nvcc"
@@ -202,29 +202,29 @@ def test_of_the_architectures_that_a_package_lists_itself_those_of_the_image_are
 
 @pytest.mark.parametrize("package", ["flash-attn", "causal-conv1d", "mamba-ssm", "transformer-engine-torch"])
 def test_packages_that_look_for_a_wheel_elsewhere_are_told_to_compile(package: str) -> None:
-    assert "_FORCE_BUILD='TRUE'\n" in stage(planned(package), f"build-{package}")
+    assert "_FORCE_BUILD='TRUE'\n" in stage(planned_image(package), f"build-{package}")
 
 
 def test_each_package_is_compiled_by_itself_and_no_compiler_reaches_the_image() -> None:
-    image = planned("flash-attn", "some-extension")
+    image = planned_image("flash-attn", "some-extension")
     assert "COPY --link --from=build-flash-attn /wheels/ /" in stage(image, "source-flash-attn")
     install = stage(image, "wheels-from-source")
     assert "RUN --network=none" in install
     for name in ("flash-attn", "some-extension"):
         assert f"--mount=type=bind,from=source-{name},target=/mnt/{name}" in install
     assert re.findall(r"--from=(\S+)", stage(image, "with-source-packages")) == ["wheels-from-source"]
-    devel = stage(planned("flash-attn", variant="devel"), "with-source-packages")
+    devel = stage(planned_image("flash-attn", variant="devel"), "with-source-packages")
     assert "COPY --link --from=wheels-from-source /devel/ /" in devel
 
 
 @pytest.mark.parametrize("target", ["efa-pytorch", "erdma-pytorch"])
 def test_an_image_without_such_packages_has_nothing_of_it(target: str) -> None:
-    image = planned(target=target)
+    image = planned_image(target=target)
     assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
 
 
 def test_of_a_cuda_without_a_compiler_in_wheels_packages_are_built_without_one() -> None:
-    image = planned("some-extension", pytorch=TWELVE)
+    image = planned_image("some-extension", pytorch=TWELVE)
     assert (image.source_architectures, image.source_builds, image.toolkit) == ((), {}, ())
     assert "CUDA_HOME" not in stage(image, "source-builder")
     assert "cuda-toolkit" not in stage(image, "build-some-extension")

@@ -11,7 +11,7 @@ from rdma_images.publish import attachment_checks, built_elsewhere, statement
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.report.report_files import REPORT, report_folder
 from tests.support.case_parts import GREEN
-from tests.support.images import planned
+from tests.support.images import planned_image
 from tests.support.published_image import RED, approve, validated
 
 pytestmark = pytest.mark.usefixtures("folders")
@@ -24,7 +24,7 @@ NOTE = Check("nccl.old", "the NCCL is the newest", "static", "note", "failed")
 
 
 def write(*checks: Check, ref: str = REF) -> Report:
-    report = validated(planned(), DIGEST, *checks)
+    report = validated(planned_image(), DIGEST, *checks)
     REPORT.write(report_folder(ref).name, report)
     return report
 
@@ -97,5 +97,5 @@ def test_an_image_that_was_not_validated() -> None:
 
 
 def test_an_image_of_ours_has_its_provenance() -> None:
-    origin, *_ = artifacts(approve(planned(), DIGEST), {})
+    origin, *_ = artifacts(approve(planned_image(), DIGEST), {})
     assert origin.title == "provenance.json"

@@ -31,11 +31,11 @@ def destination(store: Store) -> Iterator[Destination]:
         yield open_destination("team", Oci(kind="oci", host=host, prefix="training", credentials="none"))
 
 
-def approved_image(layers_at: str = "") -> ApprovedImage:
-    planned = approve(planned_image(), f"sha256:{'1' * 64}")
+def approved(layers_at: str = "") -> ApprovedImage:
+    item = approve(planned_image(), f"sha256:{'1' * 64}")
     layers = {digest: len(content) for digest, content in BLOBS.items()}
-    build = replace(planned.build, layers=layers, layers_at=layers_at)
-    return replace(planned, build=build, other_targets=("erdma-pytorch", "efa-nccl-tests"))
+    build = replace(item.build, layers=layers, layers_at=layers_at)
+    return replace(item, build=build, other_targets=("erdma-pytorch", "efa-nccl-tests"))
 
 
 def run(item: ApprovedImage, destination: Destination, messages: list[str] | None = None) -> frozenset[str]:
@@ -48,7 +48,7 @@ def test_layers_are_mounted_from_where_they_are(store: Store, destination: Desti
     store.blobs |= BLOBS
     store.only_in |= dict.fromkeys(BLOBS, where)
     lines: list[str] = []
-    assert run(approved_image(f"{destination.connection.host}/cache/layers"), destination, lines) == ALL
+    assert run(approved(f"{destination.connection.host}/cache/layers"), destination, lines) == ALL
     assert store.only_in == {}
     assert lines == ["team: 0 MB of wheels' layers were in the registry"]
     assert not [request for request in store.requests if request[0] in ("PUT", "PATCH")]
@@ -56,14 +56,14 @@ def test_layers_are_mounted_from_where_they_are(store: Store, destination: Desti
 
 def test_what_the_repository_has_is_asked_for_once(store: Store, destination: Destination) -> None:
     store.blobs |= BLOBS
-    assert run(approved_image(), destination) == frozenset()
+    assert run(approved(), destination) == frozenset()
     assert [method for method, _ in store.requests] == ["HEAD"] * 3
 
 
 def test_layers_of_several_places_come_from_each(store: Store, destination: Destination) -> None:
     store.blobs |= BLOBS
     store.only_in |= dict(zip(BLOBS, ("training/wheel-layers", "training/efa-nccl-tests", "else/where"), strict=True))
-    assert run(approved_image("another-host/cache/layers"), destination) == set(list(BLOBS)[:2])
+    assert run(approved("another-host/cache/layers"), destination) == set(list(BLOBS)[:2])
 
 
 def test_a_registry_that_does_not_mount_is_asked_once(store: Store, destination: Destination) -> None:
@@ -71,18 +71,18 @@ def test_a_registry_that_does_not_mount_is_asked_once(store: Store, destination:
     store.only_in |= dict.fromkeys(BLOBS, "training/wheel-layers")
     store.mounts = False
     lines: list[str] = []
-    assert run(approved_image(), destination, lines) == frozenset()
+    assert run(approved(), destination, lines) == frozenset()
     assert [method for method, _ in store.requests if method != "HEAD"] == ["POST"]
     assert "mounts nothing from" in lines[0]
 
 
 def test_a_registry_that_fails_is_left_to_docker(store: Store, destination: Destination) -> None:
     store.auth = "basic"
-    assert run(approved_image(), destination) == frozenset()
+    assert run(approved(), destination) == frozenset()
 
 
 def test_an_image_without_such_layers_asks_nothing(store: Store, destination: Destination) -> None:
-    assert run(replace(approved_image(), build=replace(approved_image().build, layers={})), destination) == frozenset()
+    assert run(replace(approved(), build=replace(approved().build, layers={})), destination) == frozenset()
     assert store.requests == []
 
 

@@ -52,14 +52,14 @@ ONTO_MATRIX = (
 )
 
 
-def image(target: str, changes: dict[str, str]) -> Image:
-    (planned,) = planner.plan(OURS, FACTS, [target], changes=changes).images
-    return planned
+def planned_image(target: str, changes: dict[str, str]) -> Image:
+    (image,) = planner.plan(OURS, FACTS, [target], changes=changes).images
+    return image
 
 
 def dockerfile(case: str) -> str:
-    planned = image(*CASES[case])
-    return dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+    image = planned_image(*CASES[case])
+    return dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
 
 
 def matched(pattern: str, text: str) -> re.Match[str]:
@@ -108,13 +108,13 @@ def test_every_template_has_a_golden_file() -> None:
 
 
 def test_parts_have_their_stages_after_the_fabric_and_the_wheels() -> None:
-    planned = image("efa-train", {"nccl-tests": "newest"})
-    text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+    image = planned_image("efa-train", {"nccl-tests": "newest"})
+    text = dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
     order = re.findall(r"^FROM (\S+) AS (with-\S+|image)$", text, re.MULTILINE)
     names = [name for _, name in order]
     assert names.index("with-efa-installer") < names.index("with-ssh") < names.index("with-gdrcopy")
     assert names.index("with-gdrcopy") < names.index("with-wheels") < names.index("with-nccl-tests")
-    assert "nccl-tests" in planned.tag.split("2.20.0")[0]
+    assert "nccl-tests" in image.tag.split("2.20.0")[0]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -186,9 +186,9 @@ def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Pat
 
 def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OURS.targets, "mine", OURS.target("efa-pytorch").model_copy(update={"template": "nothing"}))
-    planned = image("mine", {})
+    image = planned_image("mine", {})
     with pytest.raises(RefusedError, match=r"targets/nothing\.j2: no such template, for target mine"):
-        dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+        dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -209,15 +209,15 @@ def test_a_template_that_does_not_fit_is_refused(
     (tmp_path / "targets").mkdir()
     (tmp_path / "targets" / "short.j2").write_text(f"{{{{ {template} }}}}\n")
     dockerfiles.template_environment.cache_clear()
-    planned = dataclasses.replace(image("efa-pytorch", {}), template="short")
+    image = dataclasses.replace(planned_image("efa-pytorch", {}), template="short")
     with pytest.raises(RdmaImagesError, match=sentence):
-        dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+        dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
     dockerfiles.template_environment.cache_clear()
 
 
 def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
-    default = image("efa-pytorch", {})
-    chosen = image("efa-pytorch", {"pytorch": default.version("pytorch")})
+    default = planned_image("efa-pytorch", {})
+    chosen = planned_image("efa-pytorch", {"pytorch": default.version("pytorch")})
     texts = {
         dockerfiles.render(built, locks.wheels(built), locks.toolkit(built), locks.TOOLS) for built in (default, chosen)
     }
@@ -352,8 +352,8 @@ def own_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.fixture
 def own_image() -> Image:
     extended = yaml_file.loads(paths.MATRIX.read_text() + "\n" + own_target.ROWS, Matrix, "matrix.yaml")
-    (planned,) = planner.plan(extended, FACTS, [own_target.NAME]).images
-    return planned
+    (image,) = planner.plan(extended, FACTS, [own_target.NAME]).images
+    return image
 
 
 @pytest.mark.usefixtures("own_templates")

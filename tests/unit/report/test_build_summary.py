@@ -10,9 +10,9 @@ from rdma_images.inspection.report import Report
 from rdma_images.report import build_summary
 from tests.support.case_parts import recorded, report_on
 from tests.support.existing_images import REF, existing
-from tests.support.images import planned
+from tests.support.images import planned_image
 
-ONTO = replace(planned(), onto=Onto(existing(), (), {}, (), ()))
+ONTO = replace(planned_image(), onto=Onto(existing(), (), {}, (), ()))
 BUILD = BuildRecord(ONTO.id, "rdma-images/mine:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 
 
@@ -86,4 +86,4 @@ def test_layers_that_are_not_the_images_any_more() -> None:
 
 
 def test_nothing_is_said_of_other_images() -> None:
-    assert "onto" not in str(build_summary.summary_text([BUILD], [report_on(ONTO)], [planned()]))
+    assert "onto" not in str(build_summary.summary_text([BUILD], [report_on(ONTO)], [planned_image()]))

@@ -251,11 +251,11 @@ def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
 def archive(*files: tuple[str, bytes]) -> bytes:
     """Return a tar, as an engine exports it."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as into:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name, content in files:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o666
-            into.addfile(member, io.BytesIO(content))
+            archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 
