@@ -219,6 +219,11 @@ def _is_built(requirement: str) -> bool:
 
 
 def _onto(image: Image, base: ExistingImage) -> Onto:
+    """Return how the fabric of `image` is added to `base`.
+
+    Hidden are folders beside the system's with a library of a fabric; removed, for EFA, are the network plugins in the
+    system's folders, which the loader always searches. The changes say both, what is added, and what is kept.
+    """
     foreign = tuple(folder for folder in base.loader_folders if folder not in PLUGIN_FOLDERS)
     hidden = tuple(folder for folder in foreign if not _is_system(folder))
     removed_plugins = tuple(

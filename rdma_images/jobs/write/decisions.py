@@ -40,7 +40,19 @@ class _JobInputs:
 
 
 def decide_job(request: JobRequest, project: Project) -> Job:
-    """Return the job of a request; write nothing. Raises RefusedError."""
+    """Decide a job; write nothing.
+
+    Args:
+        request: The user's options, as typed or from jobs.yaml.
+        project: The matrix, from which the image of a target is planned, and the facts.
+
+    Returns:
+        The job; `values` has the reason and the source of its image, counts and variables.
+
+    Raises:
+        RefusedError: A field, a parameter or a value is unknown, missing, or not for this launcher; or the launcher,
+            the image and the instance type do not go together.
+    """
     facts = project.facts
     inputs = _job_inputs(request, project)
     _refuse_unknown_fields(request, inputs.launcher, facts)
