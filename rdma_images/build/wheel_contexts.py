@@ -1,9 +1,8 @@
 """Bring wheel layers to the builder while BuildKit builds the rest."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import BuildOptions
@@ -20,6 +19,7 @@ from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.layers.registry_layers import complete_registry, query_registry
 from rdma_images.registry import registry_errors
+from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
 
 
@@ -54,42 +54,79 @@ def bring_wheel_layers(
         compiling_ids: Ids of the images with packages to compile: they also get the layers of a devel image.
         build_system_layers: Called with ids of images while layers are made or sent.
     """
-    repository = options.layers
-    is_loadable = engine.store == "containerd" and not options.builder  # it keeps layers as it gets them
     by_image = _layer_sets(specs, compiling_ids, options.compression)
     layer_sets = list(dict.fromkeys(layer_set for by_stage in by_image.values() for layer_set in by_stage.values()))
-    bring: dict[LayerSet, Callable[[LayerPool], LoadedImage]]
-    if not (layer_sets and (repository or is_loadable)):
-        return WheelContexts()
-    if repository:
-        remotes = {layer_set: query_registry(layer_set, repository) for layer_set in layer_sets}
-        recipes = [recipe for remote in remotes.values() for recipe in remote.missing]
-        is_long = bool(recipes)
-        bring = {
-            layer_set: partial(complete_registry, remote, repository=repository, progress=progress)
-            for layer_set, remote in remotes.items()
-        }
-    else:
-        loaded = engine_layers(engine, options.compression)
-        recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
+    for destination in _destinations(layer_sets, engine, options, progress) if layer_sets else ():
+        try:
+            # The executor outside: what waits for a layer ends once the pool has.
+            layer_pool = LayerPool(destination.recipes, *sources.index_for(project.mirrors), progress)
+            with ThreadPoolExecutor(1) as executor, layer_pool:
+                images = executor.submit(destination.bring, layer_pool)
+                if destination.is_long:
+                    build_system_layers(list(by_image))
+                return _contexts(by_image, images.result(), destination.registry)
+        except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
+            progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
+    return WheelContexts()
+
+
+class _InEngine:
+    """The layers in an engine that keeps them as it gets them.
+
+    `recipes` are the layers that are needed here; `is_long` says whether one is to be made, or sent.
+    """
+
+    registry = ""
+
+    def __init__(
+        self, layer_sets: Sequence[LayerSet], engine: Engine, compression: bake.Compression, progress: Progress
+    ) -> None:
+        self._layer_sets, self._engine, self._progress = layer_sets, engine, progress
+        self._present = engine_layers(engine, compression)
+        self.recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
         wanted = ((layer_store.find(recipe), each.variant) for each in layer_sets for recipe in each.recipes)
-        is_long = not all(layer and loaded.has(layer.blob(name)) for layer, name in wanted)  # one is made, or sent
-        bring = {
-            layer_set: partial(load_image, layer_set, engine=engine, engine_layers=loaded, progress=progress)
-            for layer_set in layer_sets
+        self.is_long = not all(layer and self._present.has(layer.blob(variant)) for layer, variant in wanted)
+
+    def bring(self, layer_pool: LayerPool) -> dict[LayerSet, LoadedImage]:
+        """Load what the engine lacks; return the images of the layers."""
+        return {
+            layer_set: load_image(layer_set, layer_pool, self._engine, self._present, self._progress)
+            for layer_set in self._layer_sets
         }
-    try:
-        layer_pool = LayerPool(recipes, *sources.index_for(project.mirrors), progress)
-        # The executor outside: what waits for a layer ends once the pool has.
-        with ThreadPoolExecutor(1) as executor, layer_pool:
-            bringing = executor.submit(lambda: {each: bring[each](layer_pool) for each in layer_sets})
-            if is_long:
-                build_system_layers(list(by_image))
-            images = bringing.result()
-    except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
-        progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
-        options = replace(options, layers=None)
-        return bring_wheel_layers(specs, project, engine, options, compiling_ids, build_system_layers, progress)
+
+
+class _InRegistry:
+    """The layers in a registry, from which the builder takes them; the attributes are as of _InEngine."""
+
+    def __init__(self, layer_sets: Sequence[LayerSet], repository: Repository, progress: Progress) -> None:
+        self._repository, self._progress = repository, progress
+        self._remotes = {layer_set: query_registry(layer_set, repository) for layer_set in layer_sets}
+        self.registry = repository.ref
+        self.recipes = [recipe for remote in self._remotes.values() for recipe in remote.missing]
+        self.is_long = bool(self.recipes)
+
+    def bring(self, layer_pool: LayerPool) -> dict[LayerSet, LoadedImage]:
+        """Send what the registry lacks; return the images of the layers."""
+        return {
+            layer_set: complete_registry(remote, layer_pool, self._repository, self._progress)
+            for layer_set, remote in self._remotes.items()
+        }
+
+
+def _destinations(
+    layer_sets: Sequence[LayerSet], engine: Engine, options: BuildOptions, progress: Progress
+) -> Iterator[_InRegistry | _InEngine]:
+    """Yield the registry that the user named, then the engine of the build, where it can keep layers."""
+    if options.layers:
+        yield _InRegistry(layer_sets, options.layers, progress)
+    if engine.store == "containerd" and not options.builder:
+        yield _InEngine(layer_sets, engine, options.compression, progress)
+
+
+def _contexts(
+    by_image: Mapping[str, Mapping[str, LayerSet]], images: Mapping[LayerSet, LoadedImage], registry: str
+) -> WheelContexts:
+    """Return the contexts of images whose layers have been brought."""
     return WheelContexts(
         contexts={
             image_id: {stage: f"docker-image://{images[layer_set].ref}" for stage, layer_set in by_stage.items()}
@@ -99,8 +136,8 @@ def bring_wheel_layers(
             image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in images[layer_set].blobs}
             for image_id, by_stage in by_image.items()
         },
-        registry=repository.ref if repository else "",
-        image_refs=() if repository else tuple(image.ref for image in images.values()),
+        registry=registry,
+        image_refs=() if registry else tuple(image.ref for image in images.values()),
     )
 
 
