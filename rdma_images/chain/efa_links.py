@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
@@ -34,6 +35,13 @@ DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
 GENERIC_WARNING = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING_LEVEL = 2
+
+
+class PluginStart(NamedTuple):
+    """Why NCCL does not take a plugin, or why that cannot be told; each "" where it does not apply."""
+
+    fault: str = ""
+    unknown: str = ""
 
 
 def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
@@ -75,17 +83,17 @@ def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: L
     version = version or (library.version if library else "")
     interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
-    fault, unknown = _judge_start(inspection, run, libraries, net)
-    note = "" if fault or unknown or run.result == 0 else _start_progress(inspection, run)
+    start = _judge_start(inspection, run, libraries, net)
+    note = "" if start.fault or start.unknown or run.result == 0 else _start_progress(inspection, run)
     return Link(
         name="plugin",
         value=value,
         how="executed",
-        fault=fault,
-        unknown=unknown,
+        fault=start.fault,
+        unknown=start.unknown,
         note=note,
         words=words,
-        leads_to="end" if fault and run.end_reason else "",
+        leads_to="end" if start.fault and run.end_reason else "",
     )
 
 
@@ -128,7 +136,7 @@ def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
     return f"{problem}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
-def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
+def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> PluginStart:
     """Judge whether NCCL takes a plugin that it has opened.
 
     Args:
@@ -136,32 +144,28 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
         run: What NCCL did with the plugin.
         libraries: The image's libraries of NCCL and plugins.
         net: The version of the network interface that it took; 0 for none.
-
-    Returns:
-        Why NCCL does not take it, and why that cannot be told; each "" where it does not apply.
     """
     nccl, plugin = nccl_in_use(inspection), libraries.plugins.get(run.path)
     nccl_library = libraries.nccl.get(nccl.path) if nccl else None
     if not net:
         offered = plugin.exports.get(links.NET, []) if plugin else []
-        return _interface_mismatch(
-            run.path, offered, nccl_library.looks_for.get(links.NET, []) if nccl_library else []
-        ), ""
+        accepted = nccl_library.looks_for.get(links.NET, []) if nccl_library else []
+        return PluginStart(_interface_mismatch(run.path, offered, accepted))
     network = nccl_environment(inspection).get("NCCL_NET", "")
     stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id(EFA_INSTALLER)
     names = links.network_names(inspection, run)
     if network and run.network and network.lower() not in (name.lower() for name in names):
-        return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {' or '.join(names)}", ""
+        names_it = f"{run.path} is called {' or '.join(names)}"
+        return PluginStart(f"NCCL_NET={network} asks for a network of that name, and {names_it}")
     if plugin and plugin.project and plugin.project not in links.EFA_PLUGINS:
-        return f"{run.path} is {plugin.project}, which does not support EFA", ""
+        return PluginStart(f"{run.path} is {plugin.project}, which does not support EFA")
     if stand_in:
-        return "", f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
+        reason = f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
+        return PluginStart(unknown=reason)
     if run.end_reason:
         last = run.log[-1].text if run.log else run.last_step
-        return f"{base_name(run.path)} crashes as NCCL starts it ({run.end_reason}), after: {last}", ""
-    if run.result == 0 and run.devices:
-        return "", ""
-    return _start_failure(inspection, run)
+        return PluginStart(f"{base_name(run.path)} crashes as NCCL starts it ({run.end_reason}), after: {last}")
+    return PluginStart() if run.result == 0 and run.devices else PluginStart(_start_failure(inspection, run))
 
 
 def _interface_mismatch(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
@@ -180,22 +184,19 @@ def _interfaces(numbers: Sequence[int]) -> str:
     return f"v{', v'.join(map(str, ordered))}" if ordered else "none"
 
 
-def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, str]:
-    """Return why a plugin did not start, and why that is unknown.
-
-    The first is "" where only a device or a driver is missing, which no image has.
-    """
+def _start_failure(inspection: Inspection, run: StartedLibrary) -> str:
+    """Return why a plugin did not start; "" where only a device or a driver is missing, which no image has."""
     warnings = [line.text for line in run.log if line.level <= WARNING_LEVEL]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
-        return f"{base_name(run.path)}: {reason}", ""
+        return f"{base_name(run.path)}: {reason}"
     has_gpu = bool(inspection.measured.network and inspection.measured.network.has_gpu)
     specific_warnings = [text for text in warnings if not GENERIC_WARNING.search(text)]
     if any(NO_DEVICE.search(line.text) for line in run.log):
-        return "", ""
+        return ""
     if not has_gpu and any(NO_DRIVER.search(text) for text in warnings):
-        return "", ""
+        return ""
     reason = next(iter(specific_warnings or warnings or run.stderr_tail), f"init returned {run.result}")
-    return f"{base_name(run.path)} refuses to start: {reason}", ""
+    return f"{base_name(run.path)} refuses to start: {reason}"
 
 
 def _absence(inspection: Inspection) -> str:

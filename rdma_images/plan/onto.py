@@ -127,46 +127,46 @@ def _check_nccl(version: str, base: ExistingImage) -> None:
 
 def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return why no version of the fabric can be added to an image."""
-    return tuple(
-        BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source)
-        for name, reason, fix, source in (*_problems(base, target, facts), *_verbs_problems(base))
-    )
+    return (*_broken_rules(base, target, facts), *_broken_rules_of_verbs(base))
 
 
-def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the name of a rule, the reason, the nearest that works, and a source."""
+def _broken_rule(name: str, reason: str, fix: str, source: str = SOURCE) -> BrokenRule:
+    return BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source)
+
+
+def _broken_rules(base: ExistingImage, target: Target, facts: Facts) -> Iterator[BrokenRule]:
     bases = [f"{name} (glibc {row.glibc})" for name, row in facts.bases.bases.items() if row.cuda is None]
     able = f"take an image on {', '.join(bases)}"
     if base.system.startswith("alpine"):
-        yield "libc", f"{base.system} has musl, and the fabric's libraries need glibc", able, SOURCE
+        yield _broken_rule("libc", f"{base.system} has musl, and the fabric's libraries need glibc", able)
     elif not _base_name(base, facts):
         system = base.system or "a system without /etc/os-release"
-        yield "system", f"{system}: this tool's stages were never tried on it", able, "facts/bases.yaml"
+        yield _broken_rule("system", f"{system}: this tool's stages were never tried on it", able, "facts/bases.yaml")
     if not base.nccl:
         fix = "install torch with its NCCL wheel, or nvidia-nccl-cu13, into the image first"
-        yield "nccl", "no NCCL is in the image, or more than one and none that torch loads", fix, SOURCE
+        yield _broken_rule("nccl", "no NCCL is in the image, or more than one and none that torch loads", fix)
     elif base.nccl not in facts.nccl.releases:
         releases = sorted(facts.nccl.releases, key=versions.sort_key)
         nearest = next((version for version in releases if versions.at_least(version, base.nccl)), releases[-1])
         fix = f"nearest that is known: NCCL {nearest}"
-        yield "nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml"
+        yield _broken_rule("nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml")
     elif not base.cuda:
-        yield "cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first", SOURCE
+        yield _broken_rule("cuda", f"its NCCL {base.nccl} does not say its CUDA", "install torch with CUDA first")
     if NCCL_TESTS in target.complete() and not posixpath.basename(base.nccl_path).startswith("libnccl.so"):
         reason = f"its NCCL is in {base.nccl_path or 'no library'}, and nccl-tests are linked with libnccl.so"
-        yield NCCL_TESTS, reason, "leave nccl-tests out", SOURCE
+        yield _broken_rule(NCCL_TESTS, reason, "leave nccl-tests out")
     if base.fabric not in ("", target.fabric):
         reason = f"it is for {base.fabric}, and the rdma-core of one fabric does not know the other's devices"
-        yield "fabric", reason, "take the image that it was made from", SOURCE
+        yield _broken_rule("fabric", reason, "take the image that it was made from")
 
 
-def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
+def _broken_rules_of_verbs(base: ExistingImage) -> Iterator[BrokenRule]:
     if OFED in base.verbs_package:
         reason = f"libibverbs {base.verbs_package} is NVIDIA's OFED: newer by its number than what would replace it"
-        yield RDMA_CORE.name, reason, "apt-get purge it in a Dockerfile of your own first, as AWS does", SOURCE
+        yield _broken_rule(RDMA_CORE.name, reason, "apt-get purge it in a Dockerfile of your own first, as AWS does")
     elif base.verbs and not base.verbs.startswith(("/lib/", "/usr/lib/")):
         reason = f"its loader takes {base.verbs}, which belongs to no package and would stay in front"
-        yield RDMA_CORE.name, reason, "remove it in a Dockerfile of your own first", SOURCE
+        yield _broken_rule(RDMA_CORE.name, reason, "remove it in a Dockerfile of your own first")
 
 
 def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:

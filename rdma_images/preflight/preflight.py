@@ -19,7 +19,7 @@ from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, limits, meeting, system
 from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
 from rdma_images.preflight.meeting import Meeting, Message
-from rdma_images.preflight.system import Finding, first_line, node_name, print_findings, print_line
+from rdma_images.preflight.system import Finding, first_line, found_errors, node_name, print_line
 
 CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
@@ -83,7 +83,7 @@ class Preflight:
 
     def checks_failed(self) -> bool:
         """Run the checks of this node, of the nodes together, and the all-reduce; return True if one failed."""
-        failed = print_findings(self.local_findings())
+        failed = found_errors(self.local_findings())
         if self.node.nodes < 2:
             return failed or self.all_reduce_failed(None)
         if not self.node.first:
@@ -93,8 +93,8 @@ class Preflight:
         address = self.used_interfaces[0].address if self.used_interfaces else "0.0.0.0"
         try:
             with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as nodes_meeting:
-                failed |= print_findings(self.meeting_findings(nodes_meeting))
-                return self.share_failures(nodes_meeting, failed) or self.all_reduce_failed(nodes_meeting)
+                failed |= found_errors(self.meeting_findings(nodes_meeting))
+                return self.any_node_failed(nodes_meeting, failed) or self.all_reduce_failed(nodes_meeting)
         except OSError as error:
             print_line("error", "nodes", str(error))
             return True
@@ -117,8 +117,8 @@ class Preflight:
         neighbour = reply["neighbour"]
         yield from meeting.check_neighbour(neighbour["name"], neighbour["address"])
 
-    def share_failures(self, nodes_meeting: Meeting, failed: bool) -> bool:
-        """Tell the nodes whether this one failed, print which others did; return whether one failed."""
+    def any_node_failed(self, nodes_meeting: Meeting, failed: bool) -> bool:
+        """Tell the nodes whether this one failed, and print which others did; return True if one failed."""
 
         def answer(nodes: list[Message]) -> list[Message]:
             return [{"failed": [node["name"] for node in nodes if node["failed"]]}] * len(nodes)
@@ -146,11 +146,11 @@ class Preflight:
             if nodes_meeting:
                 unique_id = nodes_meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
             answers = ranks.run(unique_id, all_reduce.LIMIT_SECONDS + self.node.nodes)
-            failed = print_findings(
+            failed = found_errors(
                 all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.patterns)
             )
             # The ranks stay until all have an answer: an earlier end breaks the others' connections.
-            return self.share_failures(nodes_meeting, failed) if nodes_meeting else failed
+            return self.any_node_failed(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
         """Check, run the command, and print the last line. Return the exit code.

@@ -37,7 +37,7 @@ def print_line(severity: str, subject: str, sentence: str) -> None:
     print(PROGRAM, node_name(), severity, subject + ":", " ".join(sentence.split()), flush=True)
 
 
-def print_findings(findings: Iterable[Finding]) -> bool:
+def found_errors(findings: Iterable[Finding]) -> bool:
     """Print each finding as it comes. Return whether one was an error."""
     has_error = False
     for finding in findings:

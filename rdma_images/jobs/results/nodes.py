@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain
+from typing import NamedTuple
 
 from rdma_images.jobs.results.expectations import COMPONENTS, Expectations
 from rdma_images.jobs.results.result import NodeResult, ResultProblem, ValueWithSource
@@ -78,8 +79,8 @@ def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Ite
     """Yield what is wrong with nodes, equal problems together."""
     affected_nodes: dict[tuple[str, str], list[tuple[NodeResult, str]]] = {}
     for node in run_nodes:
-        for sentence, fix, where in _node_problems(node, expectations):
-            affected_nodes.setdefault((sentence, fix), []).append((node, where))
+        for problem in _node_problems(node, expectations):
+            affected_nodes.setdefault((problem.sentence, problem.fix), []).append((node, problem.where))
     for (sentence, fix), affected in affected_nodes.items():
         names = [node.name for node, _ in affected]
         listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
@@ -87,12 +88,19 @@ def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Ite
         yield ResultProblem(f"{subject}: {sentence}", fix, tuple(where for _, where in affected if where)[:8])
 
 
-def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tuple[str, str, str]]:
-    """Yield what is wrong with a node: the sentence, what to do, and the line that shows it."""
+class _NodeProblem(NamedTuple):
+    """What is wrong with a node, what to do, and the line of a log that shows it."""
+
+    sentence: str
+    fix: str
+    where: str
+
+
+def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[_NodeProblem]:
     if expectations.adapters and node.adapters and int(node.adapters.value) < expectations.adapters:
         yield _few_adapters(node.adapters, expectations)
     elif node.devices and node.used and node.used < len(node.devices):
-        yield (
+        yield _NodeProblem(
             f"channels use {node.used} of its {len(node.devices)} devices",
             "without NVLink all GPUs take the first device: give NCCL_GRAPH_FILE, or fewer GPUs a device",
             node.adapters.where if node.adapters else "",
@@ -101,15 +109,15 @@ def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tup
         value: ValueWithSource | None = getattr(node, name)
         expected = expectations.versions.get(name)
         if value and expected and not _same_version(value.value, expected):
-            yield (
+            yield _NodeProblem(
                 f"{component} is {value.value}, and the image's report says {expected}",
                 "look for a library that is mounted over the image's, or LD_LIBRARY_PATH in the job",
                 value.where,
             )
 
 
-def _few_adapters(adapters: ValueWithSource, expectations: Expectations) -> tuple[str, str, str]:
-    """Return the problem of a node on which NCCL uses too few adapters, its fix, and the log's line."""
+def _few_adapters(adapters: ValueWithSource, expectations: Expectations) -> _NodeProblem:
+    """Return the problem of a node on which NCCL uses too few adapters."""
     fix = {
         "efa": "ask for vpc.amazonaws.com/efa: {n} in every pod; kubectl describe node says what the node has",
         "erdma": "let the eRDMA controller give all devices (allocateAllDevices: true), and name all in NCCL_IB_HCA",
@@ -117,7 +125,7 @@ def _few_adapters(adapters: ValueWithSource, expectations: Expectations) -> tupl
     }[expectations.fabric]
     wanted = f"{expectations.adapters} adapters"
     wanted = f"the {wanted} of {expectations.instance}" if expectations.instance else wanted
-    return f"only {adapters.value} of {wanted}", fix.format(n=expectations.adapters), adapters.where
+    return _NodeProblem(f"only {adapters.value} of {wanted}", fix.format(n=expectations.adapters), adapters.where)
 
 
 def _same_version(logged_version: str, expected: str) -> bool:
