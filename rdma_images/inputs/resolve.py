@@ -199,12 +199,12 @@ def _packages(
         try:
             packages = _compile(request, local, index, mirrors, metadata)
             return [package for package in packages if f"{package.name}=={package.version}" not in request.installed]
-        except _UnaskableError as unaskable:
-            if unaskable.release in metadata:
+        except _SetupFailedError as failed:
+            if failed.release in metadata:
                 raise RdmaImagesError(
-                    f"{' '.join(unaskable.release)}: its requirements are unknown\nname another version"
+                    f"{' '.join(failed.release)}: its requirements are unknown\nname another version"
                 ) from None
-            metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
+            metadata[failed.release] = source_requirements(*failed.release, index, mirrors)
 
 
 def _kept_packages(request: LockRequest) -> Iterator[tuple[str, str]]:
@@ -238,7 +238,7 @@ def _compile(
     `metadata` has the requirements of releases that uv must not ask, by name and version ("" for every version).
 
     Raises:
-        _UnaskableError: The setup.py of a release imports what it does not declare.
+        _SetupFailedError: The setup.py of a release imports what it does not declare.
         NoSolutionError: The packages do not go together.
     """
     options = ["--overrides", "overrides.in", "--constraints", "constraints.in", "--config-file", "uv.toml"]
@@ -263,11 +263,11 @@ def _compile(
     try:
         return index_client.compile(f"locking {request.key}", beside, options, index, mirrors)
     except index_client.NoFittingReleaseError as error:
-        _refuse_undeclared_import(error.words)
+        _raise_setup_error(error.words)
         raise NoSolutionError(request, error.words) from None
 
 
-class _UnaskableError(Exception):
+class _SetupFailedError(Exception):
     """A release whose setup.py cannot be run to learn what it requires."""
 
     def __init__(self, name: str, version: str) -> None:
@@ -275,13 +275,13 @@ class _UnaskableError(Exception):
         super().__init__(name, version)
 
 
-def _refuse_undeclared_import(words: str) -> None:
-    """Raise for a package whose setup.py imports what it does not declare, as torch."""
+def _raise_setup_error(words: str) -> None:
+    """Raise if uv could not run a package's setup.py, as it imports an undeclared module, such as torch."""
     failed = re.search(r"Failed to build `(\S+) @ file://", words)
     release = re.search(r"Failed to build `([\w.-]+)==(\S+)`", words)
     module = re.search(r"No module named '([\w.]+)'", words)
     if release and module:
-        raise _UnaskableError(release[1], release[2])
+        raise _SetupFailedError(release[1], release[2])
     if failed and module:
         raise RdmaImagesError(
             f"{failed[1]}: its setup.py imports {module[1]}, and is run to learn what the package requires\n"

@@ -64,7 +64,7 @@ def test_the_image_user_decides_who_runs_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("survey_text", "user"),
+    ("text", "user"),
     [
         ("user app 1000 ", ("app", 1000, 0)),
         ("user app x y", ("app", 0, 0)),
@@ -75,8 +75,8 @@ def test_the_image_user_decides_who_runs_programs() -> None:
         ("provider\nloaded\ncopy\ntool\ndriver\n\n \n", ("root", 0, 0)),
     ],
 )
-def test_what_files_are_called_and_say_never_stops_a_survey(survey_text: str, user: tuple[str, int, int]) -> None:
-    assert rdma_files.parse(survey_text).user == user
+def test_what_files_are_called_and_say_never_stops_the_reader(text: str, user: tuple[str, int, int]) -> None:
+    assert rdma_files.parse(text).user == user
 
 
 def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:

@@ -19,13 +19,13 @@ STOPPED = "node:1:1 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda log: log.stem)
 def test_a_log_in_small_pieces_has_the_verdict_of_the_whole(log: Path) -> None:
-    wordings = load_log_patterns()
-    reader, buffer = LogReader(wordings), LineBuffer()
+    patterns = load_log_patterns()
+    reader, buffer = LogReader(patterns), LineBuffer()
     for line in log.read_text().splitlines(keepends=True):
         for piece in (line[:7], line[7:]):
             reader.read(buffer.complete_lines(piece))
     reader.read(buffer.pending_line())
-    assert judge_summary(reader.summary(), wordings) == judge_log(log)
+    assert judge_summary(reader.summary(), patterns) == judge_log(log)
 
 
 def test_the_verdict_is_said_once_and_a_fatal_line_ends_the_job(

@@ -18,8 +18,8 @@ from rdma_images.nccl_logs.lines import IRRELEVANT_NCCL, NOT_NCCL, RELEVANT_NCCL
 from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.nccl_logs.verdict import judge_lines
 
-WORDINGS = load_log_patterns()
-ROWS = {**WORDINGS.causes, **WORDINGS.notes}
+PATTERNS = load_log_patterns()
+ROWS = {**PATTERNS.causes, **PATTERNS.notes}
 RANK = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 
@@ -78,7 +78,7 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
 def test_of_lines_alike_the_one_that_means_something_is_read() -> None:
     """Lines that differ in a number alone have one shape, and not one meaning."""
     alike = [f"n:1:1 [0] NCCL WARN NET/IB : Got completion with error {n}, opcode 0" for n in (0, 0, 12)]
-    assert judge_lines(alike, WORDINGS).causes == (ROWS["transfer-unanswered"].why,)
+    assert judge_lines(alike, PATTERNS).causes == (ROWS["transfer-unanswered"].why,)
 
 
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
