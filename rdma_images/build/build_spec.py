@@ -1,26 +1,25 @@
 """An image to build, with everything that decides its bytes."""
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
 from rdma_images.build import preflight_folder, project_files, stand_ins
 from rdma_images.core import atomic, paths
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
 from rdma_images.engine.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import availability, lock, sources
+from rdma_images.inputs.locked_image import LockedImage, lock_image
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
-from rdma_images.plan import onto, planner
+from rdma_images.plan import planner
 from rdma_images.render import dockerfiles, wheel_layers
 from rdma_images.render.bake import Compression
 
@@ -63,20 +62,15 @@ def build_spec(
     compression: Compression = "zstd",
     progress: Progress = silent,
 ) -> BuildSpec:
-    """Return the build spec of `image`.
+    """Return the build spec of `image`: locks it, and writes its plan.json, its Dockerfile and the files beside it."""
+    return _write_spec(lock_image(image, project, rehearse, progress), project.facts, rehearse, compression)
 
-    Writes its plan.json and Dockerfile, and locks its wheels where no lock has them.
-    """
-    is_locked = lock.exists(lock.lock_request(image))
-    wheels = read_or_lock_wheels(image, project, rehearse, progress)
-    if not (is_locked or rehearse):
-        lock.remove_superseded([image], project, progress)
-    image = onto.with_package_changes(image, {wheel.name: wheel.version for wheel in wheels.wheels})
-    pinned = sources.pinned(image, project.facts)
-    compilers = lock.toolkit_request(image)
-    load_locked, lock_now = partial(lock.read_lock, compilers), partial(lock.lock_toolkit, compilers, project.mirrors)
-    toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
-    dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools())
+
+def _write_spec(locked: LockedImage, facts: Facts, rehearse: bool, compression: Compression) -> BuildSpec:
+    """Render and write what the build of an image reads; return the spec, with the digest of all inputs."""
+    image, wheels = locked.image, locked.wheels
+    pinned = sources.pinned(image, facts)
+    dockerfile = dockerfiles.render(image, wheels, locked.toolkit, lock.tools())
     replaced = {stand_ins.folder_name(source) for source in pinned if availability.has_stand_in(source)}
     packages = project_files.package_digests(image, wheels)
     input_values = {
@@ -96,13 +90,7 @@ def build_spec(
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset((source.bootstrap, source.platform) for source in pinned if source.bootstrap)
-    return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, _file_digests(image))
-
-
-def read_or_lock_wheels(image: Image, project: Project, rehearse: bool, progress: Progress) -> Lock:
-    """Return the lock of an image's wheels, resolved if missing; a rehearsal's own lock is below build/."""
-    load_locked, lock_now = partial(lock.read_image_lock, image), partial(lock.create_lock, image, project.mirrors)
-    return _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
+    return BuildSpec(image, wheels, facts, input_digest(input_values), bases, packages, _file_digests(image))
 
 
 def _file_digests(image: Image) -> dict[str, str]:
@@ -116,32 +104,3 @@ def _file_digests(image: Image) -> dict[str, str]:
 def input_digest(inputs: object) -> str:
     """Return the digest of everything that decides the bytes of an image."""
     return f"sha256:{sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()}"
-
-
-def _read_or_lock(
-    subject: str,
-    load_locked: Callable[[Path | None], Lock],
-    lock_now: Callable[[Path | None], Lock],
-    rehearse: bool,
-    progress: Progress,
-) -> Lock:
-    """Return a lock, resolved if missing; a rehearsal's own lock is below build/.
-
-    Args:
-        load_locked: Takes the folder of locks, None for the project's.
-        lock_now: Likewise; asks the package index.
-    """
-    with suppress(lock.NotLockedError):
-        return load_locked(None)
-    folder = paths.BUILD / "locks" if rehearse else None
-    if folder:
-        with suppress(RdmaImagesError):  # what does not fit any more is resolved again
-            return load_locked(folder)
-    progress(f"locking {subject}")
-    locked = lock_now(folder)
-    if not rehearse:
-        progress(
-            f"wrote {paths.display_path(lock.lock_path(locked.request))}: "
-            "commit it, so that every build has these wheels"
-        )
-    return locked

@@ -19,6 +19,7 @@ from rdma_images.core.image import AddedFile, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs.wheels import Lock
+from rdma_images.plan import target_files
 
 if TYPE_CHECKING:
     from rdma_images.inputs.mirrors import Mirrors
@@ -51,16 +52,6 @@ def pack(image: Image) -> str | None:
                     _add(archive, source, destination, entry)
         with temporary.open("rb") as written:
             return f"sha256:{hashlib.file_digest(written, 'sha256').hexdigest()}"
-
-
-def problem(image: Image) -> str | None:
-    """Return which of an image's files is not there or cannot be taken; None where all are, without reading them."""
-    try:
-        for entry in image.additions.files if image.additions else ():
-            _root(entry)
-    except RefusedError as error:
-        return f"target {image.target}: {error}"
-    return None
 
 
 def uses_folder(dockerfile: str) -> bool:
@@ -135,7 +126,7 @@ def _copy_folder(folder: str, target: Path) -> None:
 
 def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:
     """Yield the files below `entry` with their paths in the image, sorted, folders first."""
-    root = _root(entry)
+    root = target_files.find_file(entry)
     if root.is_symlink() or not root.is_dir():
         yield root, entry.destination
         return
@@ -157,19 +148,6 @@ def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Pa
     for name in included:
         below = PurePosixPath(name).relative_to(entry.path)
         yield paths.PROJECT / name, str(PurePosixPath(entry.destination) / below)
-
-
-def _root(entry: AddedFile) -> Path:
-    """Return the file or folder of an entry. Raises RefusedError where it is not there, or behind a symbolic link."""
-    root = paths.PROJECT / entry.path
-    if not root.is_symlink() and not root.exists():
-        raise RefusedError(f"{root}: no such file or folder\ncorrect `files` of matrix.yaml, or write it")
-    if entry.path != "." and root.parent.resolve() != paths.PROJECT.resolve() / PurePosixPath(entry.path).parent:
-        raise RefusedError(
-            f"{entry.path} of `files` leads over a symbolic link, which a build does not follow\n"
-            f"write the path that it leads to, where that is in {paths.PROJECT}"
-        )
-    return root
 
 
 def _add(archive: tarfile.TarFile, source: Path, destination: str, entry: AddedFile) -> None:

@@ -124,11 +124,7 @@ def job_launchers(_: Context, json: Json = False) -> None:
     show(job_tables.launchers_json(loaded.facts.launchers) if json else job_tables.launcher_table(loaded))
 
 
-@task(
-    "job.check job.yaml job.sbatch",
-    "job.check -",
-    name="job.check",
-)
+@task("job.check job.yaml job.sbatch", "job.check -", name="job.check")
 def job_check(
     _: Context,
     paths: Annotated[Sequence[str], "Files, folders, which are walked in depth, or - for standard input."],
@@ -274,10 +270,7 @@ def verdict(
     end_with(result.exit_code)
 
 
-@task(
-    "job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z",
-    name="job.compare",
-)
+@task("job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z", name="job.compare")
 def job_compare(
     _: Context,
     first: Annotated[str, "A result.json, or the folder of a run or of logs."],

@@ -3,7 +3,6 @@
 import builtins
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
 from json import dumps
 from typing import Annotated
 
@@ -40,20 +39,18 @@ def plan(
     Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index, and so
     do packages for such an image. Ends with 2 where a combination is refused.
     """
+    from rdma_images.inputs import locked_image
     from rdma_images.plan import instance_fit, plan_table
 
     loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
         set = _solve(loaded_project, target, all or bool(set))
     plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
-    plan_ = replace(plan_, images=tuple(_with_package_changes(image, loaded_project) for image in plan_.images))
-    misfits: dict[str, list[str]] = {}
+    changed = tuple(locked_image.with_package_changes(image, loaded_project, progress) for image in plan_.images)
+    plan_, misfits = replace(plan_, images=changed), list[str]()
     if instance:
-        misfits = {image.id: [*instance_fit.problems(image, instance, loaded_project.facts)] for image in plan_.images}
-        fitting = tuple(image for image in plan_.images if not misfits[image.id])
-        if fitting and not target:
-            plan_, misfits = replace(plan_, images=fitting), {}
-    problems = [*_problems(plan_.images), *chain.from_iterable(misfits.values())]
+        plan_, misfits = instance_fit.restrict_plan(plan_, instance, bool(target), loaded_project.facts)
+    problems = [*_problems(plan_.images), *misfits]
     if json:
         show(plan_table.as_json(plan_, paths.overrides(), problems))
     else:
@@ -63,17 +60,6 @@ def plan(
     if problems and not json:
         raise RefusedError("\n".join(problems))
     end_with(exit_codes.REFUSED if plan_.refusals or problems else 0)
-
-
-def _with_package_changes(image: Image, current: project.Project) -> Image:
-    """Return an image with the changes that its packages make to the image below it."""
-    if image.onto is None:
-        return image
-    from rdma_images.build import build_spec
-    from rdma_images.plan import onto
-
-    wheels = build_spec.read_or_lock_wheels(image, current, True, progress).wheels
-    return onto.with_package_changes(image, {wheel.name: wheel.version for wheel in wheels})
 
 
 def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool) -> list[str]:
@@ -93,13 +79,12 @@ def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: b
 
 def _problems(images: Iterable[Image]) -> list[str]:
     """Return what keeps images from being built: missing templates and files, locks that do not fit."""
-    from rdma_images.build import project_files
     from rdma_images.inputs import lock
-    from rdma_images.plan import template_check
+    from rdma_images.plan import target_files
 
     problems = []
     for image in images:
-        problems += [template_check.template_problem(image), project_files.problem(image)]
+        problems += [target_files.template_problem(image), target_files.file_problem(image)]
         problems += [lock.problem(image)] if image.python_packages else []
     return list(dict.fromkeys(filter(None, problems)))
 
@@ -148,10 +133,7 @@ def sources(
     availability.require_reachable(supplies)  # its error shows the table
 
 
-@task(
-    "lock --all --upgrade",
-    "lock --all --check",
-)
+@task("lock --all --upgrade", "lock --all --check")
 def lock(
     _: Context,
     target: Targets = (),

@@ -11,16 +11,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
-from rdma_images.cli import (
-    building,
-    engines,
-    jobs,
-    maintaining,
-    planning,
-    publishing,
-    start_quickly,
-    starting,
-)
+from rdma_images.cli import building, engines, jobs, maintaining, planning, publishing, start_quickly, starting
 from rdma_images.cli.parsing import TaskParser, unknown_task
 from rdma_images.cli.task import Task, ended_in_order
 from rdma_images.core import exit_codes, paths

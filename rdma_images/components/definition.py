@@ -106,14 +106,7 @@ def sorted_versions(values: Iterable[str]) -> list[str]:
 
 def download_source(name: str, version: str, address: str, pin: str = UNPINNED) -> Source:
     """Return the source of a file to download and verify; without a pin, the lock has it."""
-    return Source(
-        id=f"{name}-{version}",
-        component=name,
-        kind="download",
-        upstream=address,
-        pin=pin,
-        context=name,
-    )
+    return Source(id=f"{name}-{version}", component=name, kind="download", upstream=address, pin=pin, context=name)
 
 
 def apt_source(name: str, role: str, address: str, suites: list[str], components: str, keyring: str) -> Source:

@@ -41,14 +41,7 @@ def _uv_index(environ: tuple[tuple[str, str], ...], *options: str) -> str:
     command = [find_uv_bin(), "pip", "compile", "-", "--emit-index-url", "--no-header", "--offline", "--quiet"]
     command += [f"--python={sys.executable}", *options]
     with tempfile.TemporaryDirectory() as folder:  # away from any project's own uv.toml
-        process = subprocess.run(
-            command,
-            input="",
-            env=dict(environ),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
+        process = subprocess.run(command, input="", env=dict(environ), cwd=folder, capture_output=True, text=True)
     for line in process.stdout.splitlines():
         if line.startswith("--index-url "):
             return line.removeprefix("--index-url ").strip()

@@ -40,11 +40,7 @@ def parse_pairs(
 
 
 def chosen_plan(
-    project: Project,
-    targets: Sequence[str] | None,
-    all_rows: bool,
-    pairs: Sequence[str] | None,
-    rehearse: bool = False,
+    project: Project, targets: Sequence[str] | None, all_rows: bool, pairs: Sequence[str] | None, rehearse: bool = False
 ) -> Plan:
     """Return the plan of the chosen images; with `rehearse`, on bases that can be had."""
     from rdma_images.plan import planner  # here, for the same reason as in project.py
@@ -58,11 +54,7 @@ def chosen_plan(
 
 
 def chosen_images(
-    project: Project,
-    targets: Sequence[str] | None,
-    all_rows: bool,
-    pairs: Sequence[str] | None,
-    rehearse: bool = False,
+    project: Project, targets: Sequence[str] | None, all_rows: bool, pairs: Sequence[str] | None, rehearse: bool = False
 ) -> tuple[Image, ...]:
     """Return the chosen images. Raises RefusedPlanError if one cannot work."""
     plan = chosen_plan(project, targets, all_rows, pairs, rehearse)

@@ -33,13 +33,7 @@ class LayerPool:
     Setting `stop` ends the downloads.
     """
 
-    def __init__(
-        self,
-        recipes: Iterable[Recipe],
-        index: str,
-        mirrors: Mirrors,
-        progress: Progress = silent,
-    ) -> None:
+    def __init__(self, recipes: Iterable[Recipe], index: str, mirrors: Mirrors, progress: Progress = silent) -> None:
         self._recipes = {recipe.key: recipe for recipe in recipes}
         self._index, self._mirrors, self._progress = index, mirrors, progress
         self.stop = threading.Event()

@@ -130,13 +130,7 @@ def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob
             "delete it there, or build without --cache-layers"
         )
     return [
-        Blob(
-            layer.media_type,
-            layer.digest,
-            diff_id,
-            layer.size,
-            layer.annotations.get(seekable_layer.ANNOTATION, ""),
-        )
+        Blob(layer.media_type, layer.digest, diff_id, layer.size, layer.annotations.get(seekable_layer.ANNOTATION, ""))
         for layer, diff_id in zip(layers, diff_ids, strict=True)
     ]
 

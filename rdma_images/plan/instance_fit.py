@@ -1,11 +1,12 @@
 """Whether an image runs on an instance type."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rdma_images.components import cuda, gpus
 from rdma_images.components.nccl_tests import GPU
 from rdma_images.core import versions
-from rdma_images.core.image import FABRIC_TITLES, Image
+from rdma_images.core.image import FABRIC_TITLES, Image, Plan
 from rdma_images.facts import Facts
 
 
@@ -36,6 +37,18 @@ def problems(image: Image, name: str, facts: Facts) -> Iterator[str]:
     code = image.axes.get(GPU, gpus.ALL_GPUS)
     if code != gpus.ALL_GPUS and not gpus.runs_on_any(code, [name], facts):
         yield f"{has}, and {image.target} is compiled for {code}\nleave out --set gpu={code}"
+
+
+def restrict_plan(plan: Plan, name: str, are_named: bool, facts: Facts) -> tuple[Plan, list[str]]:
+    """Return the plan of the images that run on an instance type, and why the others do not.
+
+    Images whose targets `are_named` stay in it, and so do all where none runs there. Raises as `problems` does.
+    """
+    misfits = {image.id: [*problems(image, name, facts)] for image in plan.images}
+    fitting = tuple(image for image in plan.images if not misfits[image.id])
+    if fitting and not are_named:
+        return replace(plan, images=fitting), []
+    return plan, [reason for reasons in misfits.values() for reason in reasons]
 
 
 def description(name: str, facts: Facts) -> str:

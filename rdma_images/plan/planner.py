@@ -14,15 +14,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
-from rdma_images.plan import (
-    additions,
-    axes,
-    image_settings,
-    onto,
-    requirements_file,
-    rules,
-    source_builds,
-)
+from rdma_images.plan import additions, axes, image_settings, onto, requirements_file, rules, source_builds
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest

@@ -15,7 +15,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, SourceBuild
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
-from rdma_images.plan import template_check
+from rdma_images.plan import target_files
 from rdma_images.render import wheel_layers
 
 # The names that uv gives the platforms; glibc's version is the one that the locks are made for.
@@ -42,7 +42,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -
         RefusedError: The target's template or a stage of it is missing.
         RdmaImagesError: A template cannot be read or names what does not exist.
     """
-    if problem := template_check.template_problem(image):
+    if problem := target_files.template_problem(image):
         raise RefusedError(problem)
     with templates.template_errors(f"target {image.target}"):
         target = template_environment().get_template(f"targets/{image.template}.j2")

@@ -146,13 +146,7 @@ def kept_report(ref: str, digest: str, image: Image | None, tiers: tuple[str, ..
 
 
 def _measure_in_engine(
-    ref: str,
-    digest: str,
-    engine: Engine,
-    commands: Sequence[str],
-    progress: Progress,
-    instance: str,
-    again: bool,
+    ref: str, digest: str, engine: Engine, commands: Sequence[str], progress: Progress, instance: str, again: bool
 ) -> tuple[ImageConfig, Measured, tuple[Check, ...]]:
     """Return an image's configuration, what was measured in it, and how the target's own `commands` end in it."""
     from rdma_images.validate import own_checks, probe_image

@@ -13,7 +13,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image, Plan
 from rdma_images.inputs import mirrors
-from rdma_images.plan import additions, planner
+from rdma_images.plan import additions, planner, target_files
 from rdma_images.plan.additions import TargetAdditions
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
@@ -132,7 +132,7 @@ def test_the_user_owns_what_names_no_owner() -> None:
 def test_a_file_that_is_missing_is_named() -> None:
     with pytest.raises(RefusedError, match=r"absent\.py: no such file or folder\ncorrect `files`"):
         project_files.pack(image_with("files: [absent.py]"))
-    assert "absent.py: no such file or folder" in (project_files.problem(image_with("files: [absent.py]")) or "")
+    assert "absent.py: no such file or folder" in (target_files.file_problem(image_with("files: [absent.py]")) or "")
 
 
 def test_a_requirements_file_that_is_missing_is_named_with_its_line() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.image import Image
-from rdma_images.plan.template_check import template_problem
+from rdma_images.plan.target_files import template_problem
 from tests.support.images import planned_image
 
 
