@@ -17,11 +17,11 @@ from statistics import median
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.image import Plan
 from rdma_images.facts import Facts
 from rdma_images.inputs import lock
 from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix
+from rdma_images.plan.refusals import Plan
 from rdma_images.render import dockerfiles
 
 RUNS = 11

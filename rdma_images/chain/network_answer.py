@@ -129,13 +129,7 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
         steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != NCCL_NETWORK]
         outcome, answer = "fabric", f"{prefix}{library} would use {FABRIC_TITLES[fabric]}: {_describe_path(steps)}"
     return Chain.model_validate(
-        {
-            "fabric": fabric,
-            "instance": instance,
-            "outcome": outcome,
-            "answer": plain(answer),
-            "links": reached_links,
-        }
+        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": reached_links}
     )
 
 

@@ -5,13 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rdma_images.components import efa_installer, nccl
-from rdma_images.components.definition import (
-    Axis,
-    Combination,
-    ComponentDefinition,
-    download_source,
-    sorted_versions,
-)
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric, Image
 from rdma_images.core.source import UNPINNED, Source

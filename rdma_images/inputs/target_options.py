@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image, Plan
+from rdma_images.core.image import Image
 from rdma_images.inputs.project import Project
+from rdma_images.plan.refusals import Plan
 
 
 class RefusedPlanError(RefusedError):

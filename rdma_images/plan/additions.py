@@ -8,11 +8,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
+from rdma_images.core.image import LABEL_PREFIX, AddedFile, AddedUser, Additions, Image
 from rdma_images.core.yaml_file import Strict, YamlPath, must_match
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.plan import image_settings
+from rdma_images.plan.refusals import BrokenRule
 
 WORKDIR = "/workspace"  # of an image whose target names none
 # useradd(8), the default of NAME_REGEX.

@@ -6,8 +6,9 @@ from dataclasses import replace
 from rdma_images.components import cuda, gpus
 from rdma_images.components.nccl_tests import GPU
 from rdma_images.core import versions
-from rdma_images.core.image import FABRIC_TITLES, Image, Plan
+from rdma_images.core.image import FABRIC_TITLES, Image
 from rdma_images.facts import Facts
+from rdma_images.plan.refusals import Plan
 
 
 def problems(image: Image, name: str, facts: Facts) -> Iterator[str]:

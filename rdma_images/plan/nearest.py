@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import combinations, product
 
 from rdma_images import components
-from rdma_images.core.image import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, rules
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Target
+from rdma_images.plan.refusals import BrokenRule
 
 MAX_CHANGES = 2
 Changes = dict[str, str]

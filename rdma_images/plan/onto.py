@@ -17,7 +17,7 @@ from rdma_images.components.nccl_tests import NAME as NCCL_TESTS
 from rdma_images.components.pytorch import NAME as PYTORCH
 from rdma_images.core import local_package, versions
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
+from rdma_images.core.image import Component, Details, ExistingImage, Image, ImageChange, Onto
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts, gpu_software
@@ -26,6 +26,7 @@ from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target, reference_problem
+from rdma_images.plan.refusals import BrokenRule
 from rdma_images.plan.rules import wheel_rules
 
 DECIDED_BY = "--onto"  # what decides the versions that were measured

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
-from rdma_images.core.image import Image, Onto, Plan, Refusal
+from rdma_images.core.image import Image, Onto
 from rdma_images.plan.candidate import DECIDERS
 from rdma_images.plan.planner import plan_document
+from rdma_images.plan.refusals import Plan, Refusal
 
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType

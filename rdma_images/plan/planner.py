@@ -11,13 +11,14 @@ from rdma_images.components import gpus
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.components.nccl import NAME as NCCL
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import ExistingImage, Image, Plan, Refusal
+from rdma_images.core.image import ExistingImage, Image
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.plan import additions, axes, image_settings, onto, requirements_file, rules, source_builds
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
+from rdma_images.plan.refusals import Plan, Refusal
 
 TAG_WORDS = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
 MAX_TAG_LENGTH = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go

@@ -12,11 +12,12 @@ from rdma_images.components import cuda, gpus, nccl_tests
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import files, paths, versions
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import BrokenRule, Image, SourceBuild
+from rdma_images.core.image import Image, SourceBuild
 from rdma_images.facts import Facts
 from rdma_images.facts.facts_file import Fact, FactsFile
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import PackageOptions, Target
+from rdma_images.plan.refusals import BrokenRule
 
 
 class SourcePackage(Fact):

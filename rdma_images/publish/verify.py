@@ -40,12 +40,7 @@ class Verifier:
     trust: Trust
 
 
-def verify(
-    ref: str,
-    registry: Registry,
-    trust: Trust | None,
-    progress: Progress = silent,
-) -> tuple[Verification, ...]:
+def verify(ref: str, registry: Registry, trust: Trust | None, progress: Progress = silent) -> tuple[Verification, ...]:
     """Return the checks of an image, or of an index and each of its images.
 
     Args:

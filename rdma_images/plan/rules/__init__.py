@@ -1,10 +1,11 @@
 """Rules for combinations of versions: a small function each, in a module for each subject."""
 
 from rdma_images.components import pytorch
-from rdma_images.core.image import BrokenRule, Image, machine_name
+from rdma_images.core.image import Image, machine_name
 from rdma_images.facts import Facts
 from rdma_images.facts.faults import KnownFault, join_fixes
 from rdma_images.plan.candidate import Candidate
+from rdma_images.plan.refusals import BrokenRule
 from rdma_images.plan.rules import axis_rules, fabric_rules, package_rules, wheel_rules
 from rdma_images.plan.rules.plan_rule import PlanRule, Reason, Unknown
 

@@ -20,13 +20,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.plain import first_error, plain
 from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine
-from rdma_images.publish.evidence.scan_result import (
-    SEVERITIES,
-    Scan,
-    Vulnerability,
-    parse_severity,
-    unique,
-)
+from rdma_images.publish.evidence.scan_result import SEVERITIES, Scan, Vulnerability, parse_severity, unique
 
 MAX_REPORT_BYTES = 128 * 2**20  # 10,000 vulnerabilities with descriptions and references have some 40 MB
 # Trivy first: its document says which version fixes a vulnerability, and when it was published; Grype's does not.

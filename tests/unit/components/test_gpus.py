@@ -6,8 +6,8 @@ from rdma_images import facts
 from rdma_images.components import gpus
 from rdma_images.components.nccl_tests import NcclTestsDetails
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Plan
 from rdma_images.plan import matrix, planner
+from rdma_images.plan.refusals import Plan
 from rdma_images.render import labels
 
 FACTS, MATRIX = facts.load(), matrix.load()

@@ -9,10 +9,11 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import Component, Image, Plan, SourceBuild
+from rdma_images.core.image import Component, Image, SourceBuild
 from rdma_images.inputs import lock, project, target_options
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.plan.refusals import Plan
 from tests.support.existing_images import existing, planned_onto
 from tests.support.images import planned_image
 

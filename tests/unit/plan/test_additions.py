@@ -11,11 +11,12 @@ from rdma_images import facts
 from rdma_images.build import build_secrets, project_files
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image, Plan
+from rdma_images.core.image import Image
 from rdma_images.inputs import mirrors
 from rdma_images.plan import additions, planner, target_files
 from rdma_images.plan.additions import TargetAdditions
 from rdma_images.plan.matrix import Matrix
+from rdma_images.plan.refusals import Plan
 from rdma_images.render import dockerfiles, labels
 from tests.support import locks
 

@@ -8,9 +8,10 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import ExistingImage, Image, Onto, Plan
+from rdma_images.core.image import ExistingImage, Image, Onto
 from rdma_images.plan import matrix, onto, planner
 from rdma_images.plan.matrix import Matrix
+from rdma_images.plan.refusals import Plan
 from tests.support.existing_images import CONDA, REF, existing, ngc
 
 pytestmark = pytest.mark.usefixtures("state")

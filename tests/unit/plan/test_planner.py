@@ -15,9 +15,10 @@ from rdma_images.components.efa_installer import InstallerDetails
 from rdma_images.components.nccl import NcclDetails
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Fabric, Plan
+from rdma_images.core.image import Fabric
 from rdma_images.plan import axes, matrix, plan_table, planner, rules
 from rdma_images.plan.candidate import candidate
+from rdma_images.plan.refusals import Plan
 
 FACTS = facts.load()
 OURS = matrix.load()

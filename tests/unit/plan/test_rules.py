@@ -3,10 +3,10 @@
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.image import BrokenRule
 from rdma_images.plan import matrix, rules
 from rdma_images.plan.candidate import candidate
 from rdma_images.plan.matrix import Target
+from rdma_images.plan.refusals import BrokenRule
 from tests.support.changed_facts import facts_with
 
 FACTS = facts.load()
