@@ -112,10 +112,7 @@ class NodeLogs:
         self.verdict = judge_summary(self.reader.summary(), patterns)
 
     def read(self) -> bool:
-        """Read what was written since the last time, at most READ_BYTES of each file, up to its last whole line.
-
-        Return whether a file may have more.
-        """
+        """Read what is new, up to READ_BYTES and the last whole line of each file; return whether one may have more."""
         is_new = has_more = False
         for path in sorted(glob.glob(self.pattern)):
             with open(path, "rb") as file:
