@@ -151,7 +151,7 @@ def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
 
 
 def check_mtu(devices: list[Device], expected: int) -> Iterator[Finding]:
-    """Yield devices whose interface has another MTU than `expected` (0: any will do); NCCL's LL128 then corrupts data."""
+    """Yield devices whose interface has another MTU than `expected` (0: any); NCCL's LL128 then corrupts data."""
     fitting = max((mtu for mtu in MTUS if mtu <= expected), default=0)
     # As libibverbs has it, for a pod does not see the interface.
     listing = run_program("ibv_devinfo") if fitting else ""
