@@ -1,17 +1,7 @@
 """Real faults, each a small image made from a good one, and the validator that reports it."""
 
 from tests.e2e import system_faults
-from tests.e2e.fault_steps import (
-    EFA,
-    LABEL,
-    LIB,
-    NCCL,
-    OFI,
-    PLANT,
-    ImageFault,
-    S,
-    rename,
-)
+from tests.e2e.fault_steps import EFA, LABEL, LIB, NCCL, OFI, PLANT, ImageFault, S, rename
 
 FAULTS = (
     ImageFault(
@@ -171,11 +161,7 @@ FAULTS = (
         ),
     ),
     ImageFault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
-    ImageFault(
-        "chain.holds",
-        "a plugin that exports only v4",
-        (rename("ncclNetPlugin_v", "ncclNetPlugin_v4"),),
-    ),
+    ImageFault("chain.holds", "a plugin that exports only v4", (rename("ncclNetPlugin_v", "ncclNetPlugin_v4"),)),
     ImageFault(
         "plugin.platform",
         "a plugin built without the AWS platform",
@@ -184,11 +170,7 @@ FAULTS = (
             rename("ncclTunerPlugin_v", "xcclTunerPlugin_v6"),
         ),
     ),
-    ImageFault(
-        "chain.holds",
-        "a library that the plugin needs is missing",
-        (f"RUN rm {LIB}/libhwloc.so.15*",),
-    ),
+    ImageFault("chain.holds", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
     ImageFault(
         "plugin.libfabric",
         "another libfabric first in the loader's path",

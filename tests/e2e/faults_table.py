@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rdma_images.core import atomic
 from tests.e2e import validated
+from tests.e2e.fault_checks import run_check
 from tests.e2e.fault_steps import BEGIN, DOCS, END, HEADER, documented_rows, table_row
 from tests.e2e.faults import DOCUMENTED
-from tests.e2e.test_validators import run_check
 
 
 def main(chosen: Collection[str]) -> None:

@@ -1,17 +1,6 @@
 """Faults of libibverbs, CUDA, settings, labels and layers; `faults` has the others."""
 
-from tests.e2e.fault_steps import (
-    AS_REAL,
-    CONF,
-    LABEL,
-    LIB,
-    OFI,
-    OTHER,
-    PLANT,
-    ImageFault,
-    S,
-    decoded_at_the_start,
-)
+from tests.e2e.fault_steps import AS_REAL, CONF, LABEL, LIB, OFI, OTHER, PLANT, ImageFault, S, decoded_at_the_start
 
 FAULTS = (
     ImageFault(

@@ -19,15 +19,7 @@ from rdma_images.core.check import Check
 from rdma_images.datapath import exchange, export, guests, steps
 from rdma_images.datapath.guest_files import GuestFiles, prepare
 from tests.e2e import volumes
-from tests.e2e.datapath_roots import (
-    BROKEN,
-    LIBRARIES,
-    PACKAGES,
-    bootstrap,
-    copy,
-    folder_disk,
-    without_another_provider,
-)
+from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy, folder_disk, without_another_provider
 
 pytestmark = [
     pytest.mark.e2e,
@@ -95,17 +87,9 @@ def test_guests_reach_each_other_and_nothing_else(two_guests: guests.TwoGuests) 
     assert two_guests.client.run("ls /image/here", 60).status != 0
     assert two_guests.server.run("echo x > /dev/vda", 60).status != 0
     links = two_guests.server.run("ls /sys/class/net /image/sys/class/net", 60).output
-    assert set(links.split()) <= {
-        "eth0",
-        "lo",
-        "ls:",
-        "/sys/class/net:",
-        "No",
-        "such",
-        "file",
-        "or",
-        "directory",
-    } | {"/image/sys/class/net:"}
+    assert set(links.split()) <= {"eth0", "lo", "ls:", "/sys/class/net:", "No", "such", "file", "or", "directory"} | {
+        "/image/sys/class/net:"
+    }
     assert two_guests.server.run("ping -c 1 -W 5 192.168.111.2", 60).status == 0
     assert two_guests.server.run("ip route", 60).output.split("\n")[:-1] == [
         "192.168.111.0/24 dev eth0 scope link  src 192.168.111.1 "

@@ -19,7 +19,7 @@ from rdma_images.registry.registries import Oci
 from rdma_images.report.report_files import REPORT
 from rdma_images.validate import suite
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program
-from tests.e2e.test_targets import built, run
+from tests.support.built_targets import built, run
 
 OTHER = next(name for name in MACHINES if platforms.is_foreign(name))
 pytestmark = [

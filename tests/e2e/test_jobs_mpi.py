@@ -18,10 +18,6 @@ from tests.support.preflight_parts import preflight
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
-PACKAGES = (
-    *("openmpi-bin", "openmpi-common", "libopenmpi3", "libevent-core-2.1-7", "libevent-pthreads-2.1-7", "libhwloc15"),
-    *("libpmix2", "libmunge2", "openssh-server", "openssh-client", "libwrap0"),
-)
 RANK = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) network $NCCL_NET uid $(id -u)"; '
 # In the place of the image's preflight: these "machines" have no adapters.
 PREFLIGHT = """#!/bin/sh
@@ -95,7 +91,7 @@ def run(folder: Path, launcher: str, job: Job) -> subprocess.CompletedProcess[st
     (folder / "usr/local/bin/rdma-preflight").symlink_to(preflight())
     start = Path(__file__).parent / "mpi.sh"
     command = [
-        *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
+        *("unshare", "--mount", "bash", start, unpacked.tree("mpi", unpacked.MPI_PACKAGES), folder),
         *(job.home, "1000" if job.user else "0", str(job.ssh_port)),
         *("trainer" if launcher == "trainjob" else "mpi-operator", max(groups)),
     ]

@@ -34,7 +34,7 @@ from rdma_images.render import bake, wheel_layers
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, registry_program, second_engine
 from tests.support import layer_wheels, real_parts
-from tests.unit.layers.test_layer_store import MIRRORS
+from tests.support.layer_wheels import MIRRORS
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]

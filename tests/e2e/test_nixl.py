@@ -16,8 +16,8 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.datapath import exchange, export, guest_files, guests
 from rdma_images.datapath.checks import CheckDefinition
-from tests.e2e.test_targets import ref
 from tests.support import fake_nccl
+from tests.support.built_targets import ref
 
 pytestmark = pytest.mark.e2e
 

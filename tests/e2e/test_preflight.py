@@ -16,7 +16,6 @@ import pytest
 
 from rdma_images import engine as engines
 from tests.e2e import slurm_parts, unpacked, validated
-from tests.e2e.test_jobs_mpi import PACKAGES as MPI
 from tests.support import fake_nccl
 from tests.support.preflight_parts import adapters, preflight
 
@@ -78,7 +77,7 @@ def test_slurms_tasks(
 @unpacked.needs
 @pytest.mark.parametrize(("network", "code"), [("Libfabric", 0), ("Socket", 97)])
 def test_the_ranks_of_mpirun(network: str, code: int) -> None:
-    tree = unpacked.tree("mpi", MPI)
+    tree = unpacked.tree("mpi", unpacked.MPI_PACKAGES)
     words = f"orterun --allow-run-as-root --oversubscribe -np 2 {program('--require efa')} {60 if code else 1}"
     script = f'mount -t overlay overlay -o "lowerdir={tree}/usr:/usr" /usr; exec {words}'
     environment = {**os.environ, **variables(network), "OPAL_PREFIX": "/usr"}

@@ -36,7 +36,7 @@ from tests.e2e.publish_parts import (
     saved_blobs,
     write_steps,
 )
-from tests.unit.publish.test_tags import with_axes
+from tests.support.images import with_axes
 
 pytestmark = pytest.mark.e2e
 

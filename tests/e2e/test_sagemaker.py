@@ -15,7 +15,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths, yaml_file
 from rdma_images.facts.environment import Environment
-from tests.e2e.test_targets import ref
+from tests.support.built_targets import ref
 
 pytestmark = pytest.mark.e2e
 

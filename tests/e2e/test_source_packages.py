@@ -18,7 +18,7 @@ from rdma_images.engine import private
 from rdma_images.publish.destination import layers_repository
 from tests.e2e.publish_parts import Registry, registry_program
 from tests.support import checkout, source_index
-from tests.unit.build.test_source_wheels import make_spec
+from tests.support.source_packages import make_spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 

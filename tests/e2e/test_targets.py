@@ -1,47 +1,19 @@
 """Every target, built as a rehearsal: what it is for must work in it."""
 
-import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.core import paths
 from tests.support import checkout, own_target
+from tests.support.built_targets import ref, run
 
 pytestmark = pytest.mark.e2e
 
-MINUTE = 60  # seconds
 CUDA_BASE = ("--set", "base=cuda13.2.1-devel-ubuntu24.04", "--set")
-
-
-def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, list[dict[str, str]]], str]:
-    """Return `invoke build --rehearse`, as it is typed; what it says for programs, by target."""
-    command = [sys.executable, "-m", "invoke", "build", "--rehearse", "--json", *arguments]
-    environ = {**os.environ, "PYTHONPATH": str(project)}
-    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=90 * MINUTE)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout), done.stderr
-
-
-def ref(*arguments: str, project: Path = paths.PROJECT) -> str:
-    """Return the name of the one image that is built, or is there already."""
-    output, _ = built(*arguments, project=project)
-    (build,) = output["builds"]
-    return build["ref"]
-
-
-def run(image: str, script: str, *options: str) -> tuple[int, str]:
-    """Return a shell script in a container without a network: its exit code and what it said."""
-    environ = engines.ensure().environ()
-    command = ["docker", "run", "--rm", "--network", "none", *options, image, "sh", "-euc", script]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=2 * MINUTE)
-    return done.returncode, done.stdout + done.stderr
 
 
 def label(image: str, name: str) -> str:

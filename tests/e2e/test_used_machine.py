@@ -31,7 +31,7 @@ from rdma_images.render.bake import Compression
 from tests.e2e.layer_parts import SmallBuild
 from tests.e2e.publish_parts import second_engine
 from tests.support import layer_wheels
-from tests.unit.layers.test_layer_store import MIRRORS
+from tests.support.layer_wheels import MIRRORS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 

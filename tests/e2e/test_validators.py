@@ -1,17 +1,15 @@
 """Every validator has a real image that turns it, and only it, red."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rdma_images.core.check import Check
-from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import VALIDATORS
 from rdma_images.validate.probes import libraries
-from rdma_images.validate.validate_image import ChainQuestion, validate
 from tests.e2e import validated
+from tests.e2e.fault_checks import run_check, run_checks
 from tests.e2e.fault_steps import ImageFault, documented_rows, table_row
 from tests.e2e.faults import DOCUMENTED, FAULTS
 
@@ -85,34 +83,6 @@ def test_the_faults_of_an_image_turn_their_checks_red(titles: tuple[str, ...], p
         if fault is DOCUMENTED[fault.validator]:
             row, documented = table_row(fault, check), rows[fault.validator]
             assert OF_AN_IMAGE.sub("", row) == OF_AN_IMAGE.sub("", documented)
-
-
-def run_check(fault: ImageFault, parts: Path) -> Check:
-    """Return the one check that fails for the image with this fault."""
-    return run_checks([fault], parts)[fault.validator]
-
-
-def run_checks(faults: Sequence[ImageFault], parts: Path) -> dict[str, Check]:
-    """Return the failed checks, by id, of the image with these faults."""
-    needs = [name for fault in faults for name in fault.needs]
-    for name in needs:
-        validated.wheel(name, parts)
-    steps = (step for fault in faults for step in fault.steps)
-    dockerfile = "\n".join((f"FROM {validated.good_image()}", *steps)) + "\n"
-    with validated.derived(dockerfile, faults[0].tag or "red", parts if needs else None) as ref:
-        question = ChainQuestion(instance=faults[0].instance)
-        report = validate(ref, validated.engine(), image=planned_image(faults[0]), again=True, question=question)
-    failed = {check.id: check for check in report.checks if check.outcome == "failed"}
-    assert failed.keys() == {name for fault in faults for name in (fault.validator, *fault.besides)}, failed
-    return failed
-
-
-def planned_image(fault: ImageFault) -> Image | None:
-    """Return the image as it would have been planned, where the fault is that it is not so."""
-    if not fault.planned:
-        return None
-    components = {name: Component(name, version, "matrix") for name, version in fault.planned.items()}
-    return Image("red", "efa-pytorch", "red", "efa", "linux/amd64", {}, components)
 
 
 def test_every_static_validator_has_a_fault() -> None:

@@ -14,6 +14,11 @@ needs = pytest.mark.skipif(
     reason="real programs are unpacked from Debian's packages, as root",
 )
 
+MPI_PACKAGES = (
+    *("openmpi-bin", "openmpi-common", "libopenmpi3", "libevent-core-2.1-7", "libevent-pthreads-2.1-7", "libhwloc15"),
+    *("libpmix2", "libmunge2", "openssh-server", "openssh-client", "libwrap0"),
+)
+
 
 def tree(name: str, packages: tuple[str, ...]) -> Path:
     """Return the packages' files, kept in the state folder between runs."""

@@ -40,7 +40,7 @@ from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
 from tests.support.case_parts import recorded, report_on
 from tests.support.odd_input import edited, edited_bytes, generated, words
-from tests.unit.layers.test_tar_layer import MEMBERS, make_tar
+from tests.support.tar_members import MEMBERS, make_tar
 
 DIGEST = f"sha256:{'a' * 64}"
 LOGS = paths.PROJECT / "tests" / "data" / "nccl-logs"

@@ -18,8 +18,8 @@ from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.plan import matrix, planner
 from rdma_images.report import report_files as reports
 from tests.support import published_image, results_parts, scan_parts
+from tests.support.bill_parts import CONTENTS, PACKAGES
 from tests.support.case_parts import recorded, report_on
-from tests.unit.publish.test_bill import CONTENTS, PACKAGES
 
 DATA = paths.PROJECT / "tests" / "data"
 DIGEST = scan_parts.DIGEST

@@ -1,5 +1,6 @@
 """Images for tests of single steps: the planned efa-pytorch, with a test's changes."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -40,4 +41,20 @@ def planned_image(
         axes=axes,
         components=present,
         python_packages=python_packages,
+    )
+
+
+def with_axes(image: Image, **axes: str) -> Image:
+    """Return the same image with other values of some axes, as the plan would have it."""
+    versions = {name: value for name, value in axes.items() if name in image.components}
+    components = image.components | {
+        name: dataclasses.replace(image.components[name], version=value) for name, value in versions.items()
+    }
+    tag = image.tag
+    for name, value in versions.items():
+        tag = tag.replace(image.version(name), value)
+    platform: Platform = "linux/arm64" if axes.get("platform") == "linux/arm64" else image.platform
+    tag += "-arm64" if platform == "linux/arm64" else ""
+    return dataclasses.replace(
+        image, id=f"{image.target}-{tag}", tag=tag, platform=platform, axes=image.axes | axes, components=components
     )

@@ -2,13 +2,21 @@
 
 import base64
 import hashlib
+import ssl
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
+from rdma_images.layers import make_wheel_layer
+from rdma_images.layers.blob import Blob
 
 TIMES = (2020, 2, 2, 2, 2, 2)
+BLOB = Blob("application/vnd.oci.image.layer.v1.tar+zstd", "sha256:1", "sha256:2", 3)
+MIRRORS = Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile))
+RUNTIME, DEVEL = b"abc", b"d"
+SIZE = len(RUNTIME + DEVEL)
 
 
 def make(
@@ -69,3 +77,10 @@ def index(folder: Path, *wheels: Path) -> str:
 def _line(path: str, content: bytes) -> str:
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
     return f"{path},sha256={digest},{len(content)}"
+
+
+def fill(folder: Path) -> None:
+    """Write a layer and its record, as the maker of a wheel's layer does."""
+    (folder / "runtime").write_bytes(RUNTIME)
+    (folder / "devel").write_bytes(DEVEL)
+    make_wheel_layer.write_record(folder, BLOB, BLOB, {})

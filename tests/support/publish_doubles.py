@@ -215,3 +215,13 @@ class Alibaba:
             return request.refuse(404, "NAMESPACE_NOT_EXIST")
         self.repositories.add(f"{fields['RepoNamespaceName']}/{fields['RepoName']}")
         return request.grant(RepoId="crr-1")
+
+
+def page(handler: Handler) -> None:
+    handler.answer(200, b"<html>Welcome!</html>", {"Content-Type": "text/html"})
+
+
+class PageHandler(Handler):
+    """A web server that knows nothing of registries."""
+
+    do_GET = do_HEAD = page

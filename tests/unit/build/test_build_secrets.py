@@ -21,7 +21,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry.credentials import Login
 from rdma_images.render import bake
 from tests.support import locks
-from tests.unit.plan.test_source_builds import planned_image
+from tests.support.source_packages import planned_image
 
 BUNDLE = Path(ssl.get_default_verify_paths().openssl_cafile)
 

@@ -14,7 +14,7 @@ from rdma_images.plan.local_packages import pin
 from rdma_images.render import dockerfiles
 from tests.support import locks
 from tests.support.images import planned_image
-from tests.unit.build.test_source_wheels import make_spec
+from tests.support.source_packages import make_spec
 
 WHEEL = "my_ops-1.0-py3-none-any.whl"
 MIRRORS = Mirrors(Path("none.pem"))

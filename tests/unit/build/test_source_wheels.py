@@ -7,19 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import facts
 from rdma_images.build import source_wheels
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image import Image
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
-from rdma_images.render import dockerfiles
-from tests.support import locks
 from tests.support.publish_doubles import Store, served
-from tests.unit.plan.test_source_builds import planned_image
+from tests.support.source_packages import make_spec, planned_image
 
 pytestmark = pytest.mark.usefixtures("folders")
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
@@ -37,14 +32,6 @@ class Compiler:
         self.stages.append(stage)
         if self.file:
             (folder / self.file).write_bytes(b"x" * 1000)
-
-
-def make_spec(image: Image | None = None) -> BuildSpec:
-    image = image or planned_image("some-extension")
-    wheels = locks.wheels(image)
-    text = dockerfiles.render(image, wheels, locks.toolkit(image), locks.TOOLS)
-    atomic.write(paths.image_folder(image.id) / "Dockerfile", text)
-    return BuildSpec(image, wheels, facts.load(), "sha256:0")
 
 
 def provided(compiler: Compiler, spec: BuildSpec, rehearsed: tuple[str, ...] = ()) -> dict[str, str]:

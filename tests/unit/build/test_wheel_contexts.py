@@ -20,8 +20,8 @@ from rdma_images.publish.destination import layers_repository
 from rdma_images.render import wheel_layers
 from tests.support import layer_wheels
 from tests.support.images import planned_image
+from tests.support.layer_wheels import BLOB, fill
 from tests.support.publish_doubles import Handler, served
-from tests.unit.layers.test_layer_store import BLOB, fill
 
 ENGINE = Engine("private", "private", "unix:///x", "28.2", "0.24", "containerd", "host")
 REGISTRY = layers_repository("127.0.0.1:1/layers")

@@ -9,8 +9,7 @@ import pytest
 
 from rdma_images.core.paths import PROJECT
 from tests.support import task_server
-from tests.support.publish_doubles import served
-from tests.unit.registry.test_connection import PageHandler
+from tests.support.publish_doubles import PageHandler, served
 
 REGISTRIES = "registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n"
 

@@ -99,17 +99,10 @@ def test_a_target_that_compiles_nothing_for_gpus_has_no_such_axis() -> None:
 def test_only_the_fabrics_own_networking_of_gpus_is_compiled() -> None:
     assert [
         omitted.backend for omitted in compiled("erdma-nccl-tests").omitted_backends if not omitted.except_architectures
-    ] == [
-        "GDAKI",
-        "GPI",
-        "EFA_GDA",
-    ]
+    ] == ["GDAKI", "GPI", "EFA_GDA"]
     assert [
         omitted.backend for omitted in compiled("efa-nccl-tests").omitted_backends if not omitted.except_architectures
-    ] == [
-        "GDAKI",
-        "GPI",
-    ]
+    ] == ["GDAKI", "GPI"]
 
 
 @pytest.mark.parametrize(

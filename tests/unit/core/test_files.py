@@ -11,6 +11,7 @@ import pytest
 
 from rdma_images.core import atomic, exit_codes, files, paths
 from rdma_images.report import report_files as reports
+from tests.support.unprivileged import UNPRIVILEGED
 
 # invoke, with its build folder (the first word) in another place.
 TASK = """
@@ -22,8 +23,6 @@ paths.IMAGES = paths.BUILD / "images"
 from invoke.main import program
 program.run(["invoke", *sys.argv[2:]])
 """
-# Root may read everything, unless it gives that up.
-UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 NOBODY = ["setpriv", "--reuid=54321", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
 

@@ -2,10 +2,7 @@
 
 import dataclasses
 import hashlib
-import io
-import tarfile
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,23 +21,10 @@ from rdma_images.plan import local_packages
 from rdma_images.registry.credentials import Login
 from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site, serve
+from tests.support.package_index import make_source, make_wheel, mirrors, publish
 
 REQUEST = LockRequest(requirements=(), python="3.13", platform="linux/amd64")
 TAG = "manylinux_2_28_x86_64"
-
-
-def make_wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
-    """Return a wheel's file name and content, as small as it can be."""
-    distribution = name.replace("-", "_")
-    about = f"{distribution}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += "".join(f"Requires-Dist: {line}\n" for line in requires)
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr(f"{about}/METADATA", metadata)
-        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
-        archive.writestr(f"{about}/RECORD", "")
-    return f"{distribution}-{version}-{tag}.whl", content.getvalue()
 
 
 @pytest.fixture
@@ -56,21 +40,6 @@ def index() -> Iterator[Site]:
         )
         publish(site, "plain", make_wheel("plain", "1.0"), make_wheel("plain", "1.1", tag="cp313-cp313-win_amd64"))
         yield site
-
-
-def publish(site: Site, name: str, *wheels: tuple[str, bytes]) -> None:
-    links = "".join(
-        f'<a href="/files/{file}#sha256={hashlib.sha256(body).hexdigest()}">{file}</a>' for file, body in wheels
-    )
-    page = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
-    site.answers[f"/simple/{name}/"] = Answer(page, headers={"Content-Type": "text/html"})
-    site.answers |= {f"/files/{file}": Answer(body) for file, body in wheels}
-
-
-def mirrors(site: Site, logins: Mapping[str, Login] | None = None) -> Mirrors:
-    bundle = Path(__file__).parent / "none.pem"
-    addresses = {"index": (f"{site.address}/simple", "mirrors.yaml")}
-    return Mirrors(bundle, addresses, logins or {})
 
 
 @pytest.fixture(autouse=True)
@@ -288,25 +257,6 @@ def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site
     lock.create_lock(good, mirrors(index), tmp_path)
     with pytest.raises(RefusedError, match=r"plain-1\.0-py3-none-any\.whl has the sha256 .*, which the requirements"):
         lock.read_image_lock(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)
-
-
-def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:
-    """Return a source whose build imports torch, with older setuptools' requirements."""
-    folder = f"{name}-{version}"
-    backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
-    texts = {
-        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{name}.egg-info/requires.txt": f"{requires}\n\n[test]\nabsent\n",
-        "pyproject.toml": backend,
-        "setup.py": "import torch\n",
-    }
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for path, text in texts.items():
-            member = tarfile.TarInfo(f"{folder}/{path}")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    return f"{folder}.tar.gz", content.getvalue()
 
 
 def test_a_source_that_cannot_be_asked_what_it_requires_has_it_written_down(index: Site) -> None:

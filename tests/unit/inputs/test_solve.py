@@ -11,7 +11,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.inputs import solve
 from rdma_images.plan.matrix import Matrix
 from tests.support.loopback import Answer, Site, serve
-from tests.unit.inputs.test_resolve import make_source, make_wheel, mirrors, publish
+from tests.support.package_index import make_source, make_wheel, mirrors, publish
 
 FACTS = facts.load()
 TARGET = """

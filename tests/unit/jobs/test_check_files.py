@@ -14,7 +14,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check_files, findings_table
 from tests.support.foreign_jobs import DIGEST, TRAIN_JOB, checked, pods, sbatch
 from tests.support.processor_limit import processor_limit
-from tests.unit.core.test_files import UNPRIVILEGED
+from tests.support.unprivileged import UNPRIVILEGED
 
 TEST_DATA = Path(__file__).parents[2] / "data"
 GENERATED = [

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import ssl
 import threading
 import time
 from pathlib import Path
@@ -12,16 +11,12 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import download, wheel_files
 from rdma_images.inputs.download import ChecksumError, DownloadSettings
-from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.layers import layer_pool, layer_store, make_wheel_layer
-from rdma_images.layers.blob import Blob
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe
 from tests.support import layer_wheels
+from tests.support.layer_wheels import BLOB, MIRRORS, SIZE, fill
 from tests.support.loopback import Answer, Site
-
-BLOB = Blob("application/vnd.oci.image.layer.v1.tar+zstd", "sha256:1", "sha256:2", 3)
-MIRRORS = Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile))
 
 
 @pytest.fixture(autouse=True)
@@ -33,16 +28,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def recipe(*wheels: Path) -> Recipe:
     return Recipe("wheel-thing", tuple(map(layer_wheels.locked, wheels)), "zstd")
-
-
-RUNTIME, DEVEL = b"abc", b"d"
-SIZE = len(RUNTIME + DEVEL)
-
-
-def fill(folder: Path) -> None:
-    (folder / "runtime").write_bytes(RUNTIME)
-    (folder / "devel").write_bytes(DEVEL)
-    make_wheel_layer.write_record(folder, BLOB, BLOB, {})
 
 
 def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path: Path, state: Path) -> None:

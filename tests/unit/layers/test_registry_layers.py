@@ -14,8 +14,8 @@ from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from tests.support import layer_wheels
+from tests.support.layer_wheels import MIRRORS
 from tests.support.publish_doubles import Store
-from tests.unit.layers.test_layer_store import MIRRORS
 
 
 def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:

@@ -146,21 +146,9 @@ REFUSED = [
     (ERDMA, {"base": "ubuntu24.04"}, None, {}, ""),
     (ERDMA, {"base": "debian13"}, "erdma-codename", {"erdma-apt": "trixie", "base": "debian13"}, "not trixie"),
     (ERDMA, {"platform": "linux/arm64"}, None, {}, ""),
-    (
-        BOTH,
-        {},
-        "one-fabric",
-        {"fabric": "erdma", "efa-installer": "1.50.0", "erdma-apt": "jammy"},
-        "ABI suffixes",
-    ),
+    (BOTH, {}, "one-fabric", {"fabric": "erdma", "efa-installer": "1.50.0", "erdma-apt": "jammy"}, "ABI suffixes"),
     (ERDMA, {"efa_installer": "1.50.0"}, "axis-of-target", {}, "has no efa-installer"),
-    (
-        TESTS,
-        {"nccl": "pytorch"},
-        "axis-undecided",
-        {},
-        "has no pytorch that could decide its nccl",
-    ),
+    (TESTS, {"nccl": "pytorch"}, "axis-undecided", {}, "has no pytorch that could decide its nccl"),
     (BARE, {"variant": "devel"}, "incomplete", {}, "a devel image needs cuda"),
 ]
 

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,22 +16,10 @@ from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix, PackageOptions
 from rdma_images.render import dockerfiles
 from tests.support import locks
+from tests.support.source_packages import planned_image
 
 FACTS = facts.load()
 TWELVE = max(version for version, release in FACTS.torch.releases.items() if release.cuda.startswith("12."))
-
-
-def planned_image(
-    *packages: str,
-    target: str = "efa-pytorch",
-    options: Mapping[str, PackageOptions] | None = None,
-    **changes: str,
-) -> Image:
-    """Return a target's default image with these packages, which have no wheel."""
-    lists = {"python_packages": packages, "source_packages": packages, "package_options": options or {}}
-    extended = matrix.load().target(target).model_copy(update=lists)
-    (image,) = planner.plan(Matrix(targets={target: extended}), FACTS, [target], changes=changes).images
-    return image
 
 
 def stage(image: Image, name: str) -> str:

@@ -36,6 +36,12 @@ def test_no_module_lies_beside_the_packages() -> None:
     assert [path.name for path in PACKAGES.glob("*.py")] == ["__init__.py"]
 
 
+def test_no_module_of_tests_imports_from_another() -> None:
+    """What they share is in tests/support, or beside them under a name without test_."""
+    modules = [path for path in (PROJECT / "tests").rglob("*.py") if "data" not in path.parts]
+    assert [path.name for path in modules if re.search(r"^from tests\.\S*\btest_", path.read_text(), re.M)] == []
+
+
 @pytest.mark.parametrize(
     ("pattern", "home"),
     [

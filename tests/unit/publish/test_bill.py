@@ -10,44 +10,17 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import Image
-from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
+from rdma_images.inspection.measurements import PackageContents
 from rdma_images.inspection.report import Report
 from rdma_images.publish.evidence import bill
 from rdma_images.publish.evidence.bill import BillEntry, list_entries
 from rdma_images.validate.probes import contents
 from rdma_images.validate.probes.rootfs import Root
+from tests.support.bill_parts import CONTENTS, PACKAGES
 from tests.support.case_parts import report_on
 from tests.support.published_image import validated
 
 pytestmark = pytest.mark.usefixtures("folders")
-FOLDER = "/opt/venv/site-packages"
-PACKAGES = MeasuredPackages(
-    wheels={FOLDER: {"torch": "2.15.0", "numpy": "2.5.5"}},
-    dpkg={"libc6": "2.41-12", "libfabric1-aws": "2.6.0amzn1.0"},
-    rpm={"bash": "5.1-1"},
-    dpkg_sources={"libc6": "glibc 2.41-12"},
-)
-CONTENTS = PackageContents(
-    wheels={
-        FOLDER: {
-            "torch": WheelContents(
-                license="BSD-3-Clause",
-                supplier="PyTorch Team",
-                requires=["numpy", "absent"],
-                license_files=["torch-2.15.0.dist-info/licenses/LICENSE"],
-                bundled={"torch/lib/libgomp.so.1": "ab" * 32},
-                vendored={"fmt": "11.0"},
-            )
-        }
-    },
-    debian={
-        "libc6": DebianContents(
-            architecture="amd64", licenses=["LGPL-2.1+"], copyright="/usr/share/doc/libc6/copyright"
-        ),
-        "libfabric1-aws": DebianContents(architecture="amd64", depends=["libc6"]),
-    },
-    efa=["libfabric1-aws"],
-)
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from rdma_images.publish.push import PushPolicy
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.registries import Oci
+from tests.support.images import with_axes
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import make_index, put_image, write_publication
-from tests.unit.publish.test_tags import with_axes
 
 pytestmark = pytest.mark.usefixtures("folders")
 

@@ -1,27 +1,20 @@
 """Tags say what was measured; short ones belong to one image each."""
 
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image, Platform
+from rdma_images.core.image import Image
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, NcclFile
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner
-from rdma_images.publish.tags import (
-    Tags,
-    advance_tags,
-    created_at,
-    image_tags,
-    measured_versions,
-    unique_tag,
-)
+from rdma_images.publish.tags import Tags, advance_tags, created_at, image_tags, measured_versions, unique_tag
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
 from tests.support.case_parts import PACKAGES, case_like, recorded, report_on
+from tests.support.images import with_axes
 from tests.support.publish_doubles import Store, served
 
 OLD, NEW = "2026-11-20T08:00:00Z", "2026-11-21T08:00:00.123456789Z"
@@ -36,22 +29,6 @@ def all_images() -> tuple[Image, ...]:
 def default() -> Image:
     (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
     return image
-
-
-def with_axes(image: Image, **axes: str) -> Image:
-    """Return the same image with other values of some axes, as the plan would have it."""
-    versions = {name: value for name, value in axes.items() if name in image.components}
-    components = image.components | {
-        name: dataclasses.replace(image.components[name], version=value) for name, value in versions.items()
-    }
-    tag = image.tag
-    for name, value in versions.items():
-        tag = tag.replace(image.version(name), value)
-    platform: Platform = "linux/arm64" if axes.get("platform") == "linux/arm64" else image.platform
-    tag += "-arm64" if platform == "linux/arm64" else ""
-    return dataclasses.replace(
-        image, id=f"{image.target}-{tag}", tag=tag, platform=platform, axes=image.axes | axes, components=components
-    )
 
 
 def test_the_default_row_gets_the_short_tags(default: Image, all_images: tuple[Image, ...]) -> None:

@@ -7,7 +7,7 @@ from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
-from tests.support.publish_doubles import Handler, Store, served
+from tests.support.publish_doubles import PageHandler, Store, served
 
 GOOD = Login("ci", "secret")
 
@@ -77,16 +77,6 @@ def test_a_wrong_password_is_a_sentence_without_it(auth: str) -> None:
         with pytest.raises(registry_errors.UnauthorizedError, match="does not take the credentials") as caught:
             remote.put_blob(b"content")
         assert "hunter2" not in str(caught.value)
-
-
-def page(handler: Handler) -> None:
-    handler.answer(200, b"<html>Welcome!</html>", {"Content-Type": "text/html"})
-
-
-class PageHandler(Handler):
-    """A web server that knows nothing of registries."""
-
-    do_GET = do_HEAD = page
 
 
 @pytest.mark.parametrize("method", ["find_digest", "manifest"])

@@ -88,10 +88,7 @@ def broken(validator: Any, *arguments: Any) -> str:
         ({"rehearsal": "efa-installer-1.50.0,base-ubuntu24.04"}, "no stand-in is known for base-ubuntu24.04"),
         ({"rehearsal": "efa-installer-1.50.0,base"}, "no stand-in is known for base"),
         ({"rehearsal": "efa-installer-1.50.0,pytorch-2.4.0"}, "no stand-in is known for pytorch-2.4.0"),
-        (
-            {"rehearsal": "erdma-apt-jammy/erdma,efa-installer-1.50.0"},
-            "stand-in is known for erdma-apt-jammy/erdma",
-        ),
+        ({"rehearsal": "erdma-apt-jammy/erdma,efa-installer-1.50.0"}, "stand-in is known for erdma-apt-jammy/erdma"),
     ],
 )
 def test_a_rehearsal_says_what_stood_in(stand_in_labels: dict[str, str], expected: str) -> None:
@@ -214,10 +211,7 @@ NO_CUDART = library("resolved", "libcudart.so", value={"path": "", "file": "", "
         ([], ""),
         ([OPENS, NO_CUDART], f"{FABRIC} does not know the GPUs' memory: it opens libcudart.so"),
         ([OPENS, NO_CUDART, library("nccl", value={})], ""),  # nothing uses GPUs over it
-        (
-            [OPENS, NO_CUDART, library("plugins", PLUGIN, "opens", value=["libcudart.so"])],
-            "",
-        ),  # told by chain.holds
+        ([OPENS, NO_CUDART, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by chain.holds
         ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NO_CUDART], ""),
         (
             [OPENS, NO_CUDART, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],
