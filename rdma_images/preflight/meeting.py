@@ -152,8 +152,7 @@ def read_message(stream: Any) -> Message:
         line = stream.readline()
     if not line.endswith(b"\n"):
         raise ConnectionError("another node has left: its own lines say why")
-    message: Message = json.loads(line)
-    return message
+    return dict(json.loads(line))
 
 
 def check_neighbour(name: str, address: list[Any]) -> Iterator[Finding]:

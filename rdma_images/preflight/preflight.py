@@ -114,8 +114,7 @@ class Preflight:
         self.gpus = reply["gpus"]  # the all-reduce takes as many of each node
         for sentence in reply["differences"]:
             yield "warning", "differences", sentence
-        neighbour = reply["neighbour"]
-        yield from meeting.check_neighbour(neighbour["name"], neighbour["address"])
+        yield from meeting.check_neighbour(reply["neighbour"]["name"], reply["neighbour"]["address"])
 
     def any_node_failed(self, nodes_meeting: Meeting, failed: bool) -> bool:
         """Tell the nodes whether this one failed, and print which others did; return True if one failed."""
@@ -194,8 +193,9 @@ class Preflight:
             "preflight": first_line(VERSION_FILE),
         }
         listed = ", ".join("%s %s" % row for row in versions.items() if row[1])
-        sentence = "%s; adapters: %s; versions: %s; exit code %d" % (network, adapters, listed, code)
-        print_line("result", "network", sentence)
+        print_line(
+            "result", "network", "%s; adapters: %s; versions: %s; exit code %d" % (network, adapters, listed, code)
+        )
         return code
 
 
