@@ -85,8 +85,8 @@ def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("targets", "ref", "words"),
     [
-        (None, REF, "give one --target"),
-        (["efa-pytorch", "erdma-pytorch"], REF, "give one --target"),
+        (None, REF, "name it with --target"),
+        (["efa-pytorch", "erdma-pytorch"], REF, "name it with --target"),
         (["efa-pytorch"], "team/training:1", "names no digest"),
     ],
 )
