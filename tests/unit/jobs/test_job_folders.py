@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import pytest
 import yaml
@@ -83,22 +83,31 @@ def scripts(files: dict[str, str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
-def test_a_colleague_would_merge_the_folder(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
-    code = tmp_path / "src"
-    code.mkdir()
-    for number, (kind, request) in enumerate(requests(launcher, fabric, starter, code).items()):
-        files = written(request, tmp_path / str(number))
+class JobFolder(NamedTuple):
+    path: Path
+    files: dict[str, str]
+    fabric: str
+
+
+@pytest.fixture(scope="module", params=EVERY, ids="-".join)
+def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, JobFolder]:
+    """Return the folders of all jobs of a launcher, a fabric and a starter, by what they are."""
+    top = tmp_path_factory.mktemp("jobs")
+    (top / "src").mkdir()
+    launcher, fabric, starter = request.param
+    return {
+        kind: JobFolder(path := top / str(number), written(each, path), fabric)
+        for number, (kind, each) in enumerate(requests(launcher, fabric, starter, top / "src").items())
+    }
+
+
+def test_a_colleague_would_merge_the_folder(folders: dict[str, JobFolder]) -> None:
+    for kind, (path, files, _) in folders.items():
         listed = re.findall(r"^- `([^`]+)`: .", files["README.md"].partition("## Before")[0], re.MULTILINE)
-        written_names = {path.name for path in (tmp_path / str(number)).iterdir()}
-        assert {*listed, "README.md"} == written_names, kind
+        assert {*listed, "README.md"} == {file.name for file in path.iterdir()}, kind
         for name, text in files.items():
-            where = f"{kind}: {name}"
-            assert str(tmp_path) not in text, where
-            assert str(paths.PROJECT) not in text, where
-            assert "path: /sys" not in text, where
-            assert "host-sys" not in text, where
-            assert "b64decode" not in text, where
+            for word in (str(path.parent), str(paths.PROJECT), "path: /sys", "host-sys", "b64decode"):
+                assert word not in text, f"{kind}: {name}"
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
@@ -122,14 +131,8 @@ def test_no_file_is_long_with_every_field_set(launcher: str, fabric: Fabric, sta
                     assert len(lines) <= MAX_LINES * (1 + parts), where
 
 
-@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
-def test_every_script_is_good_shell(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
-    code = tmp_path / "src"
-    code.mkdir()
-    found: dict[str, str] = {}
-    for number, (kind, request) in enumerate(requests(launcher, fabric, starter, code).items()):
-        for script in scripts(written(request, tmp_path / str(number))):
-            found.setdefault(script, kind)
+def test_every_script_is_good_shell(folders: dict[str, JobFolder], tmp_path: Path) -> None:
+    found = {script: kind for kind, folder in folders.items() for script in scripts(folder.files)}
     assert found
     for number, (script, kind) in enumerate(found.items()):
         path = tmp_path / f"{number}.sh"
@@ -159,18 +162,16 @@ def test_an_image_without_the_preflight_is_given_it(launcher: str, fabric: str, 
     assert not (tmp_path / "none" / "preflight").exists()
 
 
-@pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
-def test_the_preflight_takes_what_it_is_given(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
+def test_the_preflight_takes_what_it_is_given(folders: dict[str, JobFolder]) -> None:
     """Its own parser reads the options, with numbers where a launcher's variables are."""
-    code = tmp_path / "src"
-    code.mkdir()
-    starts: set[str] = set()
-    for number, request in enumerate(requests(launcher, fabric, starter, code).values()):
-        for script in scripts(written(request, tmp_path / str(number))):
+    starts: set[tuple[str, str]] = set()
+    for folder in folders.values():
+        for script in scripts(folder.files):
             joined = re.sub(r"\\?\n\s*", " ", script)
-            starts |= set(re.findall(r"rdma-preflight (--require .*?) -- ", joined))
+            found = re.findall(r"rdma-preflight (--require .*?) -- ", joined)
+            starts |= {(start, folder.fabric) for start in found}
     assert starts
-    for start in starts:
+    for start, fabric in starts:
         words = shlex.split(re.sub(r"""['"]*\$\w+['"]*""", "1", start))
         options = preflight.parse_arguments([*words, "--", "train"])
         assert (options.require, options.print_log, options.command[-1]) == (fabric, True, "train")
