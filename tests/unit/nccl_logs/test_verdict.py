@@ -39,6 +39,8 @@ def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
         ("plugin-real-no-efa-provider-forced", "refused", False, "NCCL did not start"),
         ("net-forced-unknown", "refused", False, "NCCL_NET names a network that is not there"),
         ("nccl-2.31.2-tcp-provider", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
+        ("nccl-2.31.2-alltoall-device-3", "refused", False, "NCCL found no network that has it"),
+        ("nccl-2.31.2-deepep-gin", "one node", False, "NCCL found no network that has it"),
         ("nccl-2.32.3-tcp-provider", "fallback", False, "libfabric over tcp, not EFA (8 NET/Libfabric)"),
         ("nccl-2.32.3-socket", "fallback", False, "no network plugin was found by the name libnccl-net.so"),
         ("nccl-2.32.3-one-rank", "one node", True, "no channel uses a network"),
