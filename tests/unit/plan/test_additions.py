@@ -251,6 +251,7 @@ def test_the_variables_of_the_image_itself_are_no_fault() -> None:
         ("NVSHMEM_REMOTE_TRANSPORT: ibrc", "EFA is behind its transport libfabric"),
         ("MOONCAKE_PROTOCOL: rdma", "EFA does not have"),
         ("MOONCAKE_PROTOCOL: tcp", "transfers go over TCP"),
+        ("MC_FORCE_TCP: '1'", "transfers go over TCP"),
         ("SGLANG_DISAGGREGATION_NIXL_BACKEND: UCX", "emulates reads and writes"),
         ("SGLANG_DISAGGREGATION_NIXL_BACKEND: LIBFABRIC", ""),
     ],
