@@ -91,7 +91,7 @@ def print_cost(name: str, folder: Path) -> None:
 
 def print_verdict(folder: Path) -> None:
     """Print the peak of memory and the verdict of the logs in a folder."""
-    result = from_logs.read_logs([folder])
+    result = from_logs.read_job_result([folder])
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, result.sentence)
 
 

@@ -13,7 +13,7 @@ from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inputs.project import Project
 from rdma_images.layers import layer_store
-from rdma_images.layers.engine_layers import engine_layers, load_image
+from rdma_images.layers.engine_layers import load_image, read_engine_layers
 from rdma_images.layers.layer_image import LayerSet, LoadedImage
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import layer_recipe
@@ -82,7 +82,7 @@ class _InEngine:
         self, layer_sets: Sequence[LayerSet], engine: Engine, compression: bake.Compression, progress: Progress
     ) -> None:
         self._layer_sets, self._engine, self._progress = layer_sets, engine, progress
-        self._present = engine_layers(engine, compression)
+        self._present = read_engine_layers(engine, compression)
         self.recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
         wanted = ((layer_store.find(recipe), each.variant) for each in layer_sets for recipe in each.recipes)
         self.is_long = not all(layer and self._present.has(layer.blob(variant)) for layer, variant in wanted)

@@ -205,7 +205,7 @@ def job_run(
         limit += job_folder.load(path).work.time
     options = job_run.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
     run_path = job_run.run_job(path, project.load(), options, progress)
-    result = from_logs.read_logs([run_path])
+    result = from_logs.read_job_result([run_path])
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
     failures = record.failures(run_path)
@@ -262,7 +262,9 @@ def verdict(
         show(dumps(asdict(judged), indent=2) if json else f"{judged.network}: {judged.sentence_on_job}")
         end_with(judged.exit_code)
         return
-    result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
+    result = from_logs.read_job_result(
+        paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None
+    )
     if html:
         atomic.write(Path(html), result_table.result_html(result))
         progress(f"wrote {html}")

@@ -19,7 +19,7 @@ def plain(text: str) -> str:
 
 
 def check_characters(text: str) -> None:
-    """Raise ValueError, without the text, for a character that begins a line or ends a word where it is written."""
+    """Raise ValueError, which does not repeat `text`, for a line break or another control character."""
     if match := CONTROL_CHARACTER.search(text):
         raise ValueError(
             f"the character U+{ord(match[0]):04X} is in it, which could begin a line of a Dockerfile or a script: "

@@ -217,14 +217,14 @@ def _query(route: Route, source: Source, mirrors: Mirrors) -> "Reachability":
     from rdma_images.inputs import reachable
 
     if source.kind == "base":
-        return reachable.image(address.removeprefix(IMAGE_SCHEME), mirrors)
+        return reachable.ask_registry(address.removeprefix(IMAGE_SCHEME), mirrors)
     if source.kind == "apt":
         if not address:
             return True, "not asked: the base names its own archive"
-        return reachable.probe_apt(address, source.suites[0], mirrors)
+        return reachable.ask_apt(address, source.suites[0], mirrors)
     if source.kind == "index":
-        return reachable.probe_index(address, PROBE_PROJECT, mirrors)
-    return reachable.probe_download(address, mirrors)
+        return reachable.ask_index(address, PROBE_PROJECT, mirrors)
+    return reachable.ask_download(address, mirrors)
 
 
 def _explain_pull(supply: Supply) -> Supply:

@@ -88,7 +88,7 @@ def _replaced(installed: Mapping[str, str], requirements: Iterable[str]) -> set[
 
 
 def _limits(image: Image, replaced: Container[str]) -> Iterator[str]:
-    """Yield the requirements of packages that stay on those that are replaced, except on NCCL: the plan chooses it."""
+    """Yield what kept packages require of replaced ones, but not of NCCL, whose version the plan chooses."""
     for name, lines in image.onto.base.python_requires.items() if image.onto else ():
         for requirement in map(Requirement, () if name in replaced else lines):
             other = canonicalize_name(requirement.name)

@@ -17,7 +17,7 @@ RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
 Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
 
 
-def probe_download(address: str, mirrors: Mirrors) -> Reachability:
+def ask_download(address: str, mirrors: Mirrors) -> Reachability:
     """Return whether a file is there, and its size where the server says it."""
     try:
         size = web.file_size(address, mirrors, TIMEOUT_SECONDS, RETRY_POLICY)
@@ -30,18 +30,18 @@ def probe_download(address: str, mirrors: Mirrors) -> Reachability:
     return True, "answers" if size is None else format_bytes(size)
 
 
-def probe_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
+def ask_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
     """Return whether an apt archive has the signed index of a suite."""
-    is_reachable, reason = probe_download(f"{address}/dists/{suite}/InRelease", mirrors)
+    is_reachable, reason = ask_download(f"{address}/dists/{suite}/InRelease", mirrors)
     return is_reachable, f"{suite}: {reason}"
 
 
-def probe_index(address: str, project: str, mirrors: Mirrors) -> Reachability:
+def ask_index(address: str, project: str, mirrors: Mirrors) -> Reachability:
     """Return whether a package index knows a project."""
-    return probe_download(f"{address.rstrip('/')}/{project}/", mirrors)
+    return ask_download(f"{address.rstrip('/')}/{project}/", mirrors)
 
 
-def image(reference: str, mirrors: Mirrors) -> Reachability:
+def ask_registry(reference: str, mirrors: Mirrors) -> Reachability:
     """Return whether a registry has the image with this tag or digest."""
     try:
         digest = registry_digest(reference, mirrors)

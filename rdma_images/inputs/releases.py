@@ -1,4 +1,4 @@
-"""Refuse a release that nobody means: a placeholder, or one years behind the newest.
+"""Refuse placeholder releases, and those years behind the newest.
 
 Only wheels are taken, and uv goes back until it finds one: of deepspeed, whose releases are sources, to 0.3.1.dev3 of
 2020. Asked without this limit, uv names the newest release; an index may tell the day of each upload.

@@ -54,7 +54,7 @@ class EngineLayers:
         self.loaded.update(blob.digest for blob in blobs)
 
 
-def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
+def read_engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
     """Return the layers of the engine's images that were built on layers of this compression.
 
     Layers that an image of the other compression has, too, are left out: BuildKit may have made blobs of its own.

@@ -271,7 +271,7 @@ def reference_problem(ref: str) -> str | None:
 
 
 def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
-    """Yield the fields of a target that the image decides to which its fabric is added."""
+    """Yield the fields that a target with `onto` must leave to that image."""
     if not target.onto:
         return
     if problem := reference_problem(target.onto):

@@ -13,7 +13,7 @@ from rdma_images.registry.registries import Registry
 def published_images(
     images: Sequence[Image], all_images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry]
 ) -> Iterator[ScannedImage]:
-    """Yield each image in each registry, as its short, moving tag names it today; its full tag where that is an index.
+    """Yield what each image's short tag points to in each registry; for an index, what its full tag points to.
 
     Raises RegistryError where a registry does not answer, or has no such image.
     """

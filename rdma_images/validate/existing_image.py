@@ -34,7 +34,7 @@ CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+")
 def measured_project(
     project: Project, targets: Sequence[str] | None, ref: str = "", progress: Progress = silent
 ) -> Project:
-    """Measure the images that targets are added to, and return the project.
+    """Measure each target's image to add to; return the project with the results.
 
     Args:
         project: The project as its files have it.

@@ -19,7 +19,7 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import transport
-from rdma_images.validate.ldcache import ComputedLoader
+from rdma_images.validate.computed_loader import ComputedLoader
 from rdma_images.validate.probes import libraries, measure, packages, settings, system, tree
 from rdma_images.validate.probes.rootfs import SKIPPED, Root
 from rdma_images.validate.run_probes import mark_failed, mark_timed_out, parse_answers

@@ -13,7 +13,7 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
-from rdma_images.validate import container, entry, image_layers, probe_files, run_probes, torch_reuse, transport
+from rdma_images.validate import container, entry_point, image_layers, probe_files, run_probes, torch_reuse, transport
 from rdma_images.validate.probes.measure import PROBE_SECONDS
 from rdma_images.validate.run_probes import mark_failed, mark_timed_out
 
@@ -40,11 +40,11 @@ def measure(
         reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
             earlier = _earlier_torch(image_config, reading, box, again)
-            starting = pool.submit(entry.measure, client, engine, image_config, box)
+            starting = pool.submit(entry_point.measure, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it, where it imports torch")
             host, time_factor = _container_host(box, engine, image_config)
             measured = _measure_inside(box, host, PROBE_SECONDS * time_factor, image_config, activities, earlier)
-            activities.append(f"its entry point, for at most {entry.ENTRY_SECONDS:g} s")
+            activities.append(f"its entry point, for at most {entry_point.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result())
             activities.append("its network plugin, which is started as NCCL starts it")
             if box.is_running():

@@ -42,7 +42,7 @@ def find_reusable(image_config: ImageConfig, layers: Callable[[], Sequence[Measu
     except (OSError, ValidationError):
         return ReusableImport(None, "no image with the same lower layers and variables has been measured")
     try:
-        reason = why_not(layers()[-1], image_config)
+        reason = reason_to_import(layers()[-1], image_config)
     except Exception as error:  # whatever an image does to the reading of its layers has its own check
         reason = f"its layers could not be read: {error}"
     return ReusableImport(None, reason) if reason else ReusableImport(torch, REUSED)
@@ -50,11 +50,11 @@ def find_reusable(image_config: ImageConfig, layers: Callable[[], Sequence[Measu
 
 def save(image_config: ImageConfig, measured: Measured) -> None:
     """Keep what `import torch` brought for images with the same lower layers, unless the topmost one matters."""
-    if measured.torch and measured.layers and not why_not(measured.layers[-1], image_config):
+    if measured.torch and measured.layers and not reason_to_import(measured.layers[-1], image_config):
         atomic.write(_file(image_config), measured.torch.model_dump_json())
 
 
-def why_not(topmost: MeasuredLayer, image_config: ImageConfig) -> str:
+def reason_to_import(topmost: MeasuredLayer, image_config: ImageConfig) -> str:
     """Return why the topmost layer may change what `import torch` brings; "" where it does not."""
     if len(topmost.names) != topmost.file_count:
         return f"its topmost layer holds {topmost.file_count} files"

@@ -198,7 +198,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     subprocess.run(command, env=small.engine.environ(), check=True, capture_output=True)
     inspect = ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", ref]
     inspected = subprocess.run(inspect, env=small.engine.environ(), check=True, capture_output=True)
-    layers = engine_layers.engine_layers(small.engine, "zstd")
+    layers = engine_layers.read_engine_layers(small.engine, "zstd")
     with LayerPool([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as pool:
         blob = pool.layer_future(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from rdma_images.engine import Engine, docker_command, private, prune
 from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers import layer_store
-from rdma_images.layers.engine_layers import engine_layers, load_image
+from rdma_images.layers.engine_layers import load_image, read_engine_layers
 from rdma_images.layers.layer_image import LayerSet
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe, compressor
@@ -119,7 +119,7 @@ class World:
         recipes = tuple(self.recipe(checkout, name, compression) for name in TARGETS[target])
         layer_set = LayerSet(recipes, part, "linux/amd64")
         with LayerPool(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as pool:
-            loaded = load_image(layer_set, pool, self.engine, engine_layers(self.engine, compression))
+            loaded = load_image(layer_set, pool, self.engine, read_engine_layers(self.engine, compression))
         contexts = {"wheels": f"docker-image://{loaded.ref}", "none": self.folder / "none"}
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]
         command += [f"--output={bake.bake_output(variant.ref, 'containerd', None, compression)}"]

@@ -24,7 +24,7 @@ from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.jobs.check import job_files
 from rdma_images.jobs.results import run_folder
-from rdma_images.jobs.results.run_results import read_run_logs as read_logs
+from rdma_images.jobs.results.run_results import read_run_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.layers import tar_layer
@@ -34,7 +34,7 @@ from rdma_images.publish import attachment_checks
 from rdma_images.publish.evidence import licenses, policy
 from rdma_images.publish.evidence.scanner import read_report as read_scan
 from rdma_images.registry.client import OCI_INDEX, Manifest
-from rdma_images.validate import image_layers, ldcache, run_probes
+from rdma_images.validate import computed_loader, image_layers, run_probes
 from rdma_images.validate.probes import contents, elf, fatbin, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
@@ -247,7 +247,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "the loader's cache": (
         edited_bytes(b"glibc-ld.so.cache1.1" + bytes(28) + b"libc.so.6\0/lib/libc.so.6\0"),
-        ldcache.cache,
+        computed_loader.cache,
     ),
     "a log": (
         edited((LOGS / "net-socket.log").read_text()[:20_000]),
@@ -269,7 +269,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "an answer of kubectl": (edited(json.dumps({**POD, "items": [POD]})), partial(read_answer, kubernetes.Kubernetes)),
     "an output of nccl-tests": (
         edited_bytes((RESULTS / "2.19.6-socket.txt").read_bytes()),
-        in_file(lambda path: read_logs([path])),
+        in_file(lambda path: read_run_logs([path])),
     ),
     "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_folder.load)),
     "METADATA of a wheel": (edited_bytes(b"Metadata-Version: 2.4\nName: a_b\nVersion: 1.0\n\nText\n"), read_wheel),

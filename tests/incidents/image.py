@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.validate.ldcache import CACHE_MAGIC, DEFAULT_FOLDERS, ENTRY, HEADER
+from rdma_images.validate.computed_loader import CACHE_MAGIC, DEFAULT_FOLDERS, ENTRY, HEADER
 from rdma_images.validate.probes.rootfs import Root, RootEntry
 from tests.incidents import elf_files
 
@@ -289,7 +289,7 @@ def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> di
 
 
 def loader_cache(names_by_path: Mapping[str, str]) -> bytes:
-    """Return an ld.so.cache in glibc's form, see ldcache: path -> name."""
+    """Return an ld.so.cache in glibc's form, see computed_loader: path -> name."""
     strings = b"".join(f"{name}\0{path}\0".encode() for path, name in names_by_path.items())
     index, entries = HEADER + ENTRY * len(names_by_path), b""
     for path, name in names_by_path.items():

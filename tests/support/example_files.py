@@ -76,7 +76,7 @@ def _results(folder: Path) -> None:
     ):
         results_parts.write(logs)
     results_parts.write(folder / "logs-over-tcp", results_parts.TCP)
-    measured = run_folder.RESULT.text(from_logs.read_logs([folder / "logs"]))
+    measured = run_folder.RESULT.text(from_logs.read_job_result([folder / "logs"]))
     for name in ("before.json", "after.json"):
         (folder / name).write_text(measured)
     ranks = sorted((folder / "logs").iterdir(), key=lambda log: int(log.stem))

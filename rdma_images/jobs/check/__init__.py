@@ -129,7 +129,7 @@ def _contexts(groups: Sequence[NodeGroup]) -> Iterator[tuple[NodeGroup, CheckCon
             requests_gpus=accelerated,
             mounts=mounts,
         )
-        yield replace(group, lacks_fabric=accelerated and not context.fabric), context
+        yield replace(group, fabric_is_unknown=accelerated and not context.fabric), context
 
 
 def _named_fabric(group: NodeGroup) -> Fabric | None:

@@ -57,12 +57,12 @@ class NodeGroup:
     cloud: LocatedText | None = None  # of SkyPilot, and the two below
     network_tier: LocatedText | None = None
     gpu: str = ""  # as in "H100"
-    lacks_fabric: bool = False  # whether nothing says over which fabric its GPUs speak
+    fabric_is_unknown: bool = False  # whether nothing says over which fabric its GPUs speak
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
         words = [nodes, self.instance.text if self.instance else ""]
-        unknown = "; the fabric is not known: variables were not judged for one" if self.lacks_fabric else ""
+        unknown = "; the fabric is not known: variables were not judged for one" if self.fabric_is_unknown else ""
         return f"{self.file}:{self.line}: {self.title}{''.join(f', {word}' for word in words if word)}{unknown}"
 
     @property

@@ -87,7 +87,7 @@ def _good_parts(runs: Sequence[RunResult], line_rate: float | None) -> Iterator[
         yield f"{compared[-1].ratio:.1f} times TCP{size}"
 
 
-def read_logs(
+def read_job_result(
     paths: Sequence[Path],
     tcp: Path | None = None,
     job: Path | None = None,
@@ -122,7 +122,7 @@ def read_logs(
 def read_result(path: Path) -> Result:
     """Return the result at `path`: a result.json, a run's folder, or logs."""
     has_result = path.suffix == ".json" or (path / run_folder.RESULT.name).is_file()
-    return run_folder.load(path) if has_result else read_logs([path])
+    return run_folder.load(path) if has_result else read_job_result([path])
 
 
 def find_logs(path: Path) -> tuple[Path, ...]:

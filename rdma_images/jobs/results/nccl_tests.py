@@ -28,7 +28,7 @@ TIMES = ("time", "cputime")
 
 
 @dataclass
-class SizesParser:
+class NcclTestsParser:
     """Read the lines of one log that nccl-tests wrote, and collect the rows."""
 
     rows: list[Measurement] = field(default_factory=list)

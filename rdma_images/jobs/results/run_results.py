@@ -11,7 +11,7 @@ from rdma_images.core.sizes import format_count, format_size
 from rdma_images.facts.nccl_logs import load_log_patterns
 from rdma_images.jobs.results import log_files, nodes
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.nccl_tests import SizesParser
+from rdma_images.jobs.results.nccl_tests import NcclTestsParser
 from rdma_images.jobs.results.result import Measurement, NodeResult, ResultProblem, RunName, RunResult
 from rdma_images.nccl_logs.reader import LogReader, LogSummary
 from rdma_images.nccl_logs.verdict import Verdict, judge_summary
@@ -31,7 +31,7 @@ class RunLogs:
 
     nccl: LogSummary
     verdict: Verdict
-    tables: tuple[SizesParser, ...]  # one a log
+    tables: tuple[NcclTestsParser, ...]  # one a log
 
 
 def read_run_logs(logs: Sequence[Path], base: Path | None = None) -> RunLogs:
@@ -43,7 +43,7 @@ def read_run_logs(logs: Sequence[Path], base: Path | None = None) -> RunLogs:
     reader, tables = LogReader(patterns), []
     for path in logs:
         name = plain(str(path.relative_to(base) if base and path.is_relative_to(base) else path))
-        table = SizesParser()
+        table = NcclTestsParser()
         for number, text in log_files.pieces(path):
             reader.read(text, name, number)
             table.read(text, name, number)
@@ -157,7 +157,7 @@ def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:
     return tuple(place for process in processes for place in processes.job_ranks(process).values())[:4]
 
 
-def _check_table(table: SizesParser) -> Iterator[ResultProblem]:
+def _check_table(table: NcclTestsParser) -> Iterator[ResultProblem]:
     """Yield what is wrong with what nccl-tests measured in one log."""
     if table.failure:
         yield ResultProblem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
@@ -184,7 +184,7 @@ def _merge_equal(problems: Iterable[ResultProblem]) -> tuple[ResultProblem, ...]
     return tuple(sorted(by_sentence.values(), key=lambda problem: problem.severity))
 
 
-def _measurements(tables: Sequence[SizesParser], collective: str) -> tuple[Measurement, ...]:
+def _measurements(tables: Sequence[NcclTestsParser], collective: str) -> tuple[Measurement, ...]:
     """Return the rows by what they measured; of one that several logs or tables have, the first."""
     rows: dict[tuple[str, int, str, str, str], Measurement] = {}
     for row in chain(*(table.rows for table in tables)):

@@ -17,7 +17,7 @@ REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 
 
 @dataclass(frozen=True)
-class PodInterface:
+class NodeInterface:
     """A network interface of a node."""
 
     card: int
@@ -49,7 +49,7 @@ class Cluster:
     region: str
     zone: str
     template: bool  # whether its nodes need a launch template
-    interfaces: tuple[PodInterface, ...]
+    interfaces: tuple[NodeInterface, ...]
     hugepages: int  # of 2 MiB, that a node sets aside
     parameters: Mapping[str, str]
     values: tuple[JobValue, ...]
@@ -127,15 +127,15 @@ def write_cluster(request: ClusterRequest, project: Project, out: str = "") -> t
     return cluster, path
 
 
-def _recommended_interfaces(node: InstanceType) -> Iterator[PodInterface]:
+def _recommended_interfaces(node: InstanceType) -> Iterator[NodeInterface]:
     """Yield EC2's recommendation: one address a node, and EFA without one on each card."""
-    yield PodInterface(0, 0, "interface")
+    yield NodeInterface(0, 0, "interface")
     if node.first_card == "rdma":
-        yield PodInterface(0, 1, "efa-only")
-    yield from (PodInterface(card, 0, "efa-only") for card in range(1, node.cards))
+        yield NodeInterface(0, 1, "efa-only")
+    yield from (NodeInterface(card, 0, "efa-only") for card in range(1, node.cards))
 
 
-def _eksctl_interfaces(node: InstanceType) -> Iterator[PodInterface]:
+def _eksctl_interfaces(node: InstanceType) -> Iterator[NodeInterface]:
     """Yield the interfaces that eksctl makes for efaEnabled: EFA with an address on every card."""
-    yield PodInterface(0, 0, "efa")
-    yield from (PodInterface(card, 1, "efa") for card in range(1, node.cards))
+    yield NodeInterface(0, 0, "efa")
+    yield from (NodeInterface(card, 1, "efa") for card in range(1, node.cards))

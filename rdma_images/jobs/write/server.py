@@ -51,8 +51,8 @@ def decide_server(request: JobRequest, project: Project) -> Job:
 def ports(request: JobRequest, project: Project) -> dict[str, int]:
     """Return the port that each role answers at.
 
-    Pods have it to themselves. Where the roles without GPUs share the first node they come first, as clients know
-    them, and the others follow.
+    Pods have it to themselves. Elsewhere the roles without GPUs share the first node: they have the first ports,
+    which clients use, and the other roles the next ones.
     """
     launcher = project.facts.launchers.launchers.get(request.launcher)
     row = launcher.parameters.get("port") if launcher else None

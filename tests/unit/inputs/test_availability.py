@@ -238,8 +238,11 @@ def test_a_registry_with_a_token_service(site: Site) -> None:
 
 def test_a_registry_without_the_image_says_so(site: Site) -> None:
     host = site.address.removeprefix("http://")
-    assert reachable.image(f"{host}/library/ubuntu:24.04", mirrors()) == (False, "the registry has no such image")
-    assert not reachable.image("127.0.0.1:9/library/ubuntu:24.04", mirrors())[0]
+    assert reachable.ask_registry(f"{host}/library/ubuntu:24.04", mirrors()) == (
+        False,
+        "the registry has no such image",
+    )
+    assert not reachable.ask_registry("127.0.0.1:9/library/ubuntu:24.04", mirrors())[0]
 
 
 def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: pytest.MonkeyPatch) -> None:

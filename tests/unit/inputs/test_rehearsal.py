@@ -29,10 +29,10 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     """Return a machine that can bootstrap Debian, and reaches nothing but its archive."""
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, *_: name.startswith("debian"))
     monkeypatch.setattr(bootstrap, "base", lambda name, *_: tmp_path / f"{name}.tar")
-    monkeypatch.setattr(reachable, "image", lambda *_: (False, "no route to host"))
-    monkeypatch.setattr(reachable, "probe_download", lambda *_: (False, "no route to host"))
-    monkeypatch.setattr(reachable, "probe_index", lambda *_: (True, "200"))
-    monkeypatch.setattr(reachable, "probe_apt", lambda address, *_: ("aliyun" not in address, ""))
+    monkeypatch.setattr(reachable, "ask_registry", lambda *_: (False, "no route to host"))
+    monkeypatch.setattr(reachable, "ask_download", lambda *_: (False, "no route to host"))
+    monkeypatch.setattr(reachable, "ask_index", lambda *_: (True, "200"))
+    monkeypatch.setattr(reachable, "ask_apt", lambda address, *_: ("aliyun" not in address, ""))
     monkeypatch.setattr(sources, "_debian", lambda: ("http://archive.example.com/debian", ""))
     loaded = Project(OURS, FACTS)
     monkeypatch.setattr(Project, "mirrors", Mirrors(ca_bundle=tmp_path / "ca"))
@@ -83,7 +83,7 @@ def test_its_apt_archives_are_the_stand_ins(project: Project) -> None:
 
 
 def test_a_base_in_reach_stays(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
+    monkeypatch.setattr(reachable, "ask_registry", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {"docker.io/library/ubuntu:22.04": f"sha256:{'a' * 64}"})
     (before,) = plan_images("erdma-pytorch")
     assert availability.with_stand_in_bases([before], project.facts, project.mirrors) == (before,)
@@ -98,7 +98,7 @@ def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeyp
 
 
 def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "probe_download", lambda *_: (True, "200"))
+    monkeypatch.setattr(reachable, "ask_download", lambda *_: (True, "200"))
     monkeypatch.setattr(pins, "downloads", lambda: {"erdma-apt-key": f"sha256:{'a' * 64}"})
     (image,) = availability.with_stand_in_bases(plan_images("erdma-pytorch"), project.facts, project.mirrors)
     supplies_of_image = supplied(image, project)
@@ -159,7 +159,7 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     (plain,) = availability.with_stand_in_bases(plan_images("erdma-pytorch"), project.facts, project.mirrors)
     assert Contexts(FACTS, {}).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
-    monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
+    monkeypatch.setattr(reachable, "ask_registry", lambda *_: (True, "sha256:1"))
     monkeypatch.setattr(pins, "bases", lambda: {FACTS.bases.bases[CUDA].image: digest})
     (pulled,) = availability.with_stand_in_bases(plan_images("efa-pytorch", base=CUDA), project.facts, project.mirrors)
     assert Contexts(FACTS, {}).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")

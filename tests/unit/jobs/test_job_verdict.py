@@ -55,7 +55,7 @@ def test_the_logs_over_tcp_are_mentioned_where_they_measured_nothing(tmp_path: P
 def test_a_job_json_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# job\n")
     with pytest.raises(RefusedError, match=r"README\.md: this file cannot be read: .*\nname the job\.json that"):
-        from_logs.read_logs([tmp_path / "0.log"], job=tmp_path / "README.md")
+        from_logs.read_job_result([tmp_path / "0.log"], job=tmp_path / "README.md")
 
 
 def test_one_of_four_adapters_is_reported(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_run_without_any_expectation_is_reported_as_it_is(tmp_path: Path) -> N
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    result = from_logs.read_logs([RESULTS / name])
+    result = from_logs.read_job_result([RESULTS / name])
     assert result.exit_code == exit_code
     assert result.sentence.startswith(sentence)
 
@@ -224,7 +224,7 @@ def test_places_of_both_runs_are_relative_to_what_holds_them(tmp_path: Path, mon
     parts.write(tmp_path / "fabric")
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
-    result = from_logs.read_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
+    result = from_logs.read_job_result([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
     assert [run.measurements[0].where.partition(":")[0] for run in result.runs] == ["fabric/0.log", "sockets/0.log"]
 
 
@@ -245,8 +245,8 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
     lines = (RESULTS / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
     (read,), (real,) = (
-        from_logs.read_logs([tmp_path]).runs,
-        from_logs.read_logs([RESULTS / "2.19.6-tcp-provider.txt"]).runs,
+        from_logs.read_job_result([tmp_path]).runs,
+        from_logs.read_job_result([RESULTS / "2.19.6-tcp-provider.txt"]).runs,
     )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [size_and_timing(row) for row in read.measurements] == [size_and_timing(row) for row in real.measurements]
@@ -278,6 +278,6 @@ def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
 
 def test_the_name_of_a_log_moves_no_cursor(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[2J.log").write_text((RESULTS.parent / "nccl-logs" / "net-socket.log").read_text())
-    places = [place for problem in from_logs.read_logs([tmp_path]).runs[0].problems for place in problem.where]
+    places = [place for problem in from_logs.read_job_result([tmp_path]).runs[0].problems for place in problem.where]
     assert places
     assert all(place.isprintable() for place in places)

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.results import run_results
-from rdma_images.jobs.results.nccl_tests import SizesParser
+from rdma_images.jobs.results.nccl_tests import NcclTestsParser
 from tests.support import nccl_tests_text as text
 
 RESULTS = Path(__file__).parents[2] / "data" / "results"
 
 
-def read_sizes(path: Path, content: str) -> SizesParser:
+def read_sizes(path: Path, content: str) -> NcclTestsParser:
     path.write_text(content)
     (table,) = run_results.read_run_logs([path], path.parent).tables
     return table
 
 
-def sizes(table: SizesParser) -> list[tuple[int, float | None]]:
+def sizes(table: NcclTestsParser) -> list[tuple[int, float | None]]:
     return [(row.size, row.in_place.busbw if row.in_place else None) for row in table.rows]
 
 
@@ -122,7 +122,7 @@ PEAK = """
 import sys
 from pathlib import Path
 from rdma_images.jobs.results import from_logs
-from_logs.read_logs([Path(sys.argv[1])])
+from_logs.read_job_result([Path(sys.argv[1])])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 

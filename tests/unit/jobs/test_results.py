@@ -32,13 +32,13 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     for logs, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / logs).mkdir(parents=True)
         (run / logs / "0.log").write_bytes((LOGS / log).read_bytes())
-    result = from_logs.read_logs([run])
+    result = from_logs.read_job_result([run])
     assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [run.name for run in result.runs] == ["fabric", "tcp"]
     (run / "run.json").write_text("{}")
     (run / "logs" / "0.log").unlink()
     with pytest.raises(RefusedError, match="no logs in this folder"):
-        from_logs.read_logs([run])
+        from_logs.read_job_result([run])
     assert folder.load(tmp_path).ranks == 16
 
 
@@ -73,7 +73,7 @@ def test_a_job_that_its_preflight_ended_is_reported(tmp_path: Path) -> None:
     for rank in (0, 1):
         line = f"rdma-preflight node{rank} error devices: the kernel has no efa device"
         (tmp_path / f"{rank}.log").write_text(f"{line}\n")
-    (problem,) = from_logs.read_logs([tmp_path]).runs[0].problems
+    (problem,) = from_logs.read_job_result([tmp_path]).runs[0].problems
     assert problem.sentence == "the preflight of node0 ended the job: devices: the kernel has no efa device"
     assert problem.where == ("0.log:1", "1.log:1")
 

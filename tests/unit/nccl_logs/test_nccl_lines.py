@@ -93,7 +93,7 @@ def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.Monk
 def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
     lines = [CHANNEL, f"{RANK}comm 0x1 rank 0 nranks 16"]
     (tmp_path / "0.log").write_text("".join(f"\x1b[36m(head, rank=0)\x1b[0m {line}\n" for line in lines))
-    (run,) = from_logs.read_logs([tmp_path]).runs
+    (run,) = from_logs.read_job_result([tmp_path]).runs
     assert run.channels == {"NET/Libfabric/GDRDMA": 1}
     assert [node.ranks for node in run.nodes] == [(0,)]
 

@@ -40,7 +40,7 @@ LEADS = image("a", PYTHONPATH="/workspace/lib:/srv/own", START="/home/trainer/.c
     ],
 )
 def test_a_script_changes_no_import_wherever_it_lies(name: str) -> None:
-    assert torch_reuse.why_not(layer(name), LEADS) == ""
+    assert torch_reuse.reason_to_import(layer(name), LEADS) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_script_changes_no_import_wherever_it_lies(name: str) -> None:
     ],
 )
 def test_what_an_import_may_read_is_named(name: str, words: str) -> None:
-    reason = torch_reuse.why_not(layer("/workspace/train.py", name), LEADS)
+    reason = torch_reuse.reason_to_import(layer("/workspace/train.py", name), LEADS)
     assert words in reason
     assert name in reason
 

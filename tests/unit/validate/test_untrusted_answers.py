@@ -13,10 +13,10 @@ from rdma_images.core.image import Component, Image
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import container, ldcache, transport
+from rdma_images.validate import computed_loader, container, transport
+from rdma_images.validate.computed_loader import ComputedLoader
 from rdma_images.validate.expected_fabric import image_expectations
 from rdma_images.validate.image_config import hide_secret_values
-from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.run_probes import parse_answers
 from tests.incidents import elf_files
@@ -122,9 +122,9 @@ def test_a_library_path_comes_before_a_runpath_and_after_an_rpath(root: Root) ->
 def test_a_cache_that_is_real_and_ones_that_are_not() -> None:
     path = Path("/etc/ld.so.cache")
     if path.exists():
-        assert any(name.startswith("libc.so") for name in ldcache.cache(path.read_bytes()))
-    assert ldcache.cache(b"") == {}
-    assert ldcache.cache(ldcache.CACHE_MAGIC + b"\xff" * 60) == {}
+        assert any(name.startswith("libc.so") for name in computed_loader.cache(path.read_bytes()))
+    assert computed_loader.cache(b"") == {}
+    assert computed_loader.cache(computed_loader.CACHE_MAGIC + b"\xff" * 60) == {}
 
 
 def test_the_fabric_is_known_said_or_guessed() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges, Settings
-from rdma_images.validate import entry, transport
+from rdma_images.validate import entry_point, transport
 from tests.support import validators_called
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
@@ -19,7 +19,7 @@ START_ENVIRONMENT = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVI
 def start_program(program: str) -> tuple[int, bytes, bytes]:
     """Return what is printed where a Python `program` is the entry point."""
     words = [sys.executable, "-c", program]
-    return transport.run_with_limits([*words, *entry.ECHO_COMMAND], 5.0, START_ENVIRONMENT)
+    return transport.run_with_limits([*words, *entry_point.ECHO_COMMAND], 5.0, START_ENVIRONMENT)
 
 
 def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
@@ -28,18 +28,20 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
         "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    environment = entry.printed_environment(start_program(program)[1])
+    environment = entry_point.printed_environment(start_program(program)[1])
     assert environment
     assert environment["HOME"] == "/none"
-    assert entry.entry_point_changes(environment, START_ENVIRONMENT) == EntryPointChanges(
+    assert entry_point.entry_point_changes(environment, START_ENVIRONMENT) == EntryPointChanges(
         given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
     )
 
 
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
-    environment = entry.printed_environment(start_program("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    environment = entry_point.printed_environment(
+        start_program("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1]
+    )
     assert environment
-    assert entry.entry_point_changes(environment, START_ENVIRONMENT) == EntryPointChanges()
+    assert entry_point.entry_point_changes(environment, START_ENVIRONMENT) == EntryPointChanges()
 
 
 @pytest.mark.parametrize(
@@ -52,22 +54,24 @@ def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
 )
 def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reason: str) -> None:
     rc, out, err = start_program(program)
-    assert entry.printed_environment(out) is None
-    ended = entry.failed_entry_point(rc, out, err)
+    assert entry_point.printed_environment(out) is None
+    ended = entry_point.failed_entry_point(rc, out, err)
     assert reason in ended
 
 
 def test_an_entry_point_that_sleeps_or_is_not_started_is_a_reason() -> None:
-    assert "did not start another command in 10 s" in str(entry.failed_entry_point(transport.TIMED_OUT, b"", b""))
+    assert "did not start another command in 10 s" in str(entry_point.failed_entry_point(transport.TIMED_OUT, b"", b""))
     refused = b"Error response from daemon: unable to find user nobody-such: no matching entries in passwd file"
     reason = f"the entry point ended with 1 and started no other command: {refused.decode()}"
-    assert entry.failed_entry_point(1, b"", refused) == reason
+    assert entry_point.failed_entry_point(1, b"", refused) == reason
 
 
 @pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])
 def test_a_shell_is_given_one_line(words: list[str]) -> None:
-    out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=START_ENVIRONMENT).stdout
-    assert entry.printed_environment(out)
+    out = subprocess.run(
+        [*words, *entry_point.command(words)], capture_output=True, check=True, env=START_ENVIRONMENT
+    ).stdout
+    assert entry_point.printed_environment(out)
 
 
 def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
