@@ -44,10 +44,13 @@ class SageMaker:
     def collect(self) -> None:
         """Write the hosts' streams in CloudWatch."""
         request = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._submission.name}/"}
-        for stream in self._call("logs", "describe-log-streams", request).get("logStreams", ()):
-            name = stream["logStreamName"]
-            lines = "".join(f"{line}\n" for line in self._lines(name))
-            (self._submission.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
+        page: ApiResponse = {"nextToken": ""}
+        while "nextToken" in page:  # a page has 50 streams at most
+            page = self._call("logs", "describe-log-streams", request)
+            for name in (stream["logStreamName"] for stream in page["logStreams"]):
+                lines = "".join(f"{line}\n" for line in self._lines(name))
+                (self._submission.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
+            request["nextToken"] = page.get("nextToken", "")
 
     def delete(self) -> None:
         """Stop the job; SageMaker keeps its record and nothing of it runs on."""

@@ -170,13 +170,14 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert runner.state().phase == "succeeded"
     cloudwatch = boto3.client("logs", region_name="us-west-2")
     cloudwatch.create_log_group(logGroupName=sagemaker.STREAMS)
-    name = {"logGroupName": sagemaker.STREAMS, "logStreamName": "j-abc/algo-1-17"}
-    cloudwatch.create_log_stream(**name)
     now = int(time.time() * 1000)
-    cloudwatch.put_log_events(**name, logEvents=[{"timestamp": now, "message": f"line {n}"} for n in range(3)])
+    for host in range(1, 52):  # a page has 50 streams at most
+        name = {"logGroupName": sagemaker.STREAMS, "logStreamName": f"j-abc/algo-{host}-17"}
+        cloudwatch.create_log_stream(**name)
+        cloudwatch.put_log_events(**name, logEvents=[{"timestamp": now, "message": f"line {n}"} for n in range(3)])
     runner.collect()
     texts = {path.name: path.read_text() for path in logs.iterdir()}
-    assert texts == {"algo-1-17.log": "line 0\nline 1\nline 2\n"}
+    assert texts == {f"algo-{host}-17.log": "line 0\nline 1\nline 2\n" for host in range(1, 52)}
 
 
 def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
