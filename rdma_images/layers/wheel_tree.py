@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import io
 import struct
+import warnings
 import zipfile
 import zlib
 from collections import Counter
@@ -99,7 +100,8 @@ def tree(wheel: Path, size: int, is_devel: IsDevel, rehash: bool = False) -> Whe
             source.validate_record(validate_contents=False)
             records = _records(source, wheel)
             destination = _Destination(wheel, archive, _digests(archive, records) if rehash else records)
-            installer.install(source, destination, METADATA)
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of __pycache__, left out
+                installer.install(source, destination, METADATA)
     except WheelFile.validation_error as error:
         issues = getattr(error, "issues", None) or [str(error)]
         raise wheel_error(wheel, f"its RECORD and its files differ: {issues[0]}") from None

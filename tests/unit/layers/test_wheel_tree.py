@@ -20,7 +20,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.layers import blob, make_wheel_layer, wheel_tree
 from rdma_images.layers.make_wheel_layer import matcher
 from rdma_images.layers.recipe import devel_patterns
-from rdma_images.layers.wheel_tree import WheelError
+from rdma_images.layers.wheel_tree import LayerMember, WheelError
 from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
 
@@ -42,13 +42,11 @@ FILES = {
 EXECUTABLE = ("thing/bin/run",)
 
 
-def runtime(wheel_file: Path) -> tuple[wheel_tree.LayerMember, ...]:
+def runtime(wheel_file: Path) -> tuple[LayerMember, ...]:
     return wheel_tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns())).runtime
 
 
-def write_blob(
-    entries: tuple[wheel_tree.LayerMember, ...], compression: Compression = "zstd"
-) -> tuple[blob.Blob, bytes]:
+def write_blob(entries: tuple[LayerMember, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
     out = io.BytesIO()
     return blob.write(entries, out, compression), out.getvalue()
 
@@ -123,8 +121,10 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.filterwarnings("error")
 def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path: Path) -> None:
-    wheel_file = wheel(tmp_path, files=FILES)
+    """Compiled Python, which numpy's wheel for Python 3.11 has, is in neither, and nobody is warned of it."""
+    wheel_file = wheel(tmp_path, files={**FILES, "thing/__pycache__/old.cpython-311.pyc": b"x"})
     split = wheel_tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns()))
     record = "opt/venv/site-packages/thing-1.0.dist-info/RECORD"
     assert {entry.path for entry in split.devel} == {"opt/venv/site-packages/thing/lib/static.a", record}
