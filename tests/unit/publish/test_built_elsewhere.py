@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
 from rdma_images.inspection.report import Report
-from rdma_images.publish import attachment_checks, built_elsewhere, statement
+from rdma_images.publish import attachment_checks, built_elsewhere, gate, statement
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.report.report_files import REPORT, report_folder
 from tests.support.case_parts import GREEN
@@ -76,8 +76,14 @@ def test_verify_says_that_it_was_built_elsewhere() -> None:
 
 
 def test_no_commit_is_asked_of_it_but_of_ours() -> None:
-    write()
+    """So it cannot be allowed either: the gate never reports it."""
+    report = write()
+    assert report.inspection
+    report.inspection.subject.labels.clear()
+    REPORT.write(report_folder(REF).name, report)
     assert approved().allowed_failed == ()
+    with pytest.raises(RefusedError, match=r"source\.committed: no such failed check"):
+        approved(REF, gate.COMMITTED)
 
 
 def test_a_failed_check_is_refused_unless_it_is_allowed() -> None:
