@@ -14,8 +14,8 @@ from validators.support.in_use import (
     NO_LIBRARY,
     closure,
     has_broken_file,
+    plugin_path,
     provider_files,
-    resolved_plugin,
     roots,
     tried_plugin_names,
 )
@@ -78,7 +78,7 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
     names = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
     if has_broken_file(inspection, libraries, *names, LIBFABRIC, LIBEFA, VERBS):
         skip(NO_LIBRARY)
-    file = resolved_plugin(inspection, libraries, nccl.path) if nccl else None
+    file = plugin_path(inspection, libraries, nccl.path) if nccl else None
     if link.name == "plugin" and not file:
         skip("NCCL finds no network plugin: see plugin.found")
     plugin = libraries.plugins.get(file or "")

@@ -7,7 +7,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.in_use import LIBFABRIC, NO_LIBRARY, describe_lack, has_broken_file, resolved_plugin
+from validators.support.in_use import LIBFABRIC, NO_LIBRARY, describe_lack, has_broken_file, plugin_path
 from validators.support.tool_runs import summary, tool_run
 from validators.support.variables import rdma_core
 
@@ -38,7 +38,7 @@ def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require
     if has_broken_file(inspection, libraries, LIBFABRIC, *missing):
         skip(NO_LIBRARY)
     plugins = {
-        path for nccl in libraries.nccl if (path := resolved_plugin(inspection, libraries, nccl)) in libraries.plugins
+        path for nccl in libraries.nccl if (path := plugin_path(inspection, libraries, nccl)) in libraries.plugins
     }
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]

@@ -13,7 +13,7 @@ from validators.support.in_use import (
     FoundPlugin,
     found_plugin,
     has_broken_file,
-    resolved_plugin,
+    plugin_path,
     tried_plugin_names,
 )
 from validators.support.variables import FAULT_SOURCE, component_versions, known_faults
@@ -40,7 +40,7 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: InstalledNccl
         skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     if has_broken_file(inspection, libraries, *names):
         skip(NO_LIBRARY)
-    path = resolved_plugin(inspection, libraries, nccl.path)
+    path = plugin_path(inspection, libraries, nccl.path)
     if path is None and (script := entry_point_choice(inspection)):
         skip(f"{script} chooses the plugin by what it finds on a node")
     files = inspection.measured.tree.files.library_files if inspection.measured.tree else {}

@@ -28,17 +28,12 @@ TORCH_NUMBER = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 
 def tried_plugin_names(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
-    """Return the names by which the NCCL at `nccl` opens a network plugin, in its order.
-
-    Empty where NCCL_NET_PLUGIN has it open none.
-    """
+    """Return the names by which the NCCL at `nccl` opens a network plugin, in its order; empty where it opens none."""
     version = (libraries.nccl[nccl].version if nccl in libraries.nccl else "") or DEFAULT_VERSION
-    environment = nccl_environment(inspection)
-    is_disabled = environment.get(links.PLUGIN_VARIABLE, "").lower() == "none"
-    return [] if is_disabled else plugin_names(version, environment)
+    return plugin_names(version, nccl_environment(inspection))
 
 
-def resolved_plugin(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
+def plugin_path(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
     """Return the plugin that the loader opens, or else finds, for the NCCL at `nccl`."""
     answer = links.resolved_plugin(libraries, tried_plugin_names(inspection, libraries, nccl))
     return answer.file if answer else None
@@ -62,7 +57,7 @@ def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[st
     """
     fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
     paths = [nccl.path] if nccl else []
-    if nccl and fabric == "efa" and (plugin := resolved_plugin(inspection, libraries, nccl.path)):
+    if nccl and fabric == "efa" and (plugin := plugin_path(inspection, libraries, nccl.path)):
         paths.append(plugin)
     names = {"efa": (LIBFABRIC, LIBEFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
@@ -164,7 +159,7 @@ def found_plugin(inspection: Inspection, libraries: Libraries, nccl: InstalledNc
     """Return the plugin that the loader finds for NCCL; skips where it finds none."""
     if has_broken_file(inspection, libraries, *tried_plugin_names(inspection, libraries, nccl.path)):
         skip(NO_LIBRARY)
-    path = resolved_plugin(inspection, libraries, nccl.path)
+    path = plugin_path(inspection, libraries, nccl.path)
     if not path or path not in libraries.plugins:
         skip("NCCL finds no network plugin: see plugin.found")
     return FoundPlugin(path, libraries.plugins[path])

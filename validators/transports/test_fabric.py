@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.in_use import LIBFABRIC, closure, resolved_plugin
+from validators.support.in_use import LIBFABRIC, closure, plugin_path
 from validators.support.transports import opened_libraries, transports
 
 SOURCE = (
@@ -21,7 +21,7 @@ MAX_SHOWN = 4
 def fabric_library(inspection: Inspection, libraries: Libraries, name: str) -> str:
     """Return the file that NCCL's network plugin, else the loader, takes for a library of the fabric; "" for none."""
     nccl = nccl_in_use(inspection)
-    plugin = resolved_plugin(inspection, libraries, nccl.path) if nccl else None
+    plugin = plugin_path(inspection, libraries, nccl.path) if nccl else None
     of_plugin = closure(libraries, plugin).libraries.get(name) if plugin else None
     answer = libraries.resolved.get(name)
     return of_plugin or (answer.file if answer else "")

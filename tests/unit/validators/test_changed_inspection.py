@@ -88,6 +88,11 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("nccl.matrix", {"planned": {"nccl": "2.31.2"}}, "failed: NCCL 2.30.7 is in use"),
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "libgone.so"}}, "failed: NCCL_NET_PLUGIN=libgone.so: NCCL"),
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: NCCL_NET_PLUGIN=gone: NCCL finds no lib"),
+    (
+        "plugin.found",
+        {"environment": {"NCCL_NET_PLUGIN": "none"}, "nccl": {NCCL: {"banner": "2.27.7+cuda12.9"}}},
+        "failed: NCCL_NET_PLUGIN=none: NCCL finds no libnccl-net-none.so",
+    ),
     ("torch.imports", {"measured": NO_TORCH}, "failed: import torch fails: it crashed"),
     ("torch.imports", {"measured": NO_TORCH, "wheels": {"torch": None}}, "skipped: the image has no torch"),
     ("torch.imports", {"measured": NOT_STARTED}, "failed: import torch fails: nothing can be started"),

@@ -107,7 +107,7 @@ def test_the_plugin_is_the_first_that_opens() -> None:
         libraries = Libraries.model_validate({**tree.libraries.model_dump(), "resolved": resolved})
         subject = CASE.subject.model_copy(update={"environment": {"NCCL_NET_PLUGIN": "a.so,b.so"}})
         nccl = next(iter(libraries.nccl))
-        return in_use.resolved_plugin(CASE.model_copy(update={"subject": subject}), libraries, nccl)
+        return in_use.plugin_path(CASE.model_copy(update={"subject": subject}), libraries, nccl)
 
     assert plugin({"a.so": "", "b.so": ""}) == "/opt/a.so"
     assert plugin({"a.so": "undefined symbol", "b.so": ""}) == "/opt/b.so"
