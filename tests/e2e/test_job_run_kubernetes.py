@@ -1,6 +1,9 @@
 """`invoke job.run` with Debian's kubectl, and a test that plays operator and kubelets."""
 
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import PROJECT
 from rdma_images.jobs.run import follow, job_run, kubernetes, record
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
@@ -42,11 +46,11 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
         yield store
 
 
-def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
+def job(tmp_path: Path, launcher: str = "mpijob", **parameters: str) -> Path:
     starter = "torchrun" if launcher == "pytorchjob" else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
     written_job = create.write_job(
-        jobs.job_request(launcher, "efa", starter, name="j", parameters=devices),
+        jobs.job_request(launcher, "efa", starter, name="j", parameters={**devices, **parameters}),
         jobs.load_project(),
         str(tmp_path / "j"),
     )
@@ -107,6 +111,33 @@ def test_a_job_that_cannot_be_removed_is_reported_with_how_it_ended(
     store.steps = [pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]
     with pytest.raises(RdmaImagesError, match=r"j succeeded\nj was not removed: .*MPIJob j"):
         start(job(tmp_path / "other"), [])
+
+
+def test_what_a_killed_run_left_is_removed_where_it_is_also_after_the_job_is_another(
+    store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new job has another launcher and namespace, and kubectl's context is that of another cluster by then."""
+    command = [sys.executable, "-m", "invoke", "job.run", str(job(tmp_path)), "--timeout", "60s"]
+    with subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True) as killed:
+        assert killed.stderr
+        for line in killed.stderr:
+            if "waiting" in line:
+                break
+        killed.kill()
+    assert list(store.objects) == [("mpijobs", "j")]
+    folder = job(tmp_path, "pytorchjob", namespace="other")
+    (run,) = (folder / "runs").iterdir()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps({**json.loads(kubeconfig.read_text()), "current-context": "away"}))
+    with monkeypatch.context() as without_kubectl:
+        without_kubectl.setenv("PATH", str(tmp_path))
+        with pytest.raises(RdmaImagesError, match=rf"{run}: .* was not removed: kubectl is not on the PATH"):
+            start(folder, [])
+    assert [entry.cleanup for entry in record.load(run)] == ["not removed"]
+    with pytest.raises(RdmaImagesError, match="j was not submitted: kubectl"):
+        start(folder, [])
+    assert store.objects == {}
+    assert [entry.cleanup for entry in record.load(run)] == ["removed"]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,11 @@ class _Handler(BaseHTTPRequestHandler):
         items = list(
             self.store.must_match(kind, query.get("labelSelector", [""])[0], query.get("fieldSelector", [""])[0])
         )
-        items = [{"apiVersion": group, "kind": names[kind], **item} for item in items]
+        items = [
+            {"apiVersion": group, "kind": names[kind], **item}
+            for item in items
+            if item["metadata"]["namespace"] == path["namespace"]
+        ]
         return self._json(200, {"apiVersion": group, "kind": f"{names[kind]}List", "metadata": {}, "items": items})
 
     def do_POST(self) -> None:

@@ -1,6 +1,7 @@
 """The folder of a run: its logs, and the result that was read from them.
 
 <UTC time>/job.json             what was asked for; without it that of the job's folder, two levels up
+<UTC time>/objects.json         what was created on Kubernetes, so that a later run can remove it
 <UTC time>/logs/<rank or pod>.log
 <UTC time>/tcp/logs/…           the same job over TCP
 <UTC time>/result.json, result.html

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), handle_stop_signals() as stop:
-        remove_leftovers(job_folder, method, RUNNERS[method.how], progress)
+        remove_leftovers(job_folder, partial(_earlier_runner, project), progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
         sources: dict[RunName, Path] = {"fabric": job_folder}
@@ -172,6 +173,13 @@ def _submission(method: RunMethod, source: Path, run_path: Path) -> Submission:
     with files.as_file_error(logs):
         logs.mkdir()
     return Submission(folder.load(source), method, source, logs, secrets.token_hex(3))
+
+
+def _earlier_runner(project: Project, source: Path, tag: str) -> Runner:
+    """Return the runner of a submission of an earlier run, by the job.json that it kept in `source`."""
+    job = folder.load(source)
+    method = _run_method(job, project)
+    return RUNNERS[method.how](Submission(job, method, source, source / run_folder.LOGS, tag))
 
 
 def _run_method(job: Job, project: Project) -> RunMethod:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rdma_images.core import files
+from rdma_images.core import atomic, files
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import CommandError, output
 from rdma_images.jobs.run.runner import JobPhase, JobState, Submission
@@ -28,12 +28,14 @@ class Kubernetes:
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._streams = Streams(submission.logs)
+        self._kept = submission.logs.with_name("objects.json")  # what `delete` needs, also in a later run
 
     def submit(self) -> None:
         """Create the manifest's objects. An existing object of the same name is an error."""
-        self._kubectl(
-            "create", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": self._objects()})
-        )
+        objects = self._objects()
+        self._kubectl("get", self._submission.method.object, self._name, "--ignore-not-found")  # it must answer
+        atomic.write(self._kept, json.dumps({"context": self._context, "items": objects}))
+        self._kubectl("create", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
 
     def state(self) -> JobState:
         """Return the state by the job's conditions, or by what its pods wait for or failed with."""
@@ -83,11 +85,14 @@ class Kubernetes:
         The job goes first: without its runtime, the trainer refuses every change of a TrainJob, even its removal.
         """
         self._streams.stop()
-        job = [item for item in self._objects() if self._is_job(item)]
-        others = [item for item in self._objects() if not self._is_job(item)]
+        if not self._kept.exists():
+            return
+        kept = json.loads(files.read_text(self._kept))
+        self._context = kept["context"]
         deadline = time.monotonic() + DELETE_SECONDS
-        for objects in filter(None, (job, others)):
-            self._delete_kinds(",".join(sorted({_resource(item) for item in objects})), deadline)
+        for is_job in (True, False):
+            if kinds := sorted({_resource(item) for item in kept["items"] if self._is_job(item) == is_job}):
+                self._delete_kinds(",".join(kinds), deadline)
 
     def _delete_kinds(self, kinds: str, deadline: float) -> None:
         """Remove the objects of these kinds that have the tag; return when they are gone."""
@@ -115,14 +120,18 @@ class Kubernetes:
         return self._submission.method.pods.format(name=self._name)
 
     @cached_property
+    def _context(self) -> str:
+        """Return the context of the whole run; "" in a pod, where there is none."""
+        try:
+            return output(["kubectl", "config", "current-context"]).strip()
+        except CommandError:
+            return ""
+
+    @property
     def _program(self) -> list[str]:
         """Return kubectl with the context and namespace of the whole run."""
-        namespace = ["--namespace", self._submission.job.parameters["namespace"]]
-        try:
-            context = output(["kubectl", "config", "current-context"]).strip()
-        except CommandError:  # in a pod there is none
-            return ["kubectl", *namespace]
-        return ["kubectl", "--context", context, *namespace]
+        context = ["--context", self._context] if self._context else []
+        return ["kubectl", *context, "--namespace", self._submission.job.parameters["namespace"]]
 
     def _kubectl(self, *words: str, stdin: str | None = None) -> str:
         return output([*self._program, *words], stdin)
@@ -145,8 +154,7 @@ class Kubernetes:
         return sorted(objects, key=self._is_job)
 
     def _pods(self) -> list[Object]:
-        pods: list[Object] = self._get("pods", "-l", self._selector)["items"]
-        return pods
+        return list(self._get("pods", "-l", self._selector)["items"])
 
     def _waiting_reason(self, pod: Object) -> str:
         """Return why a pod does not run: the scheduler's, a container's or an event's reason."""

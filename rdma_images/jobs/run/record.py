@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 from rdma_images.core import files
-from rdma_images.core.errors import first_line
+from rdma_images.core.errors import RdmaImagesError, first_line
+from rdma_images.core.paths import display_path
 from rdma_images.core.progress import Progress
 from rdma_images.core.step_files import step_file
-from rdma_images.facts.launchers import RunMethod
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run.command import CommandError
-from rdma_images.jobs.run.runner import Runner, Submission
-from rdma_images.jobs.write import folder as job_folders
+from rdma_images.jobs.run.runner import Runner
 
 RETRY_SECONDS = 120.0  # in which a removal that fails is tried again
 PAUSE_SECONDS = 5.0  # before the next attempt
@@ -80,18 +79,24 @@ def remove_submission(runner: Runner, progress: Progress) -> None:
             time.sleep(PAUSE_SECONDS)
 
 
-def remove_leftovers(
-    job_folder: Path, method: RunMethod, create_runner: Callable[[Submission], Runner], progress: Progress
-) -> None:
-    """Remove what earlier runs of the job submitted and, being killed, could not remove."""
+def remove_leftovers(job_folder: Path, load_runner: Callable[[Path, str], Runner], progress: Progress) -> None:
+    """Remove what earlier runs of the job submitted and, being killed, could not remove.
+
+    `load_runner` takes the folder that a run made for a submission, and its tag. Raises CommandError for what is left.
+    """
     for run_path in filter(Path.is_dir, files.list_folder(job_folder / RUNS)):
         entries = load(run_path)
         for number, entry in enumerate(entries):
             if entry.cleanup != "not removed":
                 continue
             progress(f"removing what the run of {run_path.name} left")
-            source = run_path / run_folder.TCP if entry.run == "tcp" else job_folder
-            submission = Submission(job_folders.load(source), method, source, run_path / run_folder.LOGS, entry.tag)
-            remove_submission(create_runner(submission), progress)
+            try:
+                source = run_path / run_folder.TCP if entry.run == "tcp" else run_path
+                remove_submission(load_runner(source, entry.tag), progress)
+            except RdmaImagesError as error:
+                raise CommandError(
+                    f"{display_path(run_path)}: what this run submitted was not removed: {error}\n"
+                    f"or remove what has the tag {entry.tag} by hand, and then {RUN_FILE.name} of that folder"
+                ) from None
             entries[number] = replace(entry, cleanup="removed")
             write(run_path, entries)

@@ -47,7 +47,7 @@ class SageMaker:
         page: ApiResponse = {"nextToken": ""}
         while "nextToken" in page:  # a page has 50 streams at most
             page = self._call("logs", "describe-log-streams", request)
-            for name in (stream["logStreamName"] for stream in page["logStreams"]):
+            for name in (stream["logStreamName"] for stream in page.get("logStreams", ())):
                 lines = "".join(f"{line}\n" for line in self._lines(name))
                 (self._submission.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
             request["nextToken"] = page.get("nextToken", "")

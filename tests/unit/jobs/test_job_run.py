@@ -207,7 +207,9 @@ def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
     monkeypatch.setattr(kubernetes, "output", output)
     run_method = jobs.load_project().facts.launchers.launchers["trainjob"].run
     assert run_method
-    runner = kubernetes.Kubernetes(Submission(folder.load(job_folder), run_method, job_folder, tmp_path, "tag"))
+    runner = kubernetes.Kubernetes(
+        Submission(folder.load(job_folder), run_method, job_folder, tmp_path / "logs", "tag")
+    )
     runner.submit()
     runner.delete()
     assert created == ["ConfigMap", "TrainingRuntime", "TrainJob"]
