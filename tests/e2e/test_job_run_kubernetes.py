@@ -13,7 +13,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
-from rdma_images.jobs.run import follow, job_run, kubernetes, record
+from rdma_images.jobs.run import follow, job_run, kubernetes, record, streams
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
@@ -218,6 +218,41 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_p
     }
     assert f"pod j-1 on node failed: Evicted: {message.strip()}" in record.load(run_folder)[0].why
     assert not [key for key in store.objects if key[0] != "events"]
+
+
+def test_each_line_is_shown_once(
+    store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another kubectl, in place of one that ended, begins with the first line; and so do the collected logs."""
+    monkeypatch.setattr(streams, "RESTART_SECONDS", 0.0)
+
+    def interrupted(store: kube_api.ClusterState) -> None:
+        wait_until_followed(store)
+        pods("Succeeded")(store)
+        time.sleep(0.5)  # the streams end
+        store.followed.clear()
+        pods("Running")(store)
+
+    def continued(store: kube_api.ClusterState) -> None:
+        if {"j-0", "j-1"} <= store.followed:
+            store.logs["j-1"] += "followed again\n"
+            store.followed.clear()
+            wait_until_followed(store)
+        else:
+            store.steps.insert(0, continued)
+
+    def ended(store: kube_api.ClusterState) -> None:
+        store.logs["j-1"] += "collected at the end\n"
+        store.ends("mpijobs", "j", "Succeeded")
+
+    store.steps = [pods("Running"), interrupted, continued, lambda _: None, ended]
+    start(job(tmp_path), [], prints_log=True)
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "[j-0] the log of j-0",
+        "[j-1] collected at the end",
+        "[j-1] followed again",
+        "[j-1] the log of j-1",
+    ]
 
 
 def test_arena_creates_and_deletes_under_a_name_of_this_run(

@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._discovery()
         kind, name = path["kind"], path["name"]
         if path["sub"] and query.get("follow") == ["true"]:
-            return self._follow(name)
+            return self._follow(name, query.get("timestamps") == ["true"])
         if path["sub"]:
             return self._send(200, self.store.logs.get(name, "").encode(), "text/plain")
         group = "/".join(filter(None, (path["group"], path["version"])))
@@ -149,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": {"uid": removed["metadata"]["uid"]}},
         )
 
-    def _follow(self, name: str) -> None:
+    def _follow(self, name: str, has_times: bool) -> None:
         """Send the log of a pod as it grows, until the pod runs no more."""
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
@@ -158,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
         while (pod := self.store.objects.get(("pods", name))) and pod["status"].get("phase") == "Running":
             text = self.store.logs.get(name, "")
             if text.startswith(sent):  # else it is not this log any more, but the kubelet's word that it is gone
-                self.wfile.write(text[len(sent) :].encode())
+                for number, line in enumerate(text[len(sent) :].splitlines(keepends=True), sent.count("\n")):
+                    self.wfile.write(f"{f'2026-11-29T10:00:00.{number:09}+08:00 ' if has_times else ''}{line}".encode())
                 self.wfile.flush()
                 sent = text
             self.store.followed.add(name)

@@ -96,9 +96,9 @@ class GrowingFolder:
         self._folder = folder
         self._logs: dict[Path, GrowingFile] = {}
 
-    def new_lines(self) -> str:
-        """Return the lines that were completed in any file since the last look."""
+    def new_lines(self) -> dict[Path, str]:
+        """Return the lines of each log that were completed since the last look."""
         for path in sorted(self._folder.rglob("*")):
             if path not in self._logs and path.is_file():
                 self._logs[path] = GrowingFile(path)
-        return "".join(log.new_lines() for log in self._logs.values())
+        return {path: log.new_lines() for path, log in self._logs.items()}

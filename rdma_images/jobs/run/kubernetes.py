@@ -18,6 +18,7 @@ from rdma_images.jobs.write.render import KUSTOMIZATION
 
 LABEL = "rdma-images.run"
 DELETE_SECONDS = 180.0  # seconds until everything of a deleted job is gone
+NO_LOG = b"unable to retrieve container logs for "  # what kubelets give in place of a log that is gone
 CONDITIONS: dict[str, JobPhase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
 Object = dict[str, Any]  # of Kubernetes' API
 
@@ -39,6 +40,7 @@ class Kubernetes:
 
     def state(self) -> JobState:
         """Return the state by the job's conditions, or by what its pods wait for or failed with."""
+        self._streams.read()
         pods = self._pods()
         job = self._get(self._submission.method.object, self._name)
         for condition in job.get("status", {}).get("conditions", ()):
@@ -61,23 +63,25 @@ class Kubernetes:
         return JobState("running", f"{len(pods)} pods run")
 
     def collect(self) -> None:
-        """Write each pod's log; one that is gone or shorter by now is written as its pod printed it while it ran."""
-        try:
-            problems = dict(self._collect_logs())
-        finally:
-            streamed = self._streams.merge()
-        if lost := [problem for log, problem in problems.items() if log not in streamed]:
+        """Write each pod's log; one that is gone or shorter by now stays as its pod printed it while it ran."""
+        self._streams.stop()
+        started_pods = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
+        if lost := list(filter(None, map(self._collect_log, started_pods))):
             raise CommandError("; ".join(lost))
 
-    def _collect_logs(self) -> Iterator[tuple[Path, str]]:
-        """Write the log of each pod; yield each that cannot be had, and why."""
-        started_pods = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
-        for name in started_pods:
-            log = self._submission.logs / f"{name}.log"
-            try:
-                output([*self._program, "logs", name, "--all-containers", "--tail=-1"], limit=300, stdout_file=log)
-            except CommandError as error:
-                yield log, str(error)
+    def _collect_log(self, pod: str) -> str:
+        """Write the log of a pod, unless what was followed is longer. Return why it cannot be had, or ""."""
+        log, collected = self._submission.logs / f"{pod}.log", self._submission.logs.with_name(f".{pod}.log")
+        problem = ""
+        try:
+            output([*self._program, "logs", pod, "--all-containers", "--tail=-1"], limit=300, stdout_file=collected)
+        except CommandError as error:
+            problem = str(error)
+        if _log_size(log) > _log_size(collected):
+            collected.unlink()
+            return ""
+        collected.replace(log)
+        return problem
 
     def delete(self) -> None:
         """Delete the objects with the run's tag, and those that they own.
@@ -197,6 +201,14 @@ class Arena(Kubernetes):
     @property
     def _name(self) -> str:
         return self._submission.name
+
+
+def _log_size(log: Path) -> int:
+    """Return a file's bytes of log: 0 if it is missing, or says that the log is gone."""
+    if not log.exists():
+        return 0
+    with log.open("rb") as file:
+        return 0 if file.read(len(NO_LOG)) == NO_LOG else log.stat().st_size
 
 
 def _resource(manifest: Object) -> str:

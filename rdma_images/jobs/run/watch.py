@@ -24,7 +24,7 @@ class LogWatch:
     """Watch the logs below a folder, and say each finding and each change of the verdict with its time."""
 
     def __init__(self, folder: Path, progress: Progress, prints_log: bool = False) -> None:
-        """Take the folder; with `prints_log`, the lines are printed, too."""
+        """Take the folder; with `prints_log`, the lines are printed, too, with the names of several logs."""
         self._lines = GrowingFolder(folder)
         self._progress = progress
         self._prints_log = prints_log
@@ -64,9 +64,11 @@ class LogWatch:
 
         It cannot once a fatal line came, and others had their time to say more.
         """
-        text = self._lines.new_lines()
-        for line in text.splitlines() if self._prints_log else ():
-            print(plain(line), flush=True)
+        logs = self._lines.new_lines()
+        for path, lines in logs.items() if self._prints_log else ():
+            for line in lines.splitlines():
+                print(f"[{path.stem}] {plain(line)}" if len(logs) > 1 else plain(line), flush=True)
+        text = "".join(logs.values())
         for match in FINDING.finditer(text):
             self._report_finding(plain(match["node"]), match["severity"], plain(match["sentence"]))
         if text:

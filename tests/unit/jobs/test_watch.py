@@ -46,13 +46,14 @@ def test_the_verdict_is_said_once_and_a_fatal_line_ends_the_job(
 
 def test_logs_that_appear_later_are_read(tmp_path: Path) -> None:
     folder = GrowingFolder(tmp_path)
-    assert folder.new_lines() == ""
+    assert folder.new_lines() == {}
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "a.log").write_text("one\ntw")
-    assert folder.new_lines() == "one\n"
-    with (tmp_path / "job" / "a.log").open("a") as file:
+    log = tmp_path / "job" / "a.log"
+    log.write_text("one\ntw")
+    assert folder.new_lines() == {log: "one\n"}
+    with log.open("a") as file:
         file.write("o\n")
-    assert folder.new_lines() == "two\n"
+    assert folder.new_lines() == {log: "two\n"}
 
 
 def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp_path: Path) -> None:
