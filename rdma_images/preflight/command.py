@@ -40,21 +40,18 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    try:
-        child = subprocess.Popen(command, env=variables, preexec_fn=prepare)
-    except OSError:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        raise
-
     def pass_on(number: int, _: FrameType | None) -> None:
         # A terminal gives its own signals to both processes.
         if not (number == signal.SIGINT and sys.stdin and sys.stdin.isatty()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, number)
 
-    for number in passed_on:
-        signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        child = subprocess.Popen(command, env=variables, preexec_fn=prepare)
+        for number in passed_on:
+            signal.signal(number, pass_on)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     next_look = 0.0
     while True:
         status = reap(child.pid)

@@ -63,11 +63,6 @@ class Device:
         """Return whether its file opens."""
         return not self.open_errno
 
-    @property
-    def is_active(self) -> bool:
-        """Return whether its port has a link."""
-        return "ACTIVE" in self.state
-
 
 def gid_table(port: str) -> Iterator[Gid]:
     """Yield index, address and type of each GID of a port that is set."""
@@ -130,7 +125,7 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
         # With one less the job runs nearly as fast, and a device plugin may have kept it for the node.
         severity = "error" if len(usable) < count - 1 else "warning"
         yield severity, "devices", "%s: %s" % (counted, reason) if reason else counted
-    down = [device.name for device in selected_devices(usable) if device.state and not device.is_active]
+    down = [device.name for device in selected_devices(usable) if device.state and "ACTIVE" not in device.state]
     if down:
         yield "error", "ports", "the port is not active: %s" % ", ".join(down)
 

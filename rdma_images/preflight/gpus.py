@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -42,11 +41,9 @@ def visible_gpus(present: int) -> int:
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return present
-
-    def is_gpu(name: str) -> bool:
-        return int(name) < present if name.isdecimal() else name.startswith(("GPU-", "MIG-"))
-
-    return len(list(itertools.takewhile(is_gpu, (name.strip() for name in setting.split(",")))))
+    names = [name.strip() for name in setting.split(",")]
+    is_gpu = [int(name) < present if name.isdecimal() else name.startswith(("GPU-", "MIG-")) for name in names]
+    return [*is_gpu, False].index(False)
 
 
 def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
@@ -65,8 +62,5 @@ def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
         return
     is_loaded = any(os.path.isdir(root + "/sys/module/" + name) for name in ("nvidia_peermem", "nv_peer_mem"))
     if not (is_loaded or has_dma_buf):
-        sentence = (
-            "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off: modprobe nvidia_peermem, or take "
-            "NVIDIA's open kernel modules"
-        )
+        sentence = "GPUDirect RDMA is off: modprobe nvidia_peermem, or take NVIDIA's open kernel modules (dma-buf)"
         yield "warning", "peermem", sentence

@@ -53,12 +53,9 @@ def socket_interfaces(rows: list[Interface], setting: str, nccl: NcclLibrary | N
     rows = [row for row in rows if is_old or row.is_running]
     if len(setting) > 1:
         is_excluded, is_exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
-        patterns = setting.lstrip("^").lstrip("=").split(",")
-
-        def matches(name: str) -> bool:
-            return any(name == pattern if is_exact else name.startswith(pattern) for pattern in patterns if pattern)
-
-        return [row for row in rows if matches(row.name) != is_excluded]
+        names = [name for name in setting.lstrip("^").lstrip("=").split(",") if name]
+        named = [row for row in rows if any(row.name == n if is_exact else row.name.startswith(n) for n in names)]
+        return [row for row in rows if (row in named) != is_excluded]
     choices = (
         [row for row in rows if row.name.startswith("ib")],
         [row for row in rows if not row.name.startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))],

@@ -34,7 +34,7 @@ ATTEMPT = (
     *("SLURM_STEP_ID", "SLURM_RESTART_COUNT", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"),
 )
 WAIT_SECONDS = 1200.0  # for the check of the node: the longest meeting and all-reduce
-CONNECT_SECONDS = 60.0  # for the checking process to start
+START_SECONDS = 60.0  # between the starts of two processes of a node
 
 
 class JobNode(NamedTuple):
@@ -45,6 +45,7 @@ class JobNode(NamedTuple):
     first: str  # name or address of node 0; "" where it is not known
     local_rank: int = 0  # of this process on its node
     is_rank: bool = False  # the launcher starts several processes on a node, of which this is one
+    local_ranks: int = 1  # how many on this node, where the launcher says it
 
     def socket_name(self, variables: Mapping[str, str]) -> str:
         """Return the abstract Unix socket of this node's processes in this attempt: it needs no file."""
@@ -59,26 +60,27 @@ def find_node(variables: Mapping[str, str]) -> JobNode:
         if variables.get(rank) and variables.get(local_size) and "TORCHELASTIC_RUN_ID" not in variables:
             ranks_here, number = int(variables[local_size]), int(variables[rank])
             nodes, first = -(-int(variables[size]) // ranks_here), variables.get("MASTER_ADDR", "")
-            return JobNode(nodes, number // ranks_here, first, int(variables.get(local_rank, "0")), is_rank=True)
+            return JobNode(nodes, number // ranks_here, first, int(variables.get(local_rank, "0")), True, ranks_here)
     if "SM_HOSTS" in variables:  # SageMaker
         hosts = json.loads(variables["SM_HOSTS"])
         return JobNode(len(hosts), hosts.index(variables["SM_CURRENT_HOST"]), hosts[0])
     for shown_by, nodes_name, number_name, first, local_rank in LAUNCHERS:
         if variables.get(shown_by):
             size = variables.get(nodes_name) or variables.get("SLURM_NNODES", "1")
-            address = variables.get(first) or variables.get("MASTER_ADDR", "")
-            if shown_by == "SLURM_PROCID":
-                address = address or first_of_slurm(variables)
+            address = variables.get(first) or variables.get("MASTER_ADDR") or first_of_slurm(variables)
             if not size.isdigit():  # "2:4" is an elastic job's, whose nodes come and go: they do not meet
                 return JobNode(1, 0, "")
-            return JobNode(
-                int(size),
-                int(variables.get(number_name) or "0"),
-                address.split("\n")[0].strip(),
-                int(variables.get(local_rank) or "0"),
-                is_rank=bool(variables.get(local_rank)),
-            )
+            number, place = int(variables.get(number_name) or "0"), variables.get(local_rank)
+            local = int(place or "0"), bool(place), ranks_of_node(variables, number)
+            return JobNode(int(size), number, address.split("\n")[0].strip(), *local)
     return JobNode(1, 0, "")
+
+
+def ranks_of_node(variables: Mapping[str, str], number: int) -> int:
+    """Return the processes on a node; of Slurm's list "8(x2),4" 8 on nodes 0 and 1; 1 where no variable says it."""
+    text = variables.get("LOCAL_WORLD_SIZE") or variables.get("SLURM_STEP_TASKS_PER_NODE", "1")
+    counts = [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text) for _ in range(int(times or 1))]
+    return counts[min(number, len(counts) - 1)] if counts else 1
 
 
 def first_of_slurm(variables: Mapping[str, str]) -> str:
@@ -95,28 +97,36 @@ def first_of_slurm(variables: Mapping[str, str]) -> str:
 class LocalRanks:
     """The checking process's end of the socket on which this node's other processes wait for its answer."""
 
-    def __init__(self, socket_name: str) -> None:
+    def __init__(self, socket_name: str, others: int) -> None:
+        self.missing, self.text, self.deadline = others, "", time.monotonic() + START_SECONDS
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(socket_name)
         self.listener.listen(256)
-        self.listener.setblocking(False)
 
-    def answer(self, text: str) -> None:
-        """Answer the ranks that have asked so far: a folder for NCCL's logs, "-" for none, "" to end them."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
+    def answer(self, text: str, is_last: bool = False) -> None:
+        """Answer the ranks that have asked so far: a folder for NCCL's logs, "-" for none, "" to end them.
+
+        The last time, wait until all have asked; one may start START_SECONDS after this process.
+        """
+        self.text = text
+        while self.missing > 0 or not is_last:
+            self.listener.settimeout(max(0.0, self.deadline - time.monotonic()) if is_last else 0.0)
+            try:
                 connection = self.listener.accept()[0]
-                with connection, contextlib.suppress(OSError):
-                    connection.sendall(text.encode())
+            except OSError:  # none asks
+                return
+            self.missing -= 1
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(text.encode())
 
 
-def ask_checking_rank(socket_name: str) -> str:
-    """Return the answer to this rank; "" where the checking one has ended or does not come."""
-    deadline = time.monotonic() + CONNECT_SECONDS
+def ask_checking_rank(socket_name: str) -> str | None:
+    """Return the answer to this rank; "" if the checking one has ended, None if it does not start."""
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
             connection.connect(socket_name)
             connection.settimeout(WAIT_SECONDS)
             return connection.recv(4096).decode()
         time.sleep(0.2)
-    return ""
+    return None

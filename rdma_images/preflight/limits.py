@@ -16,10 +16,7 @@ MIN_SHM_BYTES = 1 << 30  # Docker gives 64 MiB
 
 
 def locked_memory(root: str = "") -> int | None:
-    """Return the bytes that this process may lock; None for no limit, as with IPC_LOCK.
-
-    A user other than root may have IPC_LOCK in CapBnd alone, where it has no effect.
-    """
+    """Return the bytes that this process may lock; None for no limit, as with IPC_LOCK (not in CapBnd alone)."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     match = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
     has_capability = match is not None and int(match.group(1), 16) >> CAP_IPC_LOCK & 1
@@ -28,13 +25,9 @@ def locked_memory(root: str = "") -> int | None:
 
 def huge_pages(root: str = "") -> dict[str, int]:
     """Return how many huge pages there are ("total") and are free ("free"), and the "bytes" of each."""
-    pages = {"total": 0, "free": 0, "bytes": 0}
-    names = {"HugePages_Total": ("total", 1), "HugePages_Free": ("free", 1), "Hugepagesize": ("bytes", 1024)}
-    for name, value in re.findall(r"^(\w+): +(\d+)", read_file(root + "/proc/meminfo"), re.MULTILINE):
-        if name in names:
-            key, factor = names[name]
-            pages[key] = int(value) * factor
-    return pages
+    lines = dict(re.findall(r"^(\w+): +(\d+)", read_file(root + "/proc/meminfo"), re.MULTILINE))
+    total, free, kilobytes = (int(lines.get(name, 0)) for name in ("HugePages_Total", "HugePages_Free", "Hugepagesize"))
+    return {"total": total, "free": free, "bytes": kilobytes * 1024}
 
 
 def check_limits(root: str, devices: list[Device]) -> Iterator[Finding]:

@@ -32,7 +32,6 @@ LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
 SHARED_SETTINGS = re.compile(
     r"(NCCL|FI|OFI_NCCL|UCX|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+|(PET_)?(MASTER_PORT|NNODES)|WORLD_SIZE"
 )
-
 COMPARED_FIELDS = ("driver", "firmware", "link_layer", "rate", "mtu")  # of devices
 
 
@@ -78,6 +77,12 @@ class Meeting:
             with contextlib.suppress(OSError):  # one that has left ends the next exchange
                 write_message(stream, text)
         return answers[0]
+
+    def nodes_where(self, applies: bool) -> list[str]:
+        """Tell the nodes whether something applies to this one; return the names of those to which it does."""
+        message = {"name": node_name(), "applies": applies}
+        answer = self.exchange(message, lambda rows: [{"names": [r["name"] for r in rows if r["applies"]]}] * len(rows))
+        return list(answer["names"])
 
     def await_nodes(self) -> list[Any]:
         """Return a stream to each other node, in their order."""

@@ -19,7 +19,7 @@ from rdma_images.nccl_logs.log_patterns import LogPatterns
 from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, limits, meeting, system
 from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
 from rdma_images.preflight.meeting import Meeting, Message
-from rdma_images.preflight.system import Finding, first_line, found_errors, node_name, print_line
+from rdma_images.preflight.system import Finding, first_line, node_name, print_findings, print_line
 
 CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
@@ -81,11 +81,11 @@ class Preflight:
         yield from gpus.check_gpus(root, options.gpus)
         yield from gpus.check_gpudirect(root, self.usable)
 
-    def checks_failed(self) -> bool:
+    def run_checks(self) -> bool:
         """Run the checks of this node, of the nodes together, and the all-reduce; return True if one failed."""
-        failed = found_errors(self.local_findings())
+        failed = print_findings(self.local_findings())
         if self.node.nodes < 2:
-            return failed or self.all_reduce_failed(None)
+            return failed or self.run_all_reduce(None)
         if not self.node.first:
             sentence = "no variable says which of %d nodes is the first, so they do not meet: set MASTER_ADDR"
             print_line("warning", "nodes", sentence % self.node.nodes)
@@ -93,8 +93,8 @@ class Preflight:
         address = self.used_interfaces[0].address if self.used_interfaces else "0.0.0.0"
         try:
             with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as nodes_meeting:
-                failed |= found_errors(self.meeting_findings(nodes_meeting))
-                return self.any_node_failed(nodes_meeting, failed) or self.all_reduce_failed(nodes_meeting)
+                failed |= print_findings(self.meeting_findings(nodes_meeting))
+                return self.share_failure(nodes_meeting, failed) or self.run_all_reduce(nodes_meeting)
         except OSError as error:
             print_line("error", "nodes", str(error))
             return True
@@ -116,61 +116,67 @@ class Preflight:
             yield "warning", "differences", sentence
         yield from meeting.check_neighbour(reply["neighbour"]["name"], reply["neighbour"]["address"])
 
-    def any_node_failed(self, nodes_meeting: Meeting, failed: bool) -> bool:
+    def share_failure(self, nodes_meeting: Meeting, failed: bool) -> bool:
         """Tell the nodes whether this one failed, and print which others did; return True if one failed."""
-
-        def answer(nodes: list[Message]) -> list[Message]:
-            return [{"failed": [node["name"] for node in nodes if node["failed"]]}] * len(nodes)
-
-        names = nodes_meeting.exchange({"name": node_name(), "failed": failed}, answer)["failed"]
+        names = nodes_meeting.nodes_where(failed)
         if names and not failed:
             print_line("error", "nodes", "the command is not started: see the errors of %s" % ", ".join(names[:8]))
         return bool(names)
 
-    def all_reduce_failed(self, nodes_meeting: Meeting | None) -> bool:
-        """Run the all-reduce where there is something to run it on, print its findings; return whether it failed."""
-        if self.options.no_all_reduce or self.gpus * self.node.nodes < 2:
-            return False
-        if self.nccl is None:
-            print_line("note", "all-reduce", "not run: no libnccl.so.2 is found")
-            return False
+    def can_all_reduce(self) -> bool:
+        """Return whether this node can run the all-reduce; print why not."""
+        obstacle = "" if self.nccl else "no libnccl.so.2 is found"
         try:
-            folder = tempfile.TemporaryDirectory(prefix="all-reduce-")
+            tempfile.gettempdir()
         except OSError as error:
-            print_line("warning", "all-reduce", "not run: no temporary folder can be written: %s" % error)
+            obstacle = "no temporary folder can be written: %s" % error
+        if obstacle:
+            print_line("warning", "all-reduce", "not run: " + obstacle)
+        return not obstacle
+
+    def run_all_reduce(self, nodes_meeting: Meeting | None) -> bool:
+        """Run the all-reduce if there are GPUs and every node can, and print its findings; return True if it failed."""
+        if self.gpus * self.node.nodes < 2:
             return False
-        place = self.node.nodes, self.node.number
+        can_run = not self.options.no_all_reduce and self.can_all_reduce()
+        unable = nodes_meeting.nodes_where(not can_run) if nodes_meeting else []
+        if can_run and unable:
+            print_line("note", "all-reduce", "not run: see the lines of %s" % ", ".join(unable[:8]))
+        if unable or not (can_run and self.nccl):
+            return False
+        place, folder = (self.node.nodes, self.node.number), tempfile.TemporaryDirectory(prefix="all-reduce-")
         with folder as path, all_reduce.Ranks(place, self.gpus, self.nccl.path, path, os.environ) as ranks:
             unique_id = "" if self.node.number else ranks.make_id()
             if nodes_meeting:
                 unique_id = nodes_meeting.exchange({"id": unique_id}, lambda nodes: nodes[:1] * len(nodes))["id"]
             answers = ranks.run(unique_id, all_reduce.LIMIT_SECONDS + self.node.nodes)
-            failed = found_errors(
+            failed = print_findings(
                 all_reduce.check_answers(ranks, answers, self.node, self.usable, self.options.require, self.patterns)
             )
             # The ranks stay until all have an answer: an earlier end breaks the others' connections.
-            return self.any_node_failed(nodes_meeting, failed) if nodes_meeting else failed
+            return self.share_failure(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
         """Check, run the command, and print the last line. Return the exit code.
 
         `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
         """
-        if self.checks_failed():
-            answer_ranks("")
-            return self.print_result("none; a check failed", "", CHECK_FAILED)
-        if not self.options.command:
-            return self.print_result("none; no command was given", "", 0)
+        has_failed = self.run_checks()
+        if has_failed or not self.options.command:
+            answer_ranks("" if has_failed else NO_FOLDER)
+            reason = "a check failed" if has_failed else "no command was given"
+            return self.print_result("none; " + reason, "", CHECK_FAILED if has_failed else 0)
         folder = command.find_folder(self.options.log, os.environ)
         if not folder:
             print_line("warning", "log", "no folder for NCCL's log can be written: the job's network is not judged")
         logs = command.NodeLogs(folder, self.patterns, self.options.print_log)
 
         def look() -> bool:
-            answer_ranks(folder or NO_FOLDER)
+            answer_ranks(folder or NO_FOLDER)  # those that came after the command
             logs.read()
             return logs.uses_other_network(self.options.require)
 
+        answer_ranks(folder or NO_FOLDER)
         code = start_command(self.options.command, folder, look)
         while logs.read():
             pass
@@ -193,9 +199,8 @@ class Preflight:
             "preflight": first_line(VERSION_FILE),
         }
         listed = ", ".join("%s %s" % row for row in versions.items() if row[1])
-        print_line(
-            "result", "network", "%s; adapters: %s; versions: %s; exit code %d" % (network, adapters, listed, code)
-        )
+        words = (network, adapters, listed, code)
+        print_line("result", "network", "%s; adapters: %s; versions: %s; exit code %d" % words)
         return code
 
 
@@ -225,9 +230,15 @@ def main(words: list[str]) -> int:
     if not node.is_rank:
         return Preflight(options, node).run(lambda _: None)
     if node.local_rank == 0:
-        return Preflight(options, node).run(LocalRanks(node.socket_name(os.environ)).answer)
+        ranks = LocalRanks(node.socket_name(os.environ), node.local_ranks - 1)
+        code = Preflight(options, node).run(ranks.answer)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # so far they were the command's
+            signal.signal(number, lambda *_: sys.exit(code))
+        ranks.answer(ranks.text, is_last=True)
+        return code
     folder = ask_checking_rank(node.socket_name(os.environ))
     if not folder:
-        print_line("error", "nodes", "local rank 0 of this node did not let local rank %d start" % node.local_rank)
+        reason = "did not let local rank %d start" if folder == "" else "is not there, and local rank %d waited for it"
+        print_line("error", "nodes", "local rank 0 of this node " + reason % node.local_rank)
         return CHECK_FAILED
     return start_command(options.command, "" if folder == NO_FOLDER else folder) if options.command else 0

@@ -37,8 +37,8 @@ def print_line(severity: str, subject: str, sentence: str) -> None:
     print(PROGRAM, node_name(), severity, subject + ":", " ".join(sentence.split()), flush=True)
 
 
-def found_errors(findings: Iterable[Finding]) -> bool:
-    """Print each finding as it comes. Return whether one was an error."""
+def print_findings(findings: Iterable[Finding]) -> bool:
+    """Print each finding as it comes; return True if one is an error."""
     has_error = False
     for finding in findings:
         has_error |= finding[0] == "error"

@@ -156,24 +156,82 @@ def test_channels_that_do_not_use_the_required_fabric_end_the_command(
 
 
 @NEEDS_CC
-def test_a_node_without_gpus_takes_the_all_reduce_from_all(tmp_path: Path) -> None:
-    port = str(free_port())
-    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(fake_nccl.folder()), "RDMA_PREFLIGHT_PORT": port}
+@pytest.mark.parametrize(
+    ("second", "options", "said"),
+    [
+        ("no GPU", [], "number of GPUs differs: 1 on"),
+        ("no NCCL", [], "note all-reduce: not run: see the lines of n1"),
+        ("its own option", ["--no-all-reduce"], "note all-reduce: not run: see the lines of n1"),
+    ],
+)
+def test_a_node_that_cannot_run_the_all_reduce_takes_it_from_all(
+    tmp_path: Path, second: str, options: list[str], said: str
+) -> None:
+    port, folders = str(free_port()), str(fake_nccl.folder())
+    environment = {"PATH": os.environ["PATH"], "RDMA_PREFLIGHT_PORT": port}
     (tmp_path / "dev").mkdir()
-    options = ("--nodes=2", "--first=127.0.0.1")
+    roots = (adapters(), tmp_path if second == "no GPU" else adapters())
+    libraries = (folders, "" if second == "no NCCL" else folders)
+    words = ("--nodes=2", "--first=127.0.0.1", *options)
     nodes = [
         subprocess.Popen(
-            [str(preflight()), *options, f"--node={number}", f"--root={root}", "echo", "started"],
-            env=environment,
+            [str(preflight()), *words[: 2 + number], f"--node={number}", f"--root={roots[number]}", "echo", "started"],
+            env={**environment, "RDMA_IMAGES_NODE": f"n{number}", "LD_LIBRARY_PATH": libraries[number]},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number, root in enumerate((adapters(), tmp_path))
+        for number in range(2)
     ]
     outputs = [node.communicate(timeout=60)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], outputs
-    assert all("\nstarted\n" in output for output in outputs)
-    assert "number of GPUs differs: 1 on" in outputs[0]
+    assert all("started\n" in output for output in outputs)
+    assert said in outputs[0]
+    assert ("n1 warning all-reduce: not run: no libnccl.so.2 is found" in outputs[1]) == (second == "no NCCL")
+
+
+LATE_RANKS: list[tuple[list[str], list[int]]] = [
+    ([], [0, 0, 0]),
+    (["true"], [0, 0, 0]),
+    (["sh", "-c", "exit $SLURM_LOCALID"], [0, 1, 2]),
+    (["no-such-program"], [127, 127, 127]),
+    (["--require", "efa", "--root", "/none", "true"], [96, 96, 96]),
+]
+
+
+def start_rank(local_rank: int, ranks: int, job: str, *words: str) -> subprocess.Popen[str]:
+    """Start a rank of a Slurm job of one node."""
+    variables = {"SLURM_PROCID": str(local_rank), "SLURM_LOCALID": str(local_rank), "SLURM_STEP_NUM_NODES": "1"}
+    variables |= {"SLURM_JOB_ID": job, "SLURM_STEP_TASKS_PER_NODE": str(ranks), "SLURM_STEP_NODELIST": "localhost"}
+    environment = {"PATH": os.environ["PATH"], **variables}
+    return subprocess.Popen([str(preflight()), *words], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def read_result(rank: subprocess.Popen[str]) -> str:
+    """Return the last line of the rank that checks."""
+    assert rank.stdout
+    return next(line for line in rank.stdout if " result network: " in line)
+
+
+@pytest.mark.parametrize(("words", "codes"), LATE_RANKS)
+def test_every_rank_of_a_node_is_answered(tmp_path: Path, words: list[str], codes: list[int]) -> None:
+    """Also one that comes when the first one's command has ended, or where there is none."""
+    first, second = (start_rank(number, 3, str(tmp_path), *words) for number in range(2))
+    with first, second:
+        read_result(first)
+        with start_rank(2, 3, str(tmp_path), *words) as late:
+            output = late.communicate(timeout=60)[0]
+        second.communicate(timeout=60)
+    assert [rank.returncode for rank in (first, second, late)] == codes, output
+    assert ("local rank 0 of this node did not let local rank 2 start" in output) == (codes[0] == 96)
+
+
+def test_a_signal_ends_the_wait_for_a_rank_that_does_not_come(tmp_path: Path) -> None:
+    with start_rank(0, 2, str(tmp_path), "sh", "-c", "exit 5") as first:
+        read_result(first)
+        while first.poll() is None:  # it may not yet wait
+            first.terminate()
+            time.sleep(0.1)
+    assert first.returncode == 5
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")

@@ -16,19 +16,23 @@ SLURM = {"SLURM_PROCID": "9", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_L
         ({}, JobNode(1, 0, "")),
         (
             {"TORCHELASTIC_RUN_ID": "x", "GROUP_WORLD_SIZE": "4", "GROUP_RANK": "3", "MASTER_ADDR": "a"}
-            | {"LOCAL_RANK": "5", "WORLD_SIZE": "32", "RANK": "29", "SLURM_PROCID": "3"},
-            JobNode(4, 3, "a", 5, is_rank=True),
+            | {"LOCAL_RANK": "5", "WORLD_SIZE": "32", "RANK": "29", "SLURM_PROCID": "3", "LOCAL_WORLD_SIZE": "8"},
+            JobNode(4, 3, "a", 5, is_rank=True, local_ranks=8),
         ),
         (
             {"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}
             | {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "MASTER_ADDR": "a"},
-            JobNode(2, 1, "a", 1, is_rank=True),
+            JobNode(2, 1, "a", 1, is_rank=True, local_ranks=8),
         ),
         (
             {"PMI_SIZE": "4", "PMI_RANK": "3", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"},
-            JobNode(2, 1, "", 1, is_rank=True),
+            JobNode(2, 1, "", 1, is_rank=True, local_ranks=2),
         ),
         (SLURM | {"MASTER_ADDR": "a"}, JobNode(2, 1, "a", 1, is_rank=True)),
+        (
+            SLURM | {"MASTER_ADDR": "a", "SLURM_STEP_TASKS_PER_NODE": "8(x2),4"},
+            JobNode(2, 1, "a", 1, is_rank=True, local_ranks=8),
+        ),
         (SLURM | {"SLURM_STEP_NODELIST": "localhost,b"}, JobNode(2, 1, "localhost", 1, is_rank=True)),
         (
             SLURM | {"SLURM_JOB_NODELIST": "none[07-09,12].invalid", "SLURM_LAUNCH_NODE_IPADDR": "192.0.2.7"},
@@ -63,13 +67,13 @@ def test_one_attempt_has_one_socket() -> None:
 def test_the_ranks_of_a_node_get_the_answer_of_the_one_that_checks(answer: str) -> None:
     """They may come before it, and before it has an answer."""
     name = f"\0rdma-preflight-test-{answer}-{id(answer)}"
-    answers: list[str] = []
+    answers: list[str | None] = []
     ranks = [
         threading.Thread(target=lambda: answers.append(job_nodes.ask_checking_rank(name)), daemon=True)
         for _ in range(3)
     ]
     ranks[0].start()
-    local_ranks = job_nodes.LocalRanks(name)
+    local_ranks = job_nodes.LocalRanks(name, 3)
     for rank in ranks[1:]:
         rank.start()
     while any(rank.is_alive() for rank in ranks) and not (answer == "" and answers):
@@ -80,5 +84,5 @@ def test_the_ranks_of_a_node_get_the_answer_of_the_one_that_checks(answer: str) 
 
 
 def test_a_rank_without_one_that_checks_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_nodes, "CONNECT_SECONDS", 0.3)
-    assert job_nodes.ask_checking_rank("\0rdma-preflight-test-nobody") == ""
+    monkeypatch.setattr(job_nodes, "START_SECONDS", 0.3)
+    assert job_nodes.ask_checking_rank("\0rdma-preflight-test-nobody") is None
