@@ -57,7 +57,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LayerSet]:
         layer_sets.append(layer_set)
         return LoadedImage(REF, (BLOB,))
 
-    monkeypatch.setattr(wheel_contexts, "engine_layers", lambda *_: EngineLayers())
+    monkeypatch.setattr(wheel_contexts, "read_engine_layers", lambda *_: EngineLayers())
     monkeypatch.setattr(wheel_contexts, "load_image", load)
     return layer_sets
 
@@ -67,7 +67,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LayerSet]:
 def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
     spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
 ) -> None:
-    monkeypatch.setattr(wheel_contexts, "engine_layers", lambda *_: EngineLayers(loaded=present))
+    monkeypatch.setattr(wheel_contexts, "read_engine_layers", lambda *_: EngineLayers(loaded=present))
     assert built_meanwhile(spec, BuildOptions()) == ([spec.image.id] if is_long else [])
 
 
