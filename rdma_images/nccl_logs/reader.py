@@ -198,8 +198,7 @@ class LogReader:
         return [row for name, row in shown.items() if name not in replaced]
 
     def _is_shown(self, row: LogPattern, version: str | None) -> bool:
-        has_required = not row.requires_line or row.requires_line in self._found
-        return bool(self._lines[row]) and row.fits(version) and has_required
+        return bool(self._lines[row]) and row.fits(version) and row.requires_line in {"", *self._found}
 
     def _best_meaning(self, rows: list[LogPattern], summary: LogSummary) -> str:
         """Return the first meaning of the last row, which explains best; "" for no row."""

@@ -3,12 +3,10 @@
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rdma_images import engine as engines
-from tests.support import checkout, own_target
 from tests.support.built_targets import ref, run
 
 pytestmark = pytest.mark.e2e
@@ -85,19 +83,6 @@ def numbers(number: int) -> tuple[int, int, int]:
     return number // 10000, number // 100 % 100, number % 100
 
 
-@pytest.mark.exhaustive  # tests/unit/render renders it, and test_own_image.py builds a target of one's own
-def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path: Path, for_nobody: list[str]) -> None:
-    project = checkout.copied(tmp_path / "project")
-    (project / "dockerfiles" / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
-    with (project / "matrix.yaml").open("a") as matrix:
-        matrix.write("\n" + own_target.ROWS)
-    image = ref("--target", own_target.NAME, project=project)
-    for_nobody.append(image)
-    code, output = run(image, "jq --version; python -c 'import einops, torch; print(einops.__version__)'")
-    assert code == 0, output
-    assert "jq-1" in output
-
-
 @pytest.fixture(scope="module", params=[(), pytest.param(CUDA_BASE, marks=pytest.mark.exhaustive)], ids=["own", "cuda"])
 def devel_image(request: pytest.FixtureRequest, for_nobody: list[str]) -> str:
     """Return the name of a devel image with a compiled plugin, on the target's own base and on a CUDA base."""
@@ -122,14 +107,13 @@ def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(devel_i
     program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
     code, output = run(
         devel_image,
-        f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
-        'readlink -f /usr/local/cuda; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
+        f"bin=/usr/local/cuda/bin; cd /tmp; echo '{program}' > a.cu; $bin/nvcc --cudart=shared -o a a.cu; ./a; ldd a; "
+        '$bin/nvcc --version; readlink -f /usr/local/cuda; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
     )
     assert code == 0, output
     assert "release 13.0" in output
     assert "libcudart.so.13 => /" in output
-    # Only a CUDA base has that link.
-    assert re.search(r"^(/usr/local/cuda|/opt/venv/site-packages/nvidia/cu13)$", output, re.MULTILINE)
+    assert "/opt/venv/site-packages/nvidia/cu13\n" in output
     assert output.endswith("<><>")
 
 
