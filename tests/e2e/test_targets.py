@@ -109,13 +109,13 @@ def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(devel_i
     code, output = run(
         devel_image,
         f"cd /tmp; echo '{program}' > a.cu; nvcc {shared} -o a a.cu; ./a; ldd a; nvcc --version; "
-        'readlink -f /usr/local/cuda; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
+        'readlink -f /usr/local/cuda; printf "<%s>" "${LD_LIBRARY_PATH-}" "${NCCL_VERSION-}"',
     )
     assert code == 0, output
     assert "release 13.0" in output
     assert ("libcudart.so.13 => /" in output) == bool(shared)
     assert "/opt/venv/site-packages/nvidia/cu13\n" in output
-    assert output.endswith("<><>")
+    assert "<><>" in output
 
 
 @pytest.mark.exhaustive
