@@ -55,7 +55,8 @@ class BuildLab:
         seconds = time.monotonic() - start
         if process.returncode:
             sys.exit(f"{name} failed, see {log}")
-        text = log.read_text(encoding="utf-8")
+        told = self.project / "build" / "buildkit.log"
+        text = told.read_text(encoding="utf-8") if told.exists() else ""
         return TimedRun(
             round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), spent, round(os.getloadavg()[0], 1)
         )
