@@ -24,9 +24,8 @@ class Refusal:
     axes: dict[str, str]
     broken: tuple[BrokenRule, ...]
     nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
-    dropped_axes: dict[str, str] = field(
-        default_factory=dict
-    )  # requested axes that the target does not have, with values
+    # Requested axes that the target does not have, with values.
+    dropped_axes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -161,11 +161,12 @@ class Preflight:
 
         `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
         """
-        has_failed = self.run_checks()
-        if has_failed or not self.options.command:
-            answer_ranks("" if has_failed else NO_FOLDER)
-            reason = "a check failed" if has_failed else "no command was given"
-            return self.print_result("none; " + reason, "", CHECK_FAILED if has_failed else 0)
+        if self.run_checks():
+            answer_ranks("")
+            return self.print_result("none; a check failed", "", CHECK_FAILED)
+        if not self.options.command:
+            answer_ranks(NO_FOLDER)
+            return self.print_result("none; no command was given", "", 0)
         folder = command.find_folder(self.options.log, os.environ)
         if not folder:
             print_line("warning", "log", "no folder for NCCL's log can be written: the job's network is not judged")
@@ -198,8 +199,7 @@ class Preflight:
             "NVIDIA driver": gpus.nvidia_driver(),
             "preflight": first_line(VERSION_FILE),
         }
-        listed = ", ".join("%s %s" % row for row in versions.items() if row[1])
-        words = (network, adapters, listed, code)
+        words = (network, adapters, ", ".join("%s %s" % row for row in versions.items() if row[1]), code)
         print_line("result", "network", "%s; adapters: %s; versions: %s; exit code %d" % words)
         return code
 
