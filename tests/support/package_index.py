@@ -41,6 +41,17 @@ def mirrors(site: Site, logins: Mapping[str, Login] | None = None) -> Mirrors:
     return Mirrors(bundle, addresses, logins or {})
 
 
+def make_sdist(folder: str, texts: Mapping[str, str]) -> bytes:
+    """Return a source archive: these files, by their names in the folder."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for path, text in texts.items():
+            member = tarfile.TarInfo(f"{folder}/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return content.getvalue()
+
+
 def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:
     """Return a source whose build imports torch, with older setuptools' requirements."""
     folder = f"{name}-{version}"
@@ -51,10 +62,4 @@ def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:
         "pyproject.toml": backend,
         "setup.py": "import torch\n",
     }
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for path, text in texts.items():
-            member = tarfile.TarInfo(f"{folder}/{path}")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    return f"{folder}.tar.gz", content.getvalue()
+    return f"{folder}.tar.gz", make_sdist(folder, texts)

@@ -1,14 +1,13 @@
 """A package index with a small CUDA package that has no wheel, beside the real index."""
 
 import hashlib
-import io
-import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from rdma_images.inputs import mirrors, sources
+from tests.support.package_index import make_sdist
 
 NAME, VERSION = "cuda-doubled", "1.0"
 FILE = f"cuda_doubled-{VERSION}.tar.gz"
@@ -61,7 +60,7 @@ METADATA = f"Metadata-Version: 2.2\nName: {NAME}\nVersion: {VERSION}\nRequires-D
 
 
 def sdist() -> bytes:
-    """Return the source of the package, the same bytes each time."""
+    """Return the source archive of the package."""
     files = {
         "PKG-INFO": METADATA,
         "setup.py": SETUP,
@@ -70,13 +69,7 @@ def sdist() -> bytes:
         "kernel.cu": KERNEL,
         "pyproject.toml": PYPROJECT,
     }
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, text in files.items():
-            member = tarfile.TarInfo(f"{FILE.removesuffix('.tar.gz')}/{name}")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    return content.getvalue()
+    return make_sdist(FILE.removesuffix(".tar.gz"), files)
 
 
 @contextmanager
