@@ -7,7 +7,7 @@ from typing import get_args
 from rdma_images.chain import efa_links, links
 from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment, plugin_names
 from rdma_images.chain.verbs import VERBS, opened_providers
-from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, SOCKET_NETWORK, rdma_links, without_fabric
+from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, SOCKET_NETWORK, rdma_links, tcp_links
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.plain import plain
@@ -23,7 +23,7 @@ VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def compute_chain(inspection: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
-    """Return the chain of an image on a fabric; None without an NCCL and a question.
+    """Return the chain of an image on a fabric; None without an NCCL and a requested fabric or type.
 
     Args:
         inspection: what was measured.
@@ -42,7 +42,7 @@ def compute_chain(inspection: Inspection, fabric: str = "", instance: str = "") 
         "efa": efa_links.efa_links,
         "erdma": rdma_links,
         "ib": rdma_links,
-        "none": without_fabric if fabric else _unnamed_fabric,
+        "none": tcp_links if fabric else _links_of_unknown_fabric,
     }
     chain_links = links_by_fabric[chain_fabric](inspection, chain_fabric, instance)
     return _build_chain(inspection, chain_fabric, instance, _until_broken(inspection, chain_links))
@@ -71,7 +71,7 @@ def _fabric_of_providers(inspection: Inspection) -> str:
     return "ib" if DRIVERS["ib"] in drivers else "none"
 
 
-def _unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
+def _links_of_unknown_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image that shows no fabric; those parts of one that it has may be broken."""
     yield links.nccl_link(inspection)
     tree = inspection.measured.tree

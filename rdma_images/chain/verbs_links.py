@@ -170,7 +170,7 @@ def _link_beside_verbs(inspection: Inspection, fabric: str, file: str, project: 
     return Link(name="network", how=how, fault=fault, leads_to=leads_to)
 
 
-def without_fabric(inspection: Inspection, fabric: str, _: str) -> Iterator[Link]:
+def tcp_links(inspection: Inspection, fabric: str, _: str) -> Iterator[Link]:
     """Yield the links of machines without a fabric, where NCCL uses TCP."""
     yield links.nccl_link(inspection)
     yield links.settings_link(inspection, fabric)

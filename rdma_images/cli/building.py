@@ -118,10 +118,10 @@ def validate(
         candidates = validation.planned_candidates(chosen)
     running = None if host else engine.ensure(progress)
     reports = []
-    question = validate_image.ChainQuestion(fabric, instance)
+    scenario = validate_image.FabricScenario(fabric, instance)
     for row in candidates:
         image_report = validate_image.validate(
-            row.ref, running, row.image, row.build, tiers, host or None, again, progress, question
+            row.ref, running, row.image, row.build, tiers, host or None, again, progress, scenario
         )
         show(report_json(image_report) if json else report_table(image_report, verbose))
         reports.append(image_report)

@@ -43,7 +43,7 @@ class Chain(MeasuredValue):
     """The start of NCCL on a fabric, and what it leads to.
 
     `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither. `fabric` is "none" where neither the
-    question nor the image names one, and for the question without a fabric, where TCP sockets are no fault.
+    request nor the image names one, and where "none" is requested: TCP sockets are then no fault.
     """
 
     fabric: Literal["efa", "erdma", "ib", "none"]

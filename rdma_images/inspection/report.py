@@ -38,7 +38,7 @@ class Report:
     chain: Chain | None = None  # which network NCCL would use; None where the image has no NCCL
     schema: int = SCHEMA
     base_faults: tuple[str, ...] = ()  # failed checks that fail equally in the image that a fabric was added to
-    reused: bool = False  # answered from a report kept: same image, same suite, same question
+    reused: bool = False  # answered from a report kept: same image, same suite, same scenario
     no_longer_checked: tuple[str, ...] = ()  # that passed in the report before this one, and are skipped here
 
     @property

@@ -114,7 +114,7 @@ class ImageColumn:
     name: str
     title: str  # its target, or the name that somebody else gave it
     versions: str  # its tag or the beginning of its digest; "" of a host
-    question: str  # the end of its title, where the report answers a question about it
+    scenario: str  # the end of its title: the fabric and instance type that it was judged for
     report: Report
     counts: Mapping[str, int]
     facts: Sequence[tuple[str, str]]
@@ -133,17 +133,17 @@ class ValidatorRow:
 
 
 def report_html(reports: Sequence[Report]) -> str:
-    """Return the HTML of the reports, images as columns, each with the questions about it, and validators as rows."""
+    """Return the HTML of the reports: images, each with its scenarios, as columns, and validators as rows."""
     by_image: dict[str, list[Report]] = {}
     for report in reports:
         by_image.setdefault(report.image_id or report.ref, []).append(report)
-    ordered = [report for image in by_image.values() for report in sorted(image, key=_question)]
+    ordered = [report for image in by_image.values() for report in sorted(image, key=_scenario)]
     columns = [_column(report) for report in ordered]
-    question_count = sum(bool(column.question) for column in columns)
+    scenario_count = sum(bool(column.scenario) for column in columns)
     return _template().render(
         columns=columns,
         groups=_groups(ordered),
-        questions=question_count,
+        scenarios=scenario_count,
         marks=SYMBOLS,
         state=shown_outcome,
         how=EVIDENCE_TITLES,
@@ -176,12 +176,12 @@ def _column(report: Report) -> ImageColumn:
     slices = measured_slices(report)
     pulled_bytes = sum(part.bytes for part in slices)
     findings = [check for check in checks_table.findings(report) if check.severity != "note"]
-    (title, versions), question = _title(report.ref), _question(report)
+    (title, versions), scenario = _title(report.ref), _scenario(report)
     return ImageColumn(
-        f"{report.image_id or report.ref}{question}",
-        f"{title}{question}",
+        f"{report.image_id or report.ref}{scenario}",
+        f"{title}{scenario}",
         versions,
-        question,
+        scenario,
         report,
         counts,
         facts(report),
@@ -201,8 +201,8 @@ def _title(ref: str) -> tuple[str, str]:
     return f"{folder}{slash}{last}".removeprefix("rdma-images/"), tag or digest[:DIGEST_START]
 
 
-def _question(report: Report) -> str:
-    """Return what the report was asked beside the image; "" for nothing."""
+def _scenario(report: Report) -> str:
+    """Return the fabric and the instance type that the report judges for; "" for the image's own."""
     expected = report.inspection.expected if report.inspection else None
     if not expected or not expected.requested_fabric:
         return ""

@@ -21,7 +21,7 @@ ENVIRONMENT_MARK = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
 FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 
-def measure(
+def record_entry_point(
     client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
 ) -> EntryPointChanges | str | None:
     """Return what the entry point changes in the environment.

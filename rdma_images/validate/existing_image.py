@@ -53,11 +53,11 @@ def measured_project(
         project = _with_onto(project, (targets or ())[0], ref)
     for name in targets or project.matrix.targets:
         if base_ref := project.matrix.target(name).onto:
-            measure(base_ref, progress)
+            measure_base_image(base_ref, progress)
     return project
 
 
-def measure(ref: str, progress: Progress = silent) -> ExistingImage:
+def measure_base_image(ref: str, progress: Progress = silent) -> ExistingImage:
     """Return what is known of the image `ref`, measured now unless this suite did before.
 
     Raises RdmaImagesError where it cannot be pulled or measured.

@@ -10,7 +10,7 @@ PROBE_SECONDS = 600.0  # seconds: an all-reduce starts a process a GPU, each of 
 UNREACHABLE_FIX = "check the name, and that python3 can be run there"
 
 
-def measure(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
+def measure_host(host: str, tiers: tuple[str, ...], instance: str = "") -> Measured:
     """Return what the probes of `tiers` measure on `host`.
 
     With the files, NCCL's part is played, too, on the `instance` type where one is given. Raises RdmaImagesError where

@@ -21,7 +21,7 @@ SILENCE_SECONDS = 60.0  # seconds: the probes show once a second that they go on
 EMULATION_FACTOR = 4.0  # times as long where the image's programs are emulated
 
 
-def measure(
+def measure_image(
     client: DockerClient,
     engine: Engine,
     image_config: ImageConfig,
@@ -40,7 +40,7 @@ def measure(
         reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
             earlier = _earlier_torch(image_config, reading, box, again)
-            starting = pool.submit(entry_point.measure, client, engine, image_config, box)
+            starting = pool.submit(entry_point.record_entry_point, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it, where it imports torch")
             host, time_factor = _container_host(box, engine, image_config)
             measured = _measure_inside(box, host, PROBE_SECONDS * time_factor, image_config, activities, earlier)

@@ -29,23 +29,23 @@ from rdma_images.validate import expected_fabric, suite
 from rdma_images.validate.image_config import hide_secret_values, read_image_config
 
 
-class ChainQuestion(NamedTuple):
+class FabricScenario(NamedTuple):
     """A fabric of chain.FABRICS and an instance type; "" for what the image shows."""
 
     fabric: str = ""
     instance: str = ""
 
 
-AS_SHOWN = ChainQuestion()
+NO_SCENARIO = FabricScenario()
 
 
 @dataclass(frozen=True)
 class _Validation:
-    """A validation that has begun: its subject, its question and its report's folder."""
+    """A validation that has begun: its subject, its scenario and its report's folder."""
 
     image: Image | None
     build: BuildRecord | None
-    question: ChainQuestion
+    scenario: FabricScenario
     tiers: tuple[str, ...]
     folder: Path
     started: float = field(default_factory=time.monotonic)
@@ -53,8 +53,8 @@ class _Validation:
     def write_report(self, image_config: ImageConfig, measured: Measured, others: tuple[Check, ...] = ()) -> Report:
         """Write and return the report of the validators' checks, and of `others`: the user's, and emulated ones."""
         expected = expected_fabric.image_expectations(image_config, measured, self.image)
-        requested = chain.requested_fabric(*self.question)
-        expected = expected.model_copy(update={"instance": self.question.instance, "requested_fabric": requested})
+        requested = chain.requested_fabric(*self.scenario)
+        expected = expected.model_copy(update={"instance": self.scenario.instance, "requested_fabric": requested})
         if not expected.fabric and requested in ("efa", "erdma"):
             expected = expected.model_copy(update={"fabric": requested, "reason": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
@@ -70,7 +70,7 @@ class _Validation:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self.started, 3),
             checks=(*checks, *others),
-            chain=chain.compute_chain(inspection, *self.question),
+            chain=chain.compute_chain(inspection, *self.scenario),
             inspection=inspection.model_copy(update={"subject": hide_secret_values(image_config)}),
             base_faults=_base_faults(checks, self.image),
             no_longer_checked=_no_longer_checked(checks, earlier),
@@ -88,7 +88,7 @@ def validate(
     host: str | None = None,
     again: bool = False,
     progress: Progress = silent,
-    question: ChainQuestion = AS_SHOWN,
+    scenario: FabricScenario = NO_SCENARIO,
 ) -> Report:
     """Validate an image, write its report's files, and return the report.
 
@@ -99,27 +99,27 @@ def validate(
         engine: What has the image; None with a `host`.
         image: As planned; without it the image is validated against its own labels.
         build: As built; its digest says which image it is, whatever the name is by now.
-        tiers: "static" is always added for an image in the engine, and for a `host` when `question` is set. Without
+        tiers: "static" is always added for an image in the engine, and for a `host` when `scenario` is set. Without
             `host`, the checks of "device" and "gpu" are skipped.
         host: Where to measure instead: "kubectl://pod", "ssh://name" or "local://".
-        question: Which fabric and instance type the chain is asked about.
-        again: Measure anew, also where the report of an unchanged image, suite and question is kept.
+        scenario: Which fabric and instance type the chain is asked about.
+        again: Measure anew, also where the report of an unchanged image, suite and scenario is kept.
 
     Raises:
         RefusedError: The engine does not have the image of `build` any more.
         RdmaImagesError: There is nothing to validate, or nobody answers.
     """
-    chain.requested_fabric(*question)  # what is refused is refused before anything is measured
-    if not host or any(question):  # the answer is from the files, which are of the tier static
+    chain.requested_fabric(*scenario)  # what is refused is refused before anything is measured
+    if not host or any(scenario):  # the answer is from the files, which are of the tier static
         tiers = tuple(dict.fromkeys(("static", *tiers)))
-    run = _Validation(image, build, question, tiers, report_folder(ref, image, host, *question))
+    run = _Validation(image, build, scenario, tiers, report_folder(ref, image, host, *scenario))
     if host or engine is None:
-        return run.write_report(*_measure_elsewhere(ref, host or "local://", tiers, progress, question.instance))
+        return run.write_report(*_measure_elsewhere(ref, host or "local://", tiers, progress, scenario.instance))
     if build:  # the name may be another folder's image by now
         command = f"{COMMAND} build {image.options}" if image else f"{COMMAND} build"
         docker_command.build_reference(build, engine, command, progress)
     digest = build.digest if build else docker_command.image_id(engine, ref) or _digest(engine, ref)
-    kept = kept_report(ref, digest, image, (*tiers, *filter(None, question)))
+    kept = kept_report(ref, digest, image, (*tiers, *filter(None, scenario)))
     previous = None if again else REPORT.read_file_if_valid(kept)
     if previous and previous.digest == digest:
         progress(f"{ref} is up to date: this suite has validated it")
@@ -127,7 +127,7 @@ def validate(
     from rdma_images import datapath
 
     commands = image.checks if image and "static" in tiers else ()
-    image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, question.instance, again)
+    image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, scenario.instance, again)
     emulated = datapath.run(digest, engine, run.folder, image, progress) if "datapath" in tiers else ()
     report_ = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
@@ -137,7 +137,7 @@ def validate(
 
 
 def kept_report(ref: str, digest: str, image: Image | None, tiers: tuple[str, ...]) -> Path:
-    """Return where the report of an image is kept, by what it depends on: name, suite, tiers, question and plan."""
+    """Return where the report of an image is kept, by what it depends on: name, suite, tiers, scenario and plan."""
     versions = sorted((name, c.version) for name, c in image.components.items()) if image else None
     checks = image.checks if image else ()
     depends = [digest, ref, suite.digest(), image.id if image else None, versions, sorted(tiers), checks]
@@ -155,7 +155,7 @@ def _measure_in_engine(
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
-        measured = probe_image.measure(client, engine, image_config, progress, instance, again)
+        measured = probe_image.measure_image(client, engine, image_config, progress, instance, again)
         return image_config, measured, own_checks.run(client, engine, digest, commands, progress)
 
 
@@ -169,7 +169,7 @@ def _measure_elsewhere(
 
     progress(f"validating {' on '.join(filter(None, (ref, host)))}")
     with report_waiting(progress, lambda: f"what {host} measures"):
-        measured = probe_host.measure(host, tiers, instance)
+        measured = probe_host.measure_host(host, tiers, instance)
     return probe_host.host_config(ref, host, measured), measured
 
 

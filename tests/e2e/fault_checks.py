@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rdma_images.core.check import Check
 from rdma_images.core.image import Component, Image
-from rdma_images.validate.validate_image import ChainQuestion, validate
+from rdma_images.validate.validate_image import FabricScenario, validate
 from tests.e2e import validated
 from tests.e2e.fault_steps import ImageFault
 
@@ -23,8 +23,8 @@ def run_checks(faults: Sequence[ImageFault], parts: Path) -> dict[str, Check]:
     steps = (step for fault in faults for step in fault.steps)
     dockerfile = "\n".join((f"FROM {validated.good_image()}", *steps)) + "\n"
     with validated.derived(dockerfile, faults[0].tag or "red", parts if needs else None) as ref:
-        question = ChainQuestion(instance=faults[0].instance)
-        report = validate(ref, validated.engine(), image=planned_image(faults[0]), again=True, question=question)
+        scenario = FabricScenario(instance=faults[0].instance)
+        report = validate(ref, validated.engine(), image=planned_image(faults[0]), again=True, scenario=scenario)
     failed = {check.id: check for check in report.checks if check.outcome == "failed"}
     assert failed.keys() == {name for fault in faults for name in (fault.validator, *fault.besides)}, failed
     return failed

@@ -117,8 +117,8 @@ def test_a_changed_script_is_one_layer_and_torch_is_not_imported_again(folder: F
     engine = engines.ensure()
     with closing(engines.client(engine)) as client:
         image_config = read_image_config(client, folder.ref(), docker_command.image_id(engine, folder.ref()))
-        quick = probe_image.measure(client, engine, image_config)
-        whole = probe_image.measure(client, engine, image_config, again=True)
+        quick = probe_image.measure_image(client, engine, image_config)
+        whole = probe_image.measure_image(client, engine, image_config, again=True)
     assert (quick.torch_reuse, whole.torch_reuse) == (torch_reuse.REUSED, "everything was asked for again")
     assert "torch" not in quick.seconds
     assert "torch" in whole.seconds

@@ -127,7 +127,7 @@ def test_a_real_image_is_measured_the_same_from_inside_and_by_its_files(steps: s
         closing(engines.client(engine)) as client,
     ):
         image_config = read_image_config(client, ref)
-        inside = probe_image.measure(client, engine, image_config)
+        inside = probe_image.measure_image(client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
             tar: Any = box.container.export(chunk_size=CHUNK)  # bytes, which the stubs call str
             outside = probe_files.measure_export(tar, image_config)

@@ -44,8 +44,8 @@ LIBFABRIC_FIX = "install libfabric with the EFA installer, and leave FI_PROVIDER
 @validator("chain.holds", source=PLUGIN_HOST_SOURCE)
 def test_holds(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every link from NCCL to the fabric holds."""
-    image_fabric, question = inspection.expected.fabric, inspection.expected.requested_fabric
-    fabric = question or image_fabric
+    image_fabric, requested = inspection.expected.fabric, inspection.expected.requested_fabric
+    fabric = requested or image_fabric
     chain = compute_chain(inspection, fabric, inspection.expected.instance) if fabric else None
     if chain is None:
         raise RdmaImagesError("a chain was asked for a fabric, and there is none")

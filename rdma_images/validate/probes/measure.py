@@ -64,7 +64,7 @@ PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-def measure(
+def run_probes(
     names: list[str],
     limit: float = PROBE_SECONDS,
     volumes: Iterable[str] = (),
@@ -158,6 +158,6 @@ def _beat() -> None:
 
 
 def main() -> None:
-    """Measure what the command line asks for, the arguments of `measure` as JSON, and print MARK and the answers."""
-    answers = measure(**json.loads(sys.argv[1]), beat=_beat)
+    """Measure what the command line asks for, the arguments of `run_probes` as JSON, and print MARK and the answers."""
+    answers = run_probes(**json.loads(sys.argv[1]), beat=_beat)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

@@ -80,19 +80,19 @@ def test_the_page_of_many_images_begins_with_their_answers() -> None:
         ({"requested_fabric": "none"}, "b without a fabric"),
     ],
 )
-def test_the_page_names_the_question(update: dict[str, str], title: str) -> None:
+def test_the_page_names_the_scenario(update: dict[str, str], title: str) -> None:
     case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update=update)})
-    with_question = replace(report(PASSED), ref="rdma-images/b:c", inspection=case)
-    assert f"<h2>{title} <span" in report_page.report_html([with_question, report(PASSED)])
+    with_scenario = replace(report(PASSED), ref="rdma-images/b:c", inspection=case)
+    assert f"<h2>{title} <span" in report_page.report_html([with_scenario, report(PASSED)])
 
 
-def test_the_page_has_the_questions_about_an_image_beside_it() -> None:
+def test_the_page_has_the_scenarios_of_an_image_beside_it() -> None:
     case = CASE.model_copy(update={"expected": CASE.expected.model_copy(update={"requested_fabric": "ib"})})
-    question = replace(report(FAILED), ref="rdma-images/b:c", inspection=case)
+    scenario = replace(report(FAILED), ref="rdma-images/b:c", inspection=case)
     images = [replace(report(PASSED), ref=ref) for ref in ("rdma-images/b:c", "rdma-images/b:d")]
-    page = report_page.report_html([*images, question])
+    page = report_page.report_html([*images, scenario])
     assert re.findall(r"<h2>([^<]*) <span[^>]*>(\w)", page) == [("b", "c"), ("b on InfiniBand", "c"), ("b", "d")]
-    assert "<h1>2 images, measured, and 1 question about them</h1>" in page
+    assert "<h1>2 images, measured, and judged in 1 other scenario</h1>" in page
     assert '<p class="soft">2 passed</p>' in page
 
 

@@ -32,13 +32,13 @@ def test_a_host_that_ssh_cannot_reach_is_a_sentence(tmp_path: Path, monkeypatch:
     complaint = "ssh: Could not resolve hostname nohost.invalid"
     program(tmp_path, "ssh", f"echo '{complaint}' >&2; exit 255", monkeypatch)
     with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {complaint}\ncheck the name"):
-        probe_host.measure("ssh://nohost.invalid", ("device",))
+        probe_host.measure_host("ssh://nohost.invalid", ("device",))
 
 
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "kubectl", "echo 'error: pods \"p\" not found' >&2; exit 1", monkeypatch)
     with pytest.raises(RdmaImagesError, match=r'p cannot be measured: .*pods "p" not found.*\ncheck the name'):
-        probe_host.measure("kubectl://p", ("device",))
+        probe_host.measure_host("kubectl://p", ("device",))
 
 
 def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
@@ -53,7 +53,7 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_probes, "PYTHONS", (sys.executable,))
-    measured = probe_host.measure("local://", ("device",))
+    measured = probe_host.measure_host("local://", ("device",))
     assert measured.failed == ()
     assert measured.devices
     assert measured.devices.huge_pages.bytes > 0
@@ -122,7 +122,7 @@ def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             spoken.append(lines.get(timeout=60))
         raise RdmaImagesError("not reached")
 
-    monkeypatch.setattr(probe_host, "measure", slow)
+    monkeypatch.setattr(probe_host, "measure_host", slow)
     monkeypatch.setattr(
         "rdma_images.validate.validate_image.report_waiting", functools.partial(progress.report_waiting, interval=0.1)
     )

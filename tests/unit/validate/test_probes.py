@@ -379,7 +379,7 @@ def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         measure, "PROBE_FUNCTIONS", {"hang": hang, "crash": crash, "end": lambda: os._exit(3), "fine": lambda: [1]}
     )
-    answers = measure.measure(["hang"], limit=0.5) | measure.measure(["crash", "end", "fine"])
+    answers = measure.run_probes(["hang"], limit=0.5) | measure.run_probes(["crash", "end", "fine"])
     assert (answers["hang"]["error"], answers["hang"]["stopped"]) == ("stopped after 0.5 s", True)
     assert answers["crash"]["error"].startswith("ValueError: what the image did")
     assert "without an answer" in answers["end"]["error"]

@@ -19,7 +19,7 @@ from rdma_images.inspection.report import Report
 from rdma_images.report import checks_table
 from rdma_images.validate import probe_host, probe_image, validate_image
 from rdma_images.validate.run_probes import mark_timed_out
-from rdma_images.validate.validate_image import ChainQuestion, validate
+from rdma_images.validate.validate_image import FabricScenario, validate
 
 CASE = Inspection.model_validate(
     json.loads((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text())
@@ -57,7 +57,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(validate_image, "state_folder", lambda: tmp_path / "state")
 
-    monkeypatch.setattr(probe_image, "measure", lambda *_: CASE.measured)
+    monkeypatch.setattr(probe_image, "measure_image", lambda *_: CASE.measured)
 
 
 def validated(
@@ -108,7 +108,7 @@ def test_the_answer_about_an_image_comes_with_its_checks(monkeypatch: pytest.Mon
 
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_host, "measure", lambda _host, _tiers, _instance: Measured())
+    monkeypatch.setattr(probe_host, "measure_host", lambda _host, _tiers, _instance: Measured())
     host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
     assert host_report.digest == ""
 
@@ -121,16 +121,16 @@ def test_a_question_about_a_host_is_answered_from_its_files(monkeypatch: pytest.
         asked.append((tiers, instance))
         return Measured()
 
-    monkeypatch.setattr(probe_host, "measure", measure)
-    question = ChainQuestion(instance="p5.48xlarge")
-    host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://", question=question)
+    monkeypatch.setattr(probe_host, "measure_host", measure)
+    scenario = FabricScenario(instance="p5.48xlarge")
+    host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://", scenario=scenario)
     assert asked == [(("static", "device"), "p5.48xlarge")]
     assert "chain.holds" in {check.id for check in host_report.checks}
 
 
 def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        probe_image, "measure", lambda *_: mark_timed_out(("torch",), "was stopped after 90 s", CASE_BARE)
+        probe_image, "measure_image", lambda *_: mark_timed_out(("torch",), "was stopped after 90 s", CASE_BARE)
     )
     stopped = validated(monkeypatch, A)
     by_id = {check.id: check for check in stopped.checks}
@@ -139,7 +139,7 @@ def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest
     assert not stopped.passed
     line = checks_table.summary_line(stopped)
     assert f"{len(stopped.unmeasured)} not measured (" in line
-    monkeypatch.setattr(probe_image, "measure", lambda *_: CASE.measured)
+    monkeypatch.setattr(probe_image, "measure_image", lambda *_: CASE.measured)
     whole = validated(monkeypatch, A)
     assert (whole.reused, whole.unmeasured) == (False, ())
     failed = {check.id for check in whole.checks if check.outcome == "failed"}
@@ -149,7 +149,7 @@ def test_what_the_clock_stopped_is_not_measured_and_not_kept(monkeypatch: pytest
 
 def test_a_check_that_passed_before_is_said_to_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validated(monkeypatch, A).no_longer_checked == ()
-    monkeypatch.setattr(probe_image, "measure", lambda *_: CASE_BARE)
+    monkeypatch.setattr(probe_image, "measure_image", lambda *_: CASE_BARE)
     later = validated(monkeypatch, A, again=True)
     assert "nccl.loaded" in later.no_longer_checked
     assert "; no longer checked: " in checks_table.summary_line(later)
