@@ -3,7 +3,6 @@
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import median
 
 import jinja2
 from build_results import WAYS, BenchmarkRun, MixedRunsError, ResultRow, Results, Way, load, ratio
@@ -38,11 +37,7 @@ def write(results: Results) -> None:
     runs = sorted({run for row in results.rows.values() for run in row.runs.values()}, key=str)
     letters = dict(zip(runs, string.ascii_uppercase, strict=False))
     page = environment.get_template("performance.md.j2").render(
-        results=results,
         goals=[(goal, goal_verdict(goal, results, letters)) for goal in GOALS],
-        figure=figure_text,
-        runs_of=lambda row: ", ".join(dict.fromkeys(letters[row.runs[way]] for way in WAYS if way in row.runs)),
-        bars=bars,
         runs=letters,
     )
     atomic.write(PAGE, page + "\n")
@@ -67,21 +62,6 @@ def _comparable(row: ResultRow) -> bool:
         return row.ratio is not None
     except MixedRunsError:
         return False
-
-
-def figure_text(row: ResultRow, way: str) -> str:
-    """Return a way's median and spread, "93 s (90 to 101)"; a dash for none."""
-    values = row.values.get(way)
-    if not values:
-        return "—"
-    middle = median(values)
-    spread = f" ({three_digits(min(values))} to {three_digits(max(values))})" if len(values) > 1 else ""
-    return f"{three_digits(middle)} {row.unit}{spread}"
-
-
-def three_digits(value: float) -> str:
-    """Return a value with three significant digits."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _faster(name: str, min_times: float) -> Callable[[Results], tuple[str, bool] | None]:
