@@ -275,8 +275,8 @@ def test_the_launchers_are_shown() -> None:
 
 
 def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row and a template, as docs/guides/jobs.md has them, in the folder of a user of the installed command."""
-    text = (paths.PROJECT / "docs" / "guides" / "jobs.md").read_text(encoding="utf-8")
+    """A row and a template, as the guide has them, in the folder of a user of the installed command."""
+    text = (paths.PROJECT / "docs" / "guides" / "own-launcher.md").read_text(encoding="utf-8")
     before, _, after = text.partition("```jinja\n")
     row, template = before.rpartition("```yaml\n")[2].split("```")[0], after.split("```")[0]
     folder = shutil.copytree(paths.FACTS, tmp_path / "facts")

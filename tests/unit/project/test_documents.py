@@ -10,20 +10,9 @@ import tasks
 from rdma_images.core.paths import PROJECT
 
 PAGES = [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), *PROJECT.glob(".github/*.md")]
-FOLDERS = (
-    "rdma_images",
-    "dockerfiles",
-    "facts",
-    "validators",
-    "tests",
-    "benchmarks",
-    "docs",
-    "jobs",
-    "locks",
-    ".github",
-)
+FOLDERS = r"rdma_images|dockerfiles|facts|validators|tests|benchmarks|docs|jobs|locks|\.github"
 # `facts/torch.yaml`, `tests/unit/plan/test_planner.py -k x`: a path that begins with a folder of the project.
-FILE = re.compile(rf"(?<![\w/.-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*\w)")
+FILE = re.compile(rf"(?<![\w/.-])((?:{FOLDERS})/[\w./-]*\w)")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TASK = re.compile(r"`(?:\w+=\S+ )*invoke ([a-z][a-z.]*)([^`\n]*)`")
 OPTION = re.compile(r"(?<!\S)--([a-z][a-z-]*)")
@@ -39,13 +28,7 @@ def page(path: Path) -> str:
 def test_files_exist(path: Path) -> None:
     ours = re.sub(r"\S+ @[0-9a-f]{7,40}\b", "", page(path))  # a file of another repository has its commit beside it
     named = {name.rstrip(".") for name in FILE.findall(ours)}
-    missing = {
-        name
-        for name in named
-        if not (PROJECT / "rdma_images" / name).exists()
-        and not (PROJECT / name).exists()
-        and not list(PROJECT.glob(f"{name}*"))
-    }
+    missing = {name for name in named if not [*PROJECT.glob(f"{name}*"), *PROJECT.glob(f"rdma_images/{name}*")]}
     assert {name for name in missing if not EXAMPLES.search(name)} == set()
 
 
@@ -60,11 +43,8 @@ def test_tasks_and_their_options_exist(path: Path) -> None:
     for name, arguments in TASK.findall(page(path)):
         assert name.rstrip(".") in tasks_by_name, name
         options = {flag for argument in tasks_by_name[name.rstrip(".")].get_arguments() for flag in argument.names}
-        options_by_task = {
-            option.replace("-", "_")
-            for option in re.findall(r"(?<!\S)--([a-z][a-z-]*)", arguments.partition(" -- ")[0])
-        }
-        assert options_by_task <= {option.replace("-", "_") for option in options}, (name, options_by_task)
+        used = {option.replace("-", "_") for option in OPTION.findall(arguments.partition(" -- ")[0])}
+        assert used <= {option.replace("-", "_") for option in options}, (name, used)
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "docs").glob("*/*.md")), ids=lambda path: path.name)
