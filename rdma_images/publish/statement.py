@@ -12,7 +12,7 @@ from rdma_images.registry.client import canonical
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
-# No address: it names a form, documented in docs/guides/publishing.md, and leads nowhere.
+# No address: it names a form, documented in docs/reference/publishing.md, and leads nowhere.
 REPORT = "urn:rdma-images:validation-report:1"
 # The validation of an image that was built elsewhere, in place of a provenance, in in-toto's own form.
 # Source: in-toto/attestation, spec/predicates/test-result.md.

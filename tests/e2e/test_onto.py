@@ -1,4 +1,4 @@
-"""The fabric added to real images that exist, with the commands of docs/guides/onto.md."""
+"""The fabric added to real images that exist, with the commands of the guides."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from tests.e2e import existing_bases, validated
 from tests.e2e.publish_parts import Registry, registry_program
 
 pytestmark = pytest.mark.e2e
-PAGE = (paths.PROJECT / "docs" / "guides" / "onto.md").read_text(encoding="utf-8")
-ONTO, PUBLISH = (block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+GUIDES = "".join((paths.PROJECT / "docs/guides" / name).read_text("utf-8") for name in ("onto.md", "publishing.md"))
+ONTO, _, PUBLISH, _ = (text.splitlines() for text in re.findall(r"(?ms)^```sh\n(.*?)^```$", GUIDES))
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from rdma_images.facts.launchers import Launcher, Launchers
 HEAD = """\
 # Fields of a job, by launcher
 
-This page is for those who write a job. The first table shows which launcher supports which field of `jobs.yaml`, and
-the section of your launcher what it makes of each. A launcher refuses the other fields by name.
+This page is for those who write a job. The first table shows which launcher supports which field of `jobs.yaml`; the
+section of your launcher says what the fields become. A launcher refuses the other fields by name.
 
 `invoke job --field NAME=value` sets a field for one command. `mount.…`, `secret.…` and `launch.…` are the forms that a
 value of `mounts`, `secrets` and `launch` can have. The page is written from `facts/launchers.yaml`.
@@ -32,13 +32,13 @@ def launchers_page(launchers: Launchers) -> str:
 
 
 def _section(launchers: Launchers, names: Sequence[str]) -> str:
-    """Return the section of the launchers: a row for each field that one supports, or refuses with advice."""
+    """Return the section of the launchers: a row for each field of which the table above does not say all."""
     rows = ["", f"## {', '.join(f'`{name}`' for name in names)}", "", "| field | becomes |", "|---|---|"]
-    for field in launchers.fields:
+    for field, meaning in launchers.fields.items():
         by_way: dict[str, list[str]] = {}
         for name in names:
             by_way.setdefault(_way(launchers.launchers[name], field), []).append(f"`{name}`")
-        supporters = {way: who for way, who in by_way.items() if way}
+        supporters = {way: who for way, who in by_way.items() if way and way not in meaning}
         ways = (way if len(by_way) == 1 else f"{', '.join(who)}: {way}" for way, who in supporters.items())
         if supporters:
             rows.append(f"| `{field}` | {'<br>'.join(ways)} |")
