@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rdma_images import components
 from rdma_images.build import build_record, preflight_folder, project_files, stand_ins
 from rdma_images.build.build_spec import BuildSpec
-from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
@@ -64,13 +62,6 @@ class Contexts:
         source = supply.source
         if supply.via != "stand-in":
             return str(self.downloads[source.id])
-        obstacles = {component.name: component.stand_in_obstacle for component in components.ALL}
-        if source.component in obstacles and (obstacle := obstacles[source.component](image, self.facts)):
-            base = image.details(BaseDetails).stand_in or image.axes["base"]
-            raise RefusedError(
-                f"--rehearse: nothing can stand in for {source.id} on {base}: {obstacle}\n"
-                "rehearse on debian13, if it has a Python for the packages, or build where the sources answer"
-            )
         return self._add(image, stand_ins.stand_in(source, image, self.facts, base))
 
     def _distribution(self, image: Image) -> str:

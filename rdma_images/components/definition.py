@@ -93,8 +93,6 @@ class ComponentDefinition:
     sources: Callable[[Image, Facts], Iterable[Source]] = lambda *_: ()
     source_names: tuple[str, ...] = ()  # by which mirrors.yaml may call them, without a version
     stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = lambda *_: {}  # build arguments of its stand-in
-    # Why its stand-in would be no good on the base of an image; empty where it would.
-    stand_in_obstacle: Callable[[Image, Facts], str] = lambda *_: ""
     must_be_measured: bool = False  # whether a report must have measured its version, for a tag to name it
     matches_measured: Callable[[str, str], bool] = _is_prefix  # whether a planned version is true of the measured one
 

@@ -14,7 +14,6 @@ from rdma_images.components.definition import (
 )
 from rdma_images.core.image import Details, Fabric, Image
 from rdma_images.core.source import Source
-from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as NAME
@@ -22,7 +21,6 @@ from rdma_images.facts.fabric_software import VersionedValue
 
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
-FIRST_WITH_EFA = "2.0"  # of Debian's libfabric: trixie's 2.1.0 lists the provider efa, bookworm's 1.17.0 does not
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,6 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
         yield replace(signed, signature=signature, key=key)
 
 
-def _stand_in_obstacle(image: Image, facts: Facts) -> str:
-    libfabric = facts.bases.bases[image.details(base.BaseDetails).stand_in or image.axes["base"]].libfabric
-    if libfabric and not at_least(libfabric, FIRST_WITH_EFA):
-        return f"its libfabric {libfabric} has no provider for EFA"
-    return ""
-
-
 EFA_INSTALLER = ComponentDefinition(
     name=NAME,
     position=60,
@@ -102,7 +93,6 @@ EFA_INSTALLER = ComponentDefinition(
     was_tested=_was_tested,
     sources=_sources,
     source_names=(NAME,),
-    stand_in_obstacle=_stand_in_obstacle,
 )
 LIBFABRIC = ComponentDefinition(
     name="libfabric",

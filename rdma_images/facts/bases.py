@@ -18,7 +18,6 @@ class Base(Fact):
     kind: Literal["bootstrap", "pull"]  # made from Debian's archive where that can be done, or pulled
     image: str  # what is pulled, for either kind
     stand_in: str | None = None  # the base, made from Debian's archive, on which a rehearsal stands instead
-    libfabric: Version | None = None  # Debian's own, of which the stand-in for EFA's installer is made
     cuda: Version | None = None  # the CUDA toolkit in it
     remove: tuple[str, ...] = ()  # packages in the way of the fabric's own, and of what the wheels bring
     environment: dict[str, str] = Field(default_factory=dict)  # what it sets, and an image must not keep

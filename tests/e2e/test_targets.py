@@ -48,7 +48,7 @@ def test_erdma_has_alibabas_packages_and_nothing_of_the_repository(target: str, 
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("target", ["efa-vllm", "erdma-vllm", "erdma-sglang"])
+@pytest.mark.parametrize("target", ["efa-vllm", "erdma-vllm", "efa-sglang", "erdma-sglang"])
 def test_a_server_is_built_whole_and_imported(target: str) -> None:
     """Each needs 20 GB of disk, and goes before the next."""
     image = ref("--target", target)
