@@ -16,13 +16,14 @@ from xdist.workermanage import WorkerController
 
 from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError
-from tests.support.leftovers import Snapshot, prune_unused_cache
+from tests.support.leftovers import Snapshot, prune_cache
 
 ENGINE = "engine"
 IMAGES = "images"
 PROJECTS = "projects"
 SMALL = "small-images"
 FILLING = (ENGINE, IMAGES, PROJECTS)  # what fills the builder's cache
+KEPT_CACHE = 4_000_000_000  # bytes of the builder's cache beside the images
 OWN_CACHE = "RDMA_IMAGES_TESTS_OWN_CACHE"  # the variable that tells workers that all in the cache is the tests' own
 BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
 APART = {  # modules with another real part than `invoke build` in the shared engine, or with what others have built
@@ -121,15 +122,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def little_stays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Free, at the end of a module, what would lie there until all tests are done.
 
-    These are the folders of the module's own fixtures, and in the builder's cache what no build has used for minutes:
-    steps of images that are gone. The folders of tests stay where they failed.
+    These are the folders of the module's own fixtures, and in the builder's cache what was used least: steps of images
+    that are gone. The folders of tests stay where they failed.
     """
     everything = tmp_path_factory.getbasetemp()
     before = set(everything.iterdir())
     yield
     if OWN_CACHE in os.environ and part(request.node.nodeid) in FILLING:
         with suppress(RdmaImagesError):  # of an engine that did not start
-            prune_unused_cache(engines.ensure())
+            prune_cache(engines.ensure(), KEPT_CACHE)
     for folder in set(everything.iterdir()) - before:
         if not folder.name.startswith("test_"):
             shutil.rmtree(folder, ignore_errors=True)

@@ -16,6 +16,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.datapath import exchange, export, guest_files, guests
 from rdma_images.datapath.checks import CheckDefinition
+from rdma_images.engine import docker_command
 from tests.support import fake_nccl
 from tests.support.built_targets import ref
 
@@ -80,9 +81,11 @@ os._exit(0)
 
 
 @pytest.fixture(scope="module")
-def image() -> str:
-    """Return the name of efa-pytorch with NIXL."""
-    return ref("--target", "efa-pytorch", "--set", "nixl=1.5.0")
+def image() -> Iterator[str]:
+    """Yield the name of efa-pytorch with NIXL."""
+    name = ref("--target", "efa-pytorch", "--set", "nixl=1.5.0")
+    yield name
+    docker_command.remove_images(engines.ensure(), name)
 
 
 def said(image: str, script: str, *options: str) -> str:

@@ -59,21 +59,19 @@ class Snapshot:
         """
         limit = size
         for _ in range(3):
-            prune_cache(self.engine, limit)
+            prune_cache(self.engine, limit, "--all")
             excess = status.build_cache_bytes(layout()) - size
             if excess < SMALL:
                 break
             limit = max(limit - excess, 0)
 
 
-def prune_unused_cache(engine: Engine) -> None:
-    """Remove what no build has used for ten minutes, and no image has: nothing that a build beside this one needs."""
-    docker_command.output(engine, "buildx", "prune", "--force", "--filter=until=10m")
+def prune_cache(engine: Engine, size: int, *options: str) -> None:
+    """Remove what the builder used least, until what it has is at most `size` bytes.
 
-
-def prune_cache(engine: Engine, size: int) -> None:
-    """Remove what the builder used least, until what it has beside the images is at most `size` bytes."""
-    docker_command.output(engine, "buildx", "prune", "--all", "--force", f"--keep-storage={size}")
+    What is used by an image, without `--all`, or by a build that runs, stays and does not count.
+    """
+    docker_command.output(engine, "buildx", "prune", "--force", f"--keep-storage={size}", *options)
 
 
 def stored_files() -> frozenset[Path]:
