@@ -67,7 +67,7 @@ def prune_images(
 def unused_images(engine: Engine, image_ids: Collection[str], built: Collection[str] = ()) -> tuple[EngineImage, ...]:
     """Return our images whose id is not among `image_ids`, and those that lost their name and are not in `built`.
 
-    With them the images of wheels' layers that a failed build left for the next one.
+    Also return the images of wheels' layers that a failed build left for the next one.
 
     Args:
         engine: The engine.

@@ -116,8 +116,8 @@ def size_limit() -> int:
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     """Remove the least recently used layers beyond `limit` bytes; return their keys.
 
-    Layers used within the last hour stay. A file that the private engine has linked, too, takes no extra space: a layer
-    of which half or more is such files stays, because removing it would free little.
+    Layers used within the last hour stay. So do layers of which at least half of the bytes are hard-linked into the
+    private engine, because removing them frees little.
     """
     limit = size_limit() if limit is None else limit
     now = time.time() if now is None else now

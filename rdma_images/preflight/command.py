@@ -68,7 +68,7 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
 def reap(process: int) -> int | None:
     """Return the wait status of a child that has ended; None for one that runs.
 
-    Takes every process that has ended: as process 1 of a container this one gets those of others.
+    Reaps every child that has ended: as process 1 of a container, this one also inherits orphans.
     """
     ended = -1
     while ended:

@@ -98,7 +98,7 @@ def selected_devices(devices: list[Device]) -> list[Device]:
 
 
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
-    """Yield the faults of the fabric's devices; a single node that requires neither fabric nor count needs none.
+    """Yield the faults of the fabric's devices; missing devices are none on one node without `fabric` and `count`.
 
     `fabric` is the required one, "" if TCP will do; `count` is how many adapters the job asked for, 0 for any number.
     """

@@ -74,7 +74,7 @@ def _verify_original(
 ) -> Verification:
     """Check the original `digest` of `converted`: it carries the evidence of both.
 
-    That the layers of both have the same files is said by the signature of the index over `converted`.
+    Only the signature of the index over `converted` vouches that the layers of both have the same files.
     """
     try:
         original = repository.manifest(digest)

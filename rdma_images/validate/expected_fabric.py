@@ -17,7 +17,7 @@ ALIBABA_VERSION = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 def image_expectations(image_config: ImageConfig, measured: Measured, image: Image | None) -> Expected:
     """Return what the image must have.
 
-    One without a sign of a fabric is not validated for one.
+    If nothing indicates a fabric, no fabric is expected, and its checks are not run.
     """
     if image:
         versions = {name: component.version for name, component in image.components.items()}

@@ -1,6 +1,6 @@
 """Which images get the validators of a folder, and the conditions for the mark `when` of a single one.
 
-What is not measured may hold: the validator then says what it could not compare.
+A condition on an unmeasured value counts as true: the validator then says what it could not compare.
 """
 
 from collections.abc import Callable
