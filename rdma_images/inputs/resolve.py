@@ -44,11 +44,12 @@ class NoSolutionError(RdmaImagesError):
 
     def __init__(self, request: LockRequest, words: str) -> None:
         self.words = words
-        source = re.search(r"Wheels are required for `([\w.-]+)`", words)
         fix = f"{COMMAND} plan --solve finds the torch and the base that fit; or change the packages"
-        fix = f"name {source[1]} under source-packages" if source else fix
         if request.installed:
             fix = "the packages of the image stay as they are: to replace one, name it in python-packages"
+        if source := re.search(r"Wheels are required for `([\w.-]+)`", words):
+            its_wheel = "make a wheel of it with pip wheel in that image, and write ./NAME.whl"
+            fix = its_wheel if request.installed else f"name {source[1]} under source-packages"
         if "was not found in the package registry" in words:
             fix = "correct the package's name, or name an index that has it as package-index in mirrors.yaml"
         super().__init__(f"locking {request.key}: no wheels go together: {words}\n{fix}")
@@ -285,8 +286,8 @@ def _raise_setup_error(words: str) -> None:
     if failed and module:
         raise RdmaImagesError(
             f"{failed[1]}: its setup.py imports {module[1]}, and is run to learn what the package requires\n"
-            "write name, version and dependencies under [project] in its pyproject.toml: then setup.py runs only where "
-            "the package is built, beside the image's torch"
+            "write name, version and dependencies under [project] in its pyproject.toml, or give it no-deps in "
+            "package-options: then setup.py runs only where the package is built, beside the image's torch"
         )
 
 

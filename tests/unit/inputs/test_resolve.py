@@ -133,6 +133,11 @@ class TestOntoAnImage:
         with pytest.raises(resolve.NoSolutionError, match=r"nothing-like-it was not found(?s:.*)\ncorrect the"):
             self.names(site, "nothing-like-it")
 
+    def test_a_package_without_a_wheel(self, site: Site) -> None:
+        publish(site, "bare", make_source("bare", "1.0", ""))
+        with pytest.raises(resolve.NoSolutionError, match=r"\nmake a wheel of it with pip wheel in that image"):
+            self.names(site, "bare")
+
     def test_an_index_that_does_not_answer_is_unreachable(self) -> None:
         request = REQUEST.model_copy(update={"requirements": ("fast",), "installed": self.THERE})
         gone = Mirrors(Path(__file__).parent / "none.pem", {"index": ("http://127.0.0.1:9/simple", "mirrors.yaml")}, {})
@@ -234,8 +239,10 @@ class TestLocalPackages:
         with pytest.raises(RdmaImagesError) as caught:
             resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
         assert str(caught.value).startswith("ops: its setup.py imports torch")
-        assert "write name, version and dependencies under [project]" in str(caught.value)
+        assert "or give it no-deps in package-options" in str(caught.value)
         # What the message says helps: setup.py is not run any more.
+        alone = request.model_copy(update={"no_deps": ("ops",)})
+        assert resolve.resolve_versions(alone, f"{index.address}/simple", mirrors(index)) == {"ops": ""}
         settings.write_text(backend + '[project]\nname = "ops"\nversion = "1"\ndependencies = ["plain"]\n')
         resolved = resolve.resolve_wheels(request, f"{index.address}/simple", mirrors(index))
         assert {wheel.name for wheel in resolved.wheels} == {"ops", "plain"}
