@@ -87,9 +87,7 @@ def folders(engine: Engine, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
         built.append(build.digest)
     yield tmp_path / "first", tmp_path / "second"
     subprocess.run(
-        ["docker", "image", "rm", "--force", REF, *built, f"{REF}-base"],
-        env=engine.environ(),
-        capture_output=True,
+        ["docker", "image", "rm", "--force", REF, *built, f"{REF}-base"], env=engine.environ(), capture_output=True
     )
 
 

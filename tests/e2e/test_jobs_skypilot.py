@@ -28,17 +28,8 @@ def read(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "job.yaml").write_text(text)
     uv = find_uv_bin()
     cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
-    command = [
-        uv,
-        "run",
-        "--no-project",
-        "--with",
-        "skypilot==0.14.1",
-        "python",
-        "-c",
-        READ,
-        str(tmp_path / "job.yaml"),
-    ]
+    python = (uv, "run", "--no-project", "--with", "skypilot==0.14.1", "python", "-c")
+    command = [*python, READ, str(tmp_path / "job.yaml")]
     return subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path), "UV_CACHE_DIR": cache}
     )

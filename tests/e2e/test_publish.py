@@ -238,11 +238,7 @@ def test_nothing_is_signed_that_was_not_made_here(
 
 
 def test_platforms_are_joined_where_they_are_validated_and_signed_once(
-    registry: Registry,
-    small: Small,
-    signing: tuple[Publisher, list[str], Trust],
-    engine: Engine,
-    tmp_path: Path,
+    registry: Registry, small: Small, signing: tuple[Publisher, list[str], Trust], engine: Engine, tmp_path: Path
 ) -> None:
     publisher, lines, trust = signing
     arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")

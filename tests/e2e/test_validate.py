@@ -100,12 +100,7 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
     assert inspection(report).expected.reason.startswith("guessed: the EFA installer was here")
     passed = {c.id for c in report.checks if c.outcome == "passed"}
-    assert {
-        "plugin.found",
-        "chain.holds",
-        "verbs.suffix",
-        "nccl.single",
-    } <= passed
+    assert {"plugin.found", "chain.holds", "verbs.suffix", "nccl.single"} <= passed
     # The stand-in's libfabric is Debian's, and the label that says so was not copied.
     assert validated.failed(report) == {"libfabric.version"}
 

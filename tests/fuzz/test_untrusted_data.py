@@ -237,10 +237,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
         lambda content: run_probes.parse_answers(content, ("packages", "torch", "tree")),
     ),
-    "an ELF file": (
-        edited_bytes(ELF.read_bytes()),
-        in_file(lambda path: elf.library(str(path)), elf.NotElf),
-    ),
+    "an ELF file": (edited_bytes(ELF.read_bytes()), in_file(lambda path: elf.library(str(path)), elf.NotElf)),
     "a program for GPUs": (
         edited_bytes(ELF.read_bytes()),
         in_file(lambda path: fatbin.architectures(str(path)), elf.NotElf),

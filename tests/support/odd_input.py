@@ -15,21 +15,8 @@ ODD = (
     *("", "\0", "\x1b[2J", "\ud800", "\u2028", "[" * 500, "{" * 500, "9" * 5000),
     *("[" * 50_000, '{"a":' * 50_000, "9999-12-31"),
     *("*a", "&a [*a, *a]", "- ", ": ", "\t"),
-    *(
-        "!!x ",
-        "NaN",
-        "~",
-        "1e999",
-        "../..",
-        "-x",
-        "--output=x",
-        "file:///etc/passwd",
-        "m" * 300,
-        "2.15.0",
-        "|",
-        "'",
-        '"',
-    ),
+    *("!!x ", "NaN", "~", "1e999", "../..", "-x", "--output=x"),
+    *("file:///etc/passwd", "m" * 300, "2.15.0", "|", "'", '"'),
 )
 words = st.sampled_from(ODD) | st.text(max_size=20)
 values = st.recursive(words, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4))

@@ -60,17 +60,9 @@ def preflight() -> Path:
 
 def run_check(root: Path, *arguments: str, user: int | None = None, **variables: str) -> list[str]:
     """Return what the checks of one node print: "severity subject: sentence", without the last line."""
+    limited = ("sh", "-c", 'ulimit -l 64; exec "$@"', "sh")
     done = subprocess.run(
-        [
-            "sh",
-            "-c",
-            'ulimit -l 64; exec "$@"',
-            "sh",
-            str(preflight()),
-            f"--root={root}",
-            "--no-all-reduce",
-            *arguments,
-        ],
+        [*limited, str(preflight()), f"--root={root}", "--no-all-reduce", *arguments],
         # Others than root may not enter the folder of this Python.
         env={"PATH": "/usr/bin:/bin" if user else os.environ["PATH"], **variables},
         capture_output=True,

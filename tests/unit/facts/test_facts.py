@@ -67,16 +67,8 @@ def test_what_does_not_hold_together(folder: Path, name: str, old: str, new: str
 
 def test_third_party_values_say_so(all_facts: facts.Facts) -> None:
     """A third party may refuse, and the reason names it; it may order proposals, or say what an installer brings."""
-    for table in (
-        all_facts.bases,
-        all_facts.torch,
-        all_facts.cuda,
-        all_facts.nccl,
-        all_facts.efa,
-        all_facts.plugin,
-        all_facts.erdma,
-        all_facts.running,
-    ):
+    for name in ("bases", "torch", "cuda", "nccl", "efa", "plugin", "erdma", "running"):
+        table = getattr(all_facts, name)
         for _, row in table.rows():
             for source in {row.source, *row.sources.values()}:
                 fills_in = row is all_facts.erdma.nccl or isinstance(row, InstallerRelease | Base)

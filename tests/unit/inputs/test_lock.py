@@ -22,13 +22,8 @@ COMMITTED = sorted((paths.LOCKS / "python").glob("*.json"))
 
 
 def make_wheel(name: str, version: str) -> Wheel:
-    return Wheel(
-        name=name,
-        version=version,
-        file=f"{name.replace('-', '_')}-{version}-py3-none-manylinux_2_18_x86_64.whl",
-        sha256=DIGEST,
-        size=7,
-    )
+    file = f"{name.replace('-', '_')}-{version}-py3-none-manylinux_2_18_x86_64.whl"
+    return Wheel(name=name, version=version, file=file, sha256=DIGEST, size=7)
 
 
 def write_lock(folder: Path, request: LockRequest, *wheels: Wheel) -> Path:

@@ -88,10 +88,7 @@ def test_an_entry_that_names_no_source_is_refused_with_its_line(load: Callable[.
     [
         ("sorces: {}\n", r":1: unknown key 'sorces'.*did you mean sources"),
         ("sources:\n  tool: /a\n  tool: /b\n", ":3: 'tool' is written twice, first in line 2"),
-        (
-            "credentials:\n  host.example:\n    username: me\n    password: hunter2\n",
-            ":4: .*a secret is never written",
-        ),
+        ("credentials:\n  host.example:\n    username: me\n    password: hunter2\n", ":4: .*a secret is never written"),
         ("credentials:\n  host.example:\n    username: me\n", ":2: credentials.host.example has no 'password': add it"),
         (
             "credentials: {'u:hunter2@host.example': {username: me, password: x}}\n",

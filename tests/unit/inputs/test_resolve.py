@@ -220,13 +220,8 @@ class TestLocalPackages:
             ("my-ops", f"./{file}"),
             ("my-project", "./project"),
         ]
-        assert {locked_wheel.name for locked_wheel in resolved.wheels} == {
-            "my-ops",
-            "my-project",
-            "nvidia-nccl-cu13",
-            "plain",
-            "torch",
-        }
+        names = {locked_wheel.name for locked_wheel in resolved.wheels}
+        assert names == {"my-ops", "my-project", "nvidia-nccl-cu13", "plain", "torch"}
         assert resolved.sources[0].sha256 == hashlib.sha256(content).hexdigest()
         assert str(folder) not in resolved.text()
 

@@ -55,12 +55,8 @@ def publisher() -> Publisher:
 def test_results_of_several_jobs_are_one_statement(image: str) -> None:
     other = replace(GOOD, job="nccl-p6-4", instance="p6-b200.48xlarge", nodes=4)
     again = replace(GOOD, sentence="the channels use EFA, faster")
-    assert [evidence.publish(result, image, publisher()).new for result in (GOOD, other, again, again)] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    new = [evidence.publish(result, image, publisher()).new for result in (GOOD, other, again, again)]
+    assert new == [True, True, True, False]
     assert evidence.newest_results(repository(image), IMAGE.digest, trust_all) == (other, again)
 
 

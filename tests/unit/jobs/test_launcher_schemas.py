@@ -25,9 +25,7 @@ from tests.support import upstream
 
 OPERATORS = {
     "MPIJob": [("kubeflow/mpi-operator", "v0.8.0", "manifests/base/kubeflow.org_mpijobs.yaml", "v2beta1")],
-    "PyTorchJob": [
-        ("kubeflow/training-operator", "v1.9.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "v1"),
-    ],
+    "PyTorchJob": [("kubeflow/training-operator", "v1.9.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "v1")],
     "LeaderWorkerSet": [
         ("kubernetes-sigs/lws", "v0.9.0", "config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml", "v1")
     ],

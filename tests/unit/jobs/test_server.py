@@ -38,10 +38,7 @@ def test_each_role_has_its_own_nodes_gpus_and_adapters(fabric: str, adapters: di
     sets = manifests("LeaderWorkerSet", fabric)
     assert {
         name: (item["spec"]["replicas"], item["spec"]["leaderWorkerTemplate"]["size"]) for name, item in sets.items()
-    } == {
-        "llm-prefill": (2, 2),
-        "llm-decode": (1, 1),
-    }
+    } == {"llm-prefill": (2, 2), "llm-decode": (1, 1)}
     for role, gpus in (("prefill", 8), ("decode", 4)):
         for pod in pods(sets[f"llm-{role}"]):
             (container,) = pod["spec"]["containers"]

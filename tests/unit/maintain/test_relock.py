@@ -51,11 +51,7 @@ def mirrors(site: Site) -> Mirrors:
 def erdma() -> Image:
     return planned_image(
         axes={"base": "ubuntu22.04"},
-        components={
-            "efa-installer": None,
-            "aws-ofi-nccl": None,
-            "erdma-apt": Component("erdma-apt", "jammy", "base"),
-        },
+        components={"efa-installer": None, "aws-ofi-nccl": None, "erdma-apt": Component("erdma-apt", "jammy", "base")},
     )
 
 

@@ -199,12 +199,6 @@ def test_an_nccl_that_cannot_take_the_place_of_the_images(base: ExistingImage, n
         plan(base, nccl=nccl)
 
 
-def test_nccl_tests_are_compiled_against_the_nccl_of_the_image() -> None:
-    image = with_fields("    with: [nccl-tests]\n")
-    assert "nccl-tests" in image.components
-    assert image.toolkit
-
-
 def test_nccl_tests_need_a_library_of_nccl() -> None:
     onto.write_record(existing(nccl_path="/opt/conda/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so"))
     (refusal,) = planner.plan(read(default="{efa-installer: 1.50.0, nccl-tests: 2.20.0}"), FACTS).refusals

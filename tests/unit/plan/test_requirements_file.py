@@ -48,11 +48,7 @@ def test_what_pip_takes_is_taken(folder: Path) -> None:
         "--requirement=more/base.txt\n-cmore/limits.txt\ntorch>=2.4\n"
         f"wandb==0.20.1 \\\n    --hash=sha256:{'ab' * 32} \\\n    --hash=sha256:{'cd' * 32}\n",
     )
-    assert result.packages == [
-        'transformers[torch]<5,>=4.50; python_version > "3.9"',
-        "einops",
-        "wandb==0.20.1",
-    ]
+    assert result.packages == ['transformers[torch]<5,>=4.50; python_version > "3.9"', "einops", "wandb==0.20.1"]
     assert result.constraints == ["protobuf<7", "protobuf<7"]
     assert result.hashes == {"wandb": ("ab" * 32, "cd" * 32)}
 

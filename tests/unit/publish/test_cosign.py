@@ -37,12 +37,8 @@ class TestTrust:
         assert trust
         assert trust.identity
         assert re.search(trust.identity, workflow)
-        for other in (
-            workflow.replace("main", "mainly"),
-            workflow.replace("team", "teem"),
-            workflow.replace("github.com", "githubxcom"),
-        ):
-            assert not re.search(trust.identity, other)
+        for old, new in (("main", "mainly"), ("team", "teem"), ("github.com", "githubxcom")):
+            assert not re.search(trust.identity, workflow.replace(old, new))
         assert keys.ci_identity(job) is None
         assert keys.ci_identity({}) is None
 

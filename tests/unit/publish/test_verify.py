@@ -151,17 +151,9 @@ class TestVerify:
         attach(make_artifacts(allowed, revision), manifest.descriptor, repository)
         assert self.verify_published(published)[0].holds
 
-    @pytest.mark.parametrize(
-        "body",
-        [
-            {"layers": []},
-            {},
-            {"layers": "x"},
-            {"layers": [3]},
-            {"layers": [{"digest": "../../x"}]},
-            {"layers": [{"digest": f"sha256:{'7' * 64}"}]},
-        ],
-    )
+    ODD_LAYERS: tuple[object, ...] = ([], "x", [3], [{"digest": "../../x"}], [{"digest": f"sha256:{'7' * 64}"}])
+
+    @pytest.mark.parametrize("body", [{}, *({"layers": layers} for layers in ODD_LAYERS)])
     def test_an_attachment_that_cannot_be_read_is_ignored_and_reported(
         self,
         body: dict[str, str | list[int | dict[str, str]]],

@@ -10,7 +10,7 @@ from tests.incidents.image import ImageChange
 LIB = "/usr/lib/x86_64-linux-gnu"
 PLUGIN_FOLDERS = "/etc/ld.so.conf.d/100_ofinccl.conf"
 SECOND_NCCL = {
-    f"{LIB}/libnccl.so.2": {"library": {"soname": "libnccl.so.2", "words": ["NCCL version 2.18.3+cuda12.1"]}},
+    f"{LIB}/libnccl.so.2": {"library": {"soname": "libnccl.so.2", "words": ["NCCL version 2.18.3+cuda12.1"]}}
 }
 PROGRAM = {"/usr/bin/all_reduce_perf": {"library": {"needed": ["libnccl.so.2", "libc.so.6"]}, "mode": "755"}}
 
