@@ -1,4 +1,4 @@
-"""Facts about launchers: which starters and fabrics each has, and the parameters that only a user knows."""
+"""Facts about launchers: which rank starters and fabrics each has, and the parameters that only a user knows."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.facts_file import Fact, FactsFile, Pattern
 
-Starter = Literal["mpirun", "torchrun"]
+RankStarter = Literal["mpirun", "torchrun"]
 Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]
 
 
@@ -23,7 +23,7 @@ class Parameter(Strict):
     default: str | None = None
     optional: bool = False
     only_fabric: Fabric | None = None
-    starter: Starter | None = None  # with which alone the job uses it
+    rank_starter: RankStarter | None = None  # with which alone the job uses it
     several_interfaces: bool = False  # only where a node has several interfaces
     kinds: tuple[Kind, ...] | None = None  # of the launchers that it means something to; None for all
 
@@ -97,7 +97,7 @@ class Launcher(Fact):
     summary: str
     kind: Kind = "other"
     run: RunMethod | None = None  # None where only the README knows
-    starts: tuple[Starter, ...]
+    rank_starters: tuple[RankStarter, ...]
     restarts: Literal["launcher", "torchrun"] = "launcher"  # who starts a failed attempt again
     fabrics: tuple[Fabric, ...]
     min_nodes: int = 1  # on which it can start a job

@@ -106,7 +106,7 @@ def combinations() -> Iterator[tuple[str, str, str]]:
     for (name, row), fabric, starter in product(
         load_project().facts.launchers.launchers.items(), ("efa", "erdma"), ("mpirun", "torchrun")
     ):
-        if fabric in row.fabrics and starter in row.starts:
+        if fabric in row.fabrics and starter in row.rank_starters:
             yield name, fabric, starter
 
 

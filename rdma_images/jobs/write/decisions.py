@@ -11,7 +11,7 @@ from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_parameters
+from rdma_images.facts.launchers import Launcher, Parameter, RankStarter, parse_parameters
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, job_image, overrides
@@ -30,13 +30,13 @@ MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its 
 
 @dataclass(frozen=True)
 class _JobInputs:
-    """The launcher, image, instance type and starter that a request names."""
+    """The launcher, image, instance type and rank starter that a request names."""
 
     launcher: Launcher
     image: Image
     instance: str
     instance_type: InstanceType
-    starter: Starter
+    rank_starter: RankStarter
 
 
 def decide_job(request: JobRequest, project: Project) -> Job:
@@ -70,7 +70,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         request.gpus or inputs.instance_type.gpus,
         facts.instances.nodes[inputs.instance_type.fabric],
         facts.launchers.pods,
-        inputs.starter == "torchrun",
+        inputs.rank_starter == "torchrun",
         int(parameters["memory"]) if "memory" in parameters else None,
     )
     user = inputs.image.additions.user if inputs.image.additions else None
@@ -83,13 +83,13 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         image=ref,
         instance=request.instance if request.instance.startswith("ml.") else inputs.instance,
         nodes=request.nodes,
-        starter=inputs.starter,
+        rank_starter=inputs.rank_starter,
         counts=node_counts,
         device_count=inputs.instance_type.interfaces,
         gpu=inputs.instance_type.gpu or "",
         gpu_memory=inputs.instance_type.gpu_memory,
-        command=job_image.rank_command(inputs.image, inputs.starter, request.work.launch, request.command, facts),
-        mpirun=job_image.mpirun(inputs.image) if inputs.starter == "mpirun" else "",
+        command=job_image.rank_command(inputs.image, inputs.rank_starter, request.work.launch, request.command, facts),
+        mpirun=job_image.mpirun(inputs.image) if inputs.rank_starter == "mpirun" else "",
         environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
         image_environment=inputs.image.environment,
         docker=_docker_options(inputs.image, node_counts.gpus, inputs.instance_type),
@@ -190,11 +190,11 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
 def _refuse_combinations(request: JobRequest, inputs: _JobInputs) -> None:
     """Raise RefusedError for fields that exclude each other."""
     work = request.work
-    starts_ranks_again = inputs.starter == "torchrun" and work.launch in (None, "torchrun", "accelerate")
-    if _rank_restarts(request, inputs) and not starts_ranks_again:
+    launch = work.launch or inputs.rank_starter
+    if _rank_restarts(request, inputs) and launch not in ("torchrun", "accelerate"):
         raise RefusedError(
             f"restarts {work.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
-            f"and the launch is {work.launch or inputs.starter}\nleave restarts out, or add --field launch=torchrun"
+            f"and the launch is {launch}\nleave restarts out, or add --field launch=torchrun"
         )
     if both := sorted(work.env.keys() & work.secrets.keys()):
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
@@ -212,22 +212,24 @@ def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
     instance = _type_name(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, project.facts):
         raise RefusedError(refusal)
-    starters = job_image.starters(planned, request.work.launch)
-    starter = next((starter_name for starter_name in starters if starter_name in launcher.starts), None)
-    if starter is None:
+    available = job_image.rank_starters(planned, request.work.launch)
+    rank_starter = next((name for name in available if name in launcher.rank_starters), None)
+    if rank_starter is None:
         suitable = [
-            name for name, row in launchers.items() if set(row.starts) & set(starters) and planned.fabric in row.fabrics
+            name
+            for name, row in launchers.items()
+            if {*row.rank_starters} & {*available} and planned.fabric in row.fabrics
         ]
-        missing = [name for name in launcher.starts if name == "mpirun" or request.work.launch != "mpirun"]
-        components = " or ".join(job_image.STARTER_COMPONENTS[name] for name in missing)
+        missing = [name for name in launcher.rank_starters if name == "mpirun" or request.work.launch != "mpirun"]
+        components = " or ".join(job_image.RANK_STARTER_COMPONENTS[name] for name in missing)
         others = f"choose one of its launchers: {', '.join(suitable)}"
         fix = others if suitable else f"add {components} to its row of matrix.yaml"
         raise RefusedError(
-            f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
+            f"launcher {request.launcher} starts ranks with {' or '.join(launcher.rank_starters)}, "
             f"and {request.target or 'an image that is no target'} "
-            f"has {' and '.join(starters) or f'no {components}'}\n{fix}"
+            f"has {' and '.join(available) or f'no {components}'}\n{fix}"
         )
-    return _JobInputs(launcher, planned, instance, node, starter)
+    return _JobInputs(launcher, planned, instance, node, rank_starter)
 
 
 def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
@@ -239,7 +241,7 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
     if not request.image:
         raise RefusedError("the job has no image\ngive --target, or --image host/repository@sha256:…")
     if not request.work.launch:
-        example = launcher.starts[-1]
+        example = launcher.rank_starters[-1]
         raise RefusedError(
             f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
             f"add --field launch=, as in --field launch={example}"

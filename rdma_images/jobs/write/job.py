@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rdma_images.core.image import Fabric
-from rdma_images.facts.launchers import Starter
+from rdma_images.facts.launchers import RankStarter
 from rdma_images.jobs.write.work import Work
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Job:
     image: str  # "host/repository@sha256:…"
     instance: str  # as in the scheduler's label
     nodes: int
-    starter: Starter
+    rank_starter: RankStarter
     counts: Counts
     device_count: int  # interfaces on the node
     gpu: str  # the vendor's name of it; empty where that is not known

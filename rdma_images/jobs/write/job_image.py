@@ -1,4 +1,4 @@
-"""The image that a job runs, by digest, and the starters in it."""
+"""The image that a job runs, by digest, and the rank starters in it."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.facts import Facts
-from rdma_images.facts.launchers import Starter
+from rdma_images.facts.launchers import RankStarter
 from rdma_images.jobs.write.work import Launch
 from rdma_images.publish import publication
 
@@ -22,7 +22,7 @@ DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 RANK_STARTERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun", "composer")
 RANK_STARTER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 # The component of an image that starts ranks.
-STARTER_COMPONENTS: Mapping[Starter, str] = {"mpirun": nccl_tests.NAME, "torchrun": "pytorch"}
+RANK_STARTER_COMPONENTS: Mapping[RankStarter, str] = {"mpirun": nccl_tests.NAME, "torchrun": "pytorch"}
 
 
 def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
@@ -77,13 +77,13 @@ def _rehearsal_error(image: str) -> RefusedError:
     )
 
 
-def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
+def rank_starters(image: Image, launch: Launch | None = None) -> tuple[RankStarter, ...]:
     """Return what can start ranks in the image: torchrun with PyTorch, or mpirun.
 
     `launch` is the user's choice. torchrun stands for every program that is started once on each node. An image without
     a target has unknown contents: what is chosen is assumed.
     """
-    names: list[Starter] = []
+    names: list[RankStarter] = []
     if (
         launch == "mpirun"
         if not image.components
@@ -111,7 +111,7 @@ def _nccl_tests(image: Image) -> NcclTestsDetails:
 
 
 def rank_command(
-    image: Image, starter: Starter, launch: Launch | None, arguments: tuple[str, ...], facts: Facts
+    image: Image, rank_starter: RankStarter, launch: Launch | None, arguments: tuple[str, ...], facts: Facts
 ) -> tuple[str, ...]:
     """Return what each rank runs, or what follows the launcher's own options on each node.
 
@@ -123,7 +123,7 @@ def rank_command(
         raise RefusedError("the command begins with an empty word\nwrite the program first, as in -- train.py")
     if launch not in ("plain", "ray"):
         _refuse_rank_starter(arguments)
-    if starter == "torchrun":
+    if rank_starter == "torchrun":
         return _once_a_node(image, launch, arguments)
     if not image.components:
         return arguments or _once_a_node(image, launch, arguments)

@@ -65,7 +65,7 @@ def launcher_table(project: Project) -> RenderableType:
         targets = [
             image.target
             for image in images
-            if image.fabric in row.fabrics and set(job_image.starters(image)) & set(row.starts)
+            if image.fabric in row.fabrics and set(job_image.rank_starters(image)) & set(row.rank_starters)
         ]
         summary = f"  {row.summary}{f' ({row.version})' if row.version else ''}"
         parts.append(Text.assemble((name, "bold"), f"{summary}\n  targets: {', '.join(targets) or 'none'}"))
