@@ -202,7 +202,7 @@ def job_run(
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
     limit = parse_duration(timeout, "--timeout") if timeout else job_run.JobRunOptions.limit
     if not timeout:
-        limit += job_folder.load(path).work.time
+        limit += job_folder.load(path).settings.time
     options = job_run.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
     run_path = job_run.run_job(path, project.load(), options, progress)
     result = from_logs.read_job_result([run_path])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.write.job import Job
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.job_settings import JobSettings
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
@@ -67,7 +67,9 @@ def test_the_ranks_have_the_images_variables_after_the_preflight_of_their_node(
 
 
 def test_a_node_with_an_error_ends_the_job_before_its_ranks(folder: Path) -> None:
-    job = jobs.job("mpijob", "erdma", "mpirun", gpus=2, command=("/bin/sh", "-c", RANK), work=Work(env={"BAD": "1"}))
+    job = jobs.job(
+        "mpijob", "erdma", "mpirun", gpus=2, command=("/bin/sh", "-c", RANK), settings=JobSettings(env={"BAD": "1"})
+    )
     done = run(folder, "mpijob", job)
     assert done.returncode == 96
     assert "rank 0 of 4" not in done.stdout

@@ -17,7 +17,7 @@ import yaml
 from rdma_images.core.paths import PROJECT
 from rdma_images.jobs.write import create, jobs_file
 from rdma_images.jobs.write.job import JobRequest
-from rdma_images.jobs.write.work import Code, Work
+from rdma_images.jobs.write.job_settings import Code, JobSettings
 from tests.e2e import pods, unpacked
 from tests.e2e.server_parts import SGLANG, image
 from tests.support import job_parts as jobs
@@ -137,8 +137,8 @@ def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None
     vllm.write_text(VLLM)
     command = ("vllm", "serve", "MODEL", "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2")
     assert " ".join(command) in GUIDE.read_text(encoding="utf-8")
-    work = Work(launch="ray", code=Code(str(tmp_path / "code"), CODE))
-    usual = {"name": "vllm", "command": command, "work": work, "preflight": False}
+    settings = JobSettings(launch="ray", code=Code(str(tmp_path / "code"), CODE))
+    usual = {"name": "vllm", "command": command, "settings": settings, "preflight": False}
     request = jobs.job_request("leaderworkerset", "efa", "torchrun", **usual)
     with pods.running(manifests(request, tmp_path / "job"), tmp_path, f"{CODE}:{path}") as started:
         pods.wait_until_ready(started, 300)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rdma_images.jobs.write import create
+from rdma_images.jobs.write.job_settings import JobSettings
 from rdma_images.jobs.write.jobs_file import RoleRequest
-from rdma_images.jobs.write.work import Work
 from tests.e2e import slurm_parts, unpacked
 from tests.e2e.server_parts import SGLANG, image
 from tests.support import job_parts as jobs
@@ -56,7 +56,7 @@ def write(folder: Path) -> None:
         command=(),
         model="MODEL",
         preflight=False,  # there is no adapter
-        work=Work(env={"PYTHONPATH": str(folder / "code")}),
+        settings=JobSettings(env={"PYTHONPATH": str(folder / "code")}),
         roles={"decode": RoleRequest(env={"LOAD_SECONDS": "4"})},
     )
     create.write_job(request, jobs.load_project(), str(folder / "job"))

@@ -46,8 +46,8 @@ def test_skypilot_takes_the_task(tmp_path: Path, starter: str) -> None:
 def test_skypilot_takes_all_that_a_job_can_be_told(tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
-    work = jobs.everything("skypilot", code)
-    done = read(tmp_path, jobs.files(jobs.job("skypilot", "efa", "torchrun", work=work))["job.yaml"])
+    settings = jobs.everything("skypilot", code)
+    done = read(tmp_path, jobs.files(jobs.job("skypilot", "efa", "torchrun", settings=settings))["job.yaml"])
     assert done.returncode == 0, done.stderr
     printed = next(line for line in done.stdout.splitlines() if line.startswith("told"))
     assert "told code" in printed or f"{tmp_path}/code" in printed

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.run import job_run
-from rdma_images.jobs.write import create, work
-from rdma_images.jobs.write.work import Code, Work
+from rdma_images.jobs.write import create, job_settings
+from rdma_images.jobs.write.job_settings import Code, JobSettings
 from tests.e2e import slurm_parts, training_parts, unpacked
 from tests.support import job_parts as jobs
 
@@ -39,9 +39,9 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
     for name in ("src", "runs"):
         (folder / name).mkdir()
     (folder / "src" / "train.py").write_text(training_parts.TRAIN)
-    part = Work(
-        mounts=(work.parse_mount(f"{folder}/runs:/runs"),),
-        code=Code(str(folder / "src"), work.CODE),
+    part = JobSettings(
+        mounts=(job_settings.parse_mount(f"{folder}/runs:/runs"),),
+        code=Code(str(folder / "src"), job_settings.CODE),
         secrets={"TOKEN": "env:TOKEN"},
         checkpoints="/runs",
         restarts=2,
@@ -56,7 +56,7 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
         name="training",
         gpus=1,
         command=("train.py", *command),
-        work=part,
+        settings=part,
         preflight=False,
     )
     create.write_job(request, jobs.load_project(), str(folder / "job"))

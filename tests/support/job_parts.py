@@ -10,10 +10,10 @@ import yaml
 
 from rdma_images.inputs import project, target_options
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import cluster, create, render, work
+from rdma_images.jobs.write import cluster, create, job_settings, render
 from rdma_images.jobs.write.job import Job, JobRequest
+from rdma_images.jobs.write.job_settings import Code, JobSettings
 from rdma_images.jobs.write.jobs_file import RoleRequest
-from rdma_images.jobs.write.work import Code, Work
 
 IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:" + "5e" * 32
 NODE = {"efa": "p5.48xlarge", "erdma": "ecs.ebmgn8v.48xlarge"}
@@ -132,7 +132,7 @@ def pods(written_job: Job) -> list[Any]:
     return [template for text in texts for document in documents(text) for template in templates(document)]
 
 
-def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
+def everything(launcher: str, folder: Path, hidden: str = "") -> JobSettings:
     """Return a job with every field, its code in `folder`, `hidden` in a hidden file."""
     fields = load_project().facts.launchers.launchers[launcher].fields
     data = "/opt/ml/input/data" if launcher == "sagemaker" else ""
@@ -165,9 +165,9 @@ def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
         "time": 7200,
         "spot": True,
     }
-    return Work(
-        mounts=tuple(work.parse_mount(text) for kind, text in mounts.items() if f"mount.{kind}" in fields),
-        code=Code(str(folder), work.CODE),
+    return JobSettings(
+        mounts=tuple(job_settings.parse_mount(text) for kind, text in mounts.items() if f"mount.{kind}" in fields),
+        code=Code(str(folder), job_settings.CODE),
         env={"GREETING": "it's; $HOME"},
         secrets=dict([("TOKEN", source) for kind, source in secrets.items() if f"secret.{kind}" in fields][:1]),
         checkpoints=writable or "/opt/ml/checkpoints",

@@ -145,7 +145,7 @@ class _JobRun:
         """Follow the job to its end, and collect its logs."""
         job = submission.job
         logs = LogWatch(submission.logs, self.progress, self.options.prints_log)
-        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, job.work.is_recovered)
+        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, job.settings.is_recovered)
         try:
             runner.collect()
         except CommandError as error:

@@ -50,7 +50,7 @@ class Kubernetes:
                     return JobState("succeeded")
                 reason = f"{condition.get('reason', '')}: {condition.get('message', '')}"
                 return JobState("failed", "; ".join([plain(reason), *_failure_reasons(pods)]))
-        if not self._submission.job.work.is_recovered and (failures := list(_failure_reasons(pods))):
+        if not self._submission.job.settings.is_recovered and (failures := list(_failure_reasons(pods))):
             return JobState("failed", "; ".join(failures))
         if waiting := [pod for pod in pods if not _is_running(pod)]:
             return JobState("waiting", "; ".join(dict.fromkeys(self._waiting_reason(pod) for pod in waiting)))

@@ -78,8 +78,8 @@ def skypilot(submission: Submission) -> Script:
     Cluster or managed job are this run's alone.
     """
     name, file, folder = submission.name, submission.file, submission.files.absolute()
-    secrets = [word for variable in submission.job.work.secrets for word in ("--secret", variable)]
-    if submission.job.work.is_recovered:
+    secrets = [word for variable in submission.job.settings.secrets for word in ("--secret", variable)]
+    if submission.job.settings.is_recovered:
         managed = ["sky", "jobs", "launch", "--yes", "-n", name, *secrets, str(file)]
         return Script(submission, managed, [["sky", "jobs", "cancel", "--yes", "-n", name]], folder)
     launch: list[str | Path] = ["sky", "launch", "--yes", "-c", name, *secrets, file]

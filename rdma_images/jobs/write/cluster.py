@@ -11,7 +11,7 @@ from rdma_images.facts.launchers import parse_parameters
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, folder, render
 from rdma_images.jobs.write.job import JobValue
-from rdma_images.jobs.write.work import NAME
+from rdma_images.jobs.write.job_settings import NAME
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
 

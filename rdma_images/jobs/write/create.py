@@ -7,7 +7,7 @@ from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, folder, model_server, render, server
 from rdma_images.jobs.write.decisions import CODE_FOLDER, PREFLIGHT_FOLDER, decide_job
 from rdma_images.jobs.write.job import Job, JobRequest
-from rdma_images.jobs.write.work import read_code
+from rdma_images.jobs.write.job_settings import read_code
 
 
 def render_job_files(job: Job, project: Project) -> dict[str, str]:
@@ -33,7 +33,7 @@ def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job
     """
     job = decide_any_job(request, project)
     path = folder.job_folder(job.name, out)
-    contents = {CODE_FOLDER: read_code(request.work.code), PREFLIGHT_FOLDER: preflight_folder.files()}
+    contents = {CODE_FOLDER: read_code(request.settings.code), PREFLIGHT_FOLDER: preflight_folder.files()}
     seen = {f"{part.name}/{name}": contents[part.name][name] for part in job.folders for name in part.files}
     folder.write(path, {**render_job_files(job, project), **seen})
     return job, path

@@ -16,7 +16,7 @@ from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import counts, job_image, overrides
 from rdma_images.jobs.write.job import Counts, Job, JobFolder, JobRequest, JobValue
-from rdma_images.jobs.write.work import NAME, Code, Work, read_code
+from rdma_images.jobs.write.job_settings import NAME, Code, JobSettings, read_code
 from rdma_images.plan import image_settings, instance_fit
 
 PYTHON = re.compile(r"(.*/)?python[0-9.]*")
@@ -54,16 +54,16 @@ def decide_job(request: JobRequest, project: Project) -> Job:
             the image and the instance type do not go together.
     """
     facts = project.facts
-    inputs = _job_inputs(request, project)
+    inputs, settings = _job_inputs(request, project), request.settings
     _refuse_unknown_fields(request, inputs.launcher, facts)
     _refuse_combinations(request, inputs)
-    overrides.refuse_overrides(request.work.env, inputs.image.environment, inputs.instance_type.fabric)
+    overrides.refuse_overrides(settings.env, inputs.image.environment, inputs.instance_type.fabric)
     folders = tuple(_folders(request, inputs))
     parameters = parse_parameters(_parameters(inputs, facts), request.parameters, f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(inputs.image, request.image, inputs.launcher.image, request.tcp)
     variables = [
-        *(row for row in _variables(request, inputs, parameters, facts) if row.name not in request.work.env),
-        *_checkpoint_variable(request.work, inputs),
+        *(row for row in _variables(request, inputs, parameters, facts) if row.name not in settings.env),
+        *_checkpoint_variable(settings, inputs),
     ]
     node_counts = counts.pod_resources(
         inputs.instance_type,
@@ -88,9 +88,9 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         device_count=inputs.instance_type.interfaces,
         gpu=inputs.instance_type.gpu or "",
         gpu_memory=inputs.instance_type.gpu_memory,
-        command=job_image.rank_command(inputs.image, inputs.rank_starter, request.work.launch, request.command, facts),
+        command=job_image.rank_command(inputs.image, inputs.rank_starter, settings.launch, request.command, facts),
         mpirun=job_image.mpirun(inputs.image) if inputs.rank_starter == "mpirun" else "",
-        environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
+        environment={**{variable.name: variable.value for variable in variables}, **settings.env},
         image_environment=inputs.image.environment,
         docker=_docker_options(inputs.image, node_counts.gpus, inputs.instance_type),
         parameters=parameters,
@@ -99,9 +99,9 @@ def decide_job(request: JobRequest, project: Project) -> Job:
             JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
             *_count_values(request.nodes, node_counts, inputs, facts),
             *variables,
-            *_work_values(request.work, inputs),
+            *_settings_values(settings, inputs),
         ),
-        work=replace(request.work, code=Code(CODE_FOLDER, request.work.code.to) if request.work.code else None),
+        settings=replace(settings, code=Code(CODE_FOLDER, settings.code.to) if settings.code else None),
         preflight=_preflight(request, folders),
         rank_restarts=_rank_restarts(request, inputs),
         folders=folders,
@@ -119,19 +119,19 @@ def _parameters(inputs: _JobInputs, facts: Facts) -> dict[str, Parameter]:
     }
 
 
-def _work_values(work: Work, inputs: _JobInputs) -> Iterator[JobValue]:
+def _settings_values(settings: JobSettings, inputs: _JobInputs) -> Iterator[JobValue]:
     """Yield how the launcher brings code, and how it restarts and limits the job."""
-    if work.code:
-        yield JobValue("code", work.code.to, inputs.launcher.fields["code"], "code")
-    if work.restarts:
-        yield JobValue("restarts", str(work.restarts), inputs.launcher.fields["restarts"], "restarts")
-    if work.time:
-        yield JobValue("time", f"{work.time} s", inputs.launcher.fields["time"], "time")
+    if settings.code:
+        yield JobValue("code", settings.code.to, inputs.launcher.fields["code"], "code")
+    if settings.restarts:
+        yield JobValue("restarts", str(settings.restarts), inputs.launcher.fields["restarts"], "restarts")
+    if settings.time:
+        yield JobValue("time", f"{settings.time} s", inputs.launcher.fields["time"], "time")
 
 
 def _rank_restarts(request: JobRequest, inputs: _JobInputs) -> int:
     """Return how often torchrun or accelerate starts ranks again; 0 where the launcher starts the job again."""
-    return request.work.restarts if inputs.launcher.restarts == "torchrun" else 0
+    return request.settings.restarts if inputs.launcher.restarts == "torchrun" else 0
 
 
 def _folders(request: JobRequest, inputs: _JobInputs) -> Iterator[JobFolder]:
@@ -140,7 +140,7 @@ def _folders(request: JobRequest, inputs: _JobInputs) -> Iterator[JobFolder]:
     Raises RefusedError for code that cannot be copied, and for a command whose script is not in it.
     """
     is_sagemaker = inputs.launcher.kind == "sagemaker"
-    if code := request.work.code:
+    if code := request.settings.code:
         files = tuple(read_code(code, inputs.launcher.kind == "kubernetes"))
         script = _script(request.command)
         if script.endswith(".py") and not script.startswith("/") and posixpath.normpath(script) not in files:
@@ -189,14 +189,14 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
 
 def _refuse_combinations(request: JobRequest, inputs: _JobInputs) -> None:
     """Raise RefusedError for fields that exclude each other."""
-    work = request.work
-    launch = work.launch or inputs.rank_starter
+    settings = request.settings
+    launch = settings.launch or inputs.rank_starter
     if _rank_restarts(request, inputs) and launch not in ("torchrun", "accelerate"):
         raise RefusedError(
-            f"restarts {work.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
+            f"restarts {settings.restarts}: launcher {request.launcher} leaves restarts to torchrun or accelerate, "
             f"and the launch is {launch}\nleave restarts out, or add --field launch=torchrun"
         )
-    if both := sorted(work.env.keys() & work.secrets.keys()):
+    if both := sorted(settings.env.keys() & settings.secrets.keys()):
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
 
 
@@ -212,7 +212,7 @@ def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
     instance = _type_name(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, project.facts):
         raise RefusedError(refusal)
-    available = job_image.rank_starters(planned, request.work.launch)
+    available = job_image.rank_starters(planned, request.settings.launch)
     rank_starter = next((name for name in available if name in launcher.rank_starters), None)
     if rank_starter is None:
         suitable = [
@@ -220,7 +220,7 @@ def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
             for name, row in launchers.items()
             if {*row.rank_starters} & {*available} and planned.fabric in row.fabrics
         ]
-        missing = [name for name in launcher.rank_starters if name == "mpirun" or request.work.launch != "mpirun"]
+        missing = [name for name in launcher.rank_starters if name == "mpirun" or request.settings.launch != "mpirun"]
         components = " or ".join(job_image.RANK_STARTER_COMPONENTS[name] for name in missing)
         others = f"choose one of its launchers: {', '.join(suitable)}"
         fix = others if suitable else f"add {components} to its row of matrix.yaml"
@@ -240,13 +240,13 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
         return planned
     if not request.image:
         raise RefusedError("the job has no image\ngive --target, or --image host/repository@sha256:…")
-    if not request.work.launch:
+    if not request.settings.launch:
         example = launcher.rank_starters[-1]
         raise RefusedError(
             f"--image {request.image} belongs to no target, and nothing says what starts its ranks\n"
             f"add --field launch=, as in --field launch={example}"
         )
-    if request.work.launch == "mpirun" and launcher.kind != "slurm":
+    if request.settings.launch == "mpirun" and launcher.kind != "slurm":
         raise RefusedError(
             f"--image {request.image} belongs to no target, and ssh hands on no variables that are not known\n"
             "choose another launch or --launcher slurm, or make the image a target: `onto` in matrix.yaml"
@@ -310,19 +310,19 @@ def _variables(request: JobRequest, inputs: _JobInputs, chosen: Mapping[str, str
         yield from _tcp_variables(inputs.instance_type.fabric, facts)
 
 
-def _checkpoint_variable(work: Work, inputs: _JobInputs) -> Iterator[JobValue]:
+def _checkpoint_variable(settings: JobSettings, inputs: _JobInputs) -> Iterator[JobValue]:
     """Yield the variable that names the folder of checkpoints.
 
     Raises RefusedError for a folder that would end with its container.
     """
-    path = work.checkpoints
-    is_mounted = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in work.mounts)
+    path = settings.checkpoints
+    is_mounted = any(f"{path}/".startswith(f"{mount.to}/") and not mount.read_only for mount in settings.mounts)
     if path and not is_mounted and inputs.launcher.kind != "sagemaker":
         raise RefusedError(
             f"checkpoints {path}: no mount that can be written is there, so it would end with its container\n"
             f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"
         )
-    if path and CHECKPOINT_DIR not in work.env:
+    if path and CHECKPOINT_DIR not in settings.env:
         yield JobValue(CHECKPOINT_DIR, path, "where the ranks leave their checkpoints", "checkpoints")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rdma_images.core.image import Fabric
 from rdma_images.facts.launchers import RankStarter
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.job_settings import JobSettings
 
 if TYPE_CHECKING:
     from rdma_images.jobs.write.jobs_file import RoleRequest
@@ -27,14 +27,14 @@ class JobRequest:
     command: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)  # --set
-    work: Work = field(default_factory=Work)
+    settings: JobSettings = field(default_factory=JobSettings)
     preflight: bool = True  # each node is checked before the command
     roles: Mapping[str, "RoleRequest"] = field(default_factory=dict)  # of a server in parts
     model: str = ""  # that a server with prefill, decode and a router serves
 
     def fields(self) -> Iterator[str]:
         """Yield the names of what is asked for, as facts/launchers.yaml has them."""
-        yield from self.work.fields()
+        yield from self.settings.fields()
         if self.roles:
             yield "roles"
 
@@ -93,7 +93,7 @@ class Job:
     parameters: Mapping[str, str]
     tcp: bool
     values: tuple[JobValue, ...]
-    work: Work = field(default_factory=Work)
+    settings: JobSettings = field(default_factory=JobSettings)
     preflight: str = ""  # the program that checks a node, as words of sh; empty for none
     rank_restarts: int = 0  # how often torchrun or accelerate starts ranks again; 0 where the launcher does
     folders: tuple[JobFolder, ...] = ()
@@ -137,4 +137,4 @@ class Job:
     @property
     def exported_variables(self) -> tuple[str, ...]:
         """Return mpirun's options for all variables of a rank, secrets included."""
-        return tuple(word for name in {**self.variables, **self.work.secrets} for word in ("-x", name))
+        return tuple(word for name in {**self.variables, **self.settings.secrets} for word in ("-x", name))

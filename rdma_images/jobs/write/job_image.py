@@ -12,7 +12,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import RankStarter
-from rdma_images.jobs.write.work import Launch
+from rdma_images.jobs.write.job_settings import Launch
 from rdma_images.publish import publication
 
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")

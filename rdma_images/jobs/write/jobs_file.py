@@ -13,9 +13,9 @@ from rdma_images.core import files, paths, plain, yaml_file
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.yaml_file import Words, must_match
-from rdma_images.jobs.write import work
+from rdma_images.jobs.write import job_settings
 from rdma_images.jobs.write.job import JobRequest
-from rdma_images.jobs.write.work import Code, Launch, Work
+from rdma_images.jobs.write.job_settings import Code, JobSettings, Launch
 from rdma_images.plan.additions import AbsolutePath, Command, Variables
 
 FILE = "jobs.yaml"
@@ -35,7 +35,7 @@ def _as_value_error(parse: Callable[[], Parsed]) -> Parsed:
 
 def _check_secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
     for name, source in sources.items():
-        _as_value_error(partial(work.check_secret, name, source))
+        _as_value_error(partial(job_settings.check_secret, name, source))
     return sources
 
 
@@ -45,11 +45,15 @@ def _check_duration(text: str) -> str:
     return text
 
 
-MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
+MountText = Annotated[
+    str, AfterValidator(lambda text: _as_value_error(lambda: job_settings.parse_mount(text)) and text)
+]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 Name = Annotated[str, must_match(re.compile(r"\S*"), "is no name: write it without spaces")]
-Toleration = Annotated[str, must_match(work.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
+Toleration = Annotated[
+    str, must_match(job_settings.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
+]
 
 
 class RoleRequest(yaml_file.Strict):
@@ -73,7 +77,9 @@ class RoleRequest(yaml_file.Strict):
     )
 
 
-RoleName = Annotated[str, must_match(work.NAME, "is no name of a role: write lower-case letters, digits and hyphens")]
+RoleName = Annotated[
+    str, must_match(job_settings.NAME, "is no name of a role: write lower-case letters, digits and hyphens")
+]
 
 
 class JobEntry(yaml_file.Strict):
@@ -93,7 +99,7 @@ class JobEntry(yaml_file.Strict):
     time: Duration | None = Field(default=None, description="How long the job may run: 90s, 30m, 4h or 2d.")
     spot: bool = Field(default=False, description="On spot capacity, which may be taken away.")
     mounts: tuple[MountText, ...] = Field(
-        default=(), description=f"Folders of the container, each as SOURCE:PATH[:ro]: {work.FORMS}."
+        default=(), description=f"Folders of the container, each as SOURCE:PATH[:ro]: {job_settings.FORMS}."
     )
     code: str = Field(
         default="", description="A folder beside jobs.yaml that the command starts in, or FOLDER:/PATH in the image."
@@ -229,19 +235,19 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
     for option in ("launcher", "instance"):
         if not getattr(entry, option):
             raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
-    parsed = {"name": name, "command": command or entry.command, "parameters": entry.param, "work": _job_work(entry)}
-    return JobRequest(**{**_common_fields(entry, JobRequest), **parsed, **options})
+    own = {"name": name, "command": command or entry.command, "parameters": entry.param}
+    return JobRequest(**{**_common_fields(entry, JobRequest), **own, "settings": _job_settings(entry), **options})
 
 
-def _common_fields(entry: JobEntry, request: type[JobRequest] | type[Work]) -> dict[str, Any]:
+def _common_fields(entry: JobEntry, request: type[JobRequest] | type[JobSettings]) -> dict[str, Any]:
     """Return the fields of a job that a request has by the same names."""
     return {name: value for name, value in entry if name in request.__dataclass_fields__}
 
 
-def _job_work(entry: JobEntry) -> Work:
+def _job_settings(entry: JobEntry) -> JobSettings:
     code = None
     if entry.code:
-        name, target = work.parse_code(entry.code)
+        name, target = job_settings.parse_code(entry.code)
         folder = (paths.PROJECT / name).resolve()
         if folder.is_file():
             raise RefusedError(
@@ -251,12 +257,12 @@ def _job_work(entry: JobEntry) -> Work:
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
         code = Code(str(folder), target)
     parsed = {
-        "mounts": tuple(work.parse_mount(text) for text in entry.mounts),
+        "mounts": tuple(job_settings.parse_mount(text) for text in entry.mounts),
         "code": code,
         "checkpoints": entry.checkpoints or "",
         "time": parse_duration(entry.time, "time") if entry.time else 0,
     }
-    return Work(**{**_common_fields(entry, Work), **parsed})
+    return JobSettings(**{**_common_fields(entry, JobSettings), **parsed})
 
 
 def load(name: str) -> JobEntry:

@@ -86,7 +86,7 @@ def _server(
         )
     start = f"{transfer.start_line} {serving.several_nodes}" if role.nodes > 1 else transfer.start_line
     words = (*_filled(serving.server, values), *(transfer.prefill if name == "prefill" else transfer.decode))
-    env = {variable: value for variable, value in transfer.env.items() if variable not in request.work.env}
+    env = {variable: value for variable, value in transfer.env.items() if variable not in request.settings.env}
     command = ("sh", "-c", start, name, *words, *role.arguments)
     return role.model_copy(update={"command": command, "launch": "plain", "env": {**env, **role.env}})
 

@@ -65,15 +65,15 @@ def ports(request: JobRequest, project: Project) -> dict[str, int]:
 
 def _role(server: str, name: str, port: int, request: JobRequest, project: Project) -> Job:
     """Return the job of one role, which answers at the port."""
-    part = request.roles[name]
-    launch = part.launch or request.work.launch
+    part, settings = request.roles[name], request.settings
+    launch = "plain" if part.gpus == 0 else part.launch or settings.launch
     role_request = replace(
         request,
         name=f"{server}-{name}",
         nodes=part.nodes,
         gpus=part.gpus or None,
         command=part.command,
-        work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
+        settings=replace(settings, launch=launch, env={**settings.env, **part.env}),
     )
     job = decisions.decide_job(role_request, project)
     parameters = {**job.parameters, "replicas": str(part.replicas), "port": str(port)}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rdma_images.jobs.write.job import Job
-from rdma_images.jobs.write.work import CODE, Code, Work
+from rdma_images.jobs.write.job_settings import CODE, Code, JobSettings
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
 
@@ -142,8 +142,8 @@ def test_ranks_of_mpirun_start_in_the_code_that_their_pods_alone_have(
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").touch()
-    work = Work(code=Code(str(tmp_path / "code"), CODE))
-    job = jobs.job(launcher, "efa", "mpirun", command=("/usr/bin/python3", "train.py"), work=work)
+    settings = JobSettings(code=Code(str(tmp_path / "code"), CODE))
+    job = jobs.job(launcher, "efa", "mpirun", command=("/usr/bin/python3", "train.py"), settings=settings)
     (container,) = (
         pod["spec"]["containers"][0] for pod in jobs.pods(job) if "mpirun" in pod["spec"]["containers"][0]["command"][2]
     )

@@ -14,7 +14,7 @@ from rdma_images.core import paths
 from rdma_images.core.image import Fabric
 from rdma_images.jobs.write import create, decisions
 from rdma_images.jobs.write.job import JobRequest
-from rdma_images.jobs.write.work import Launch, Work
+from rdma_images.jobs.write.job_settings import JobSettings, Launch
 from rdma_images.preflight import preflight
 from tests.support import job_parts as jobs
 
@@ -38,18 +38,18 @@ def requests(launcher: str, fabric: str, starter: str, folder: Path) -> dict[str
         part = replace(part, restarts=0)
     changes: dict[str, dict[str, Any]] = {"measurement": {}, "tcp": {"tcp": True}}
     if starter == "torchrun":
-        changes["foreign image"] = {"target": "", "work": Work(launch="torchrun")}
-    changes["training"] = {"work": part, "nodes": 1 if launcher == "docker" else 2}
+        changes["foreign image"] = {"target": "", "settings": JobSettings(launch="torchrun")}
+    changes["training"] = {"settings": part, "nodes": 1 if launcher == "docker" else 2}
     launches: tuple[Launch, ...] = get_args(Launch)
     for launch in launches:
         if f"launch.{launch}" in row.fields and (launch == "mpirun") == (starter == "mpirun"):
-            changes[f"launch {launch}"] = {"work": Work(launch=launch)}
+            changes[f"launch {launch}"] = {"settings": JobSettings(launch=launch)}
     if launcher == "slurm" and starter == "torchrun":
         bundle = {"runtime": "oci", "bundle": "/images/it"}
-        changes["bundle"] = {"parameters": bundle, "work": replace(part, priority="")}
+        changes["bundle"] = {"parameters": bundle, "settings": replace(part, priority="")}
     if "roles" in row.fields and starter == "torchrun":
         lasting = replace(part, restarts=0, spot=False) if launcher == "skypilot" else part
-        changes["server"] = {"nodes": 1, "command": (), "name": "llm", "roles": jobs.ROLES, "work": lasting}
+        changes["server"] = {"nodes": 1, "command": (), "name": "llm", "roles": jobs.ROLES, "settings": lasting}
     return {
         f"{kind} on {name}": jobs.job_request(launcher, fabric, starter, instance=name, **change)
         for kind, change in changes.items()
@@ -149,8 +149,8 @@ def test_every_script_is_good_shell(folders: dict[str, JobFolder], tmp_path: Pat
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), [each for each in EVERY if each[2] == "torchrun"])
 def test_an_image_without_the_preflight_is_given_it(launcher: str, fabric: str, starter: str, tmp_path: Path) -> None:
     """The job's folder has its files, whatever starts them; the same job over TCP, and one without it, have none."""
-    work = Work(launch="torchrun")
-    request = jobs.job_request(launcher, fabric, starter, target="", work=work, nodes=1 if launcher == "docker" else 2)
+    changes = {"target": "", "settings": JobSettings(launch="torchrun"), "nodes": 1 if launcher == "docker" else 2}
+    request = jobs.job_request(launcher, fabric, starter, **changes)
     job, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "job"))
     assert (folder / "preflight" / "start.py").is_file()
     text = "".join(path.read_text() for path in folder.iterdir() if path.is_file() and path.name != "README.md")

@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import job_run, kubernetes, record, sagemaker
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.jobs.write import create, folder
-from rdma_images.jobs.write.work import CODE, Code, Work
+from rdma_images.jobs.write.job_settings import CODE, Code, JobSettings
 from tests.support import job_parts as jobs
 
 # Says how it was called; what the job runs is the variable TEST_JOB.
@@ -106,7 +106,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again
     monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE_SECONDS", 0.1)
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if restarts else 'sleep 600'}")
     lines: list[str] = []
-    job_folder = write_job(tmp_path, "docker", work=Work(restarts=restarts))
+    job_folder = write_job(tmp_path, "docker", settings=JobSettings(restarts=restarts))
     run = job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(), lines.append)
     (submission,) = record.load(run)
     assert submission.cleanup == "removed"
@@ -189,7 +189,7 @@ def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
     """
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").touch()
-    job_folder = write_job(tmp_path, "trainjob", work=Work(code=Code(str(tmp_path / "src"), CODE)))
+    job_folder = write_job(tmp_path, "trainjob", settings=JobSettings(code=Code(str(tmp_path / "src"), CODE)))
     written = [yaml.safe_load((job_folder / name).read_text()) for name in ("trainjob.yaml", "runtime.yaml")]
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "j-code"}}
     created: list[str] = []

@@ -19,7 +19,7 @@ from botocore.model import StringShape
 from botocore.validate import ParamValidator
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.job_settings import JobSettings
 from tests.support import job_parts as jobs
 from tests.support import upstream
 
@@ -64,7 +64,7 @@ def test_the_operators_take_them(launcher: str, fabric: str, starter: str, param
 def test_the_operators_take_all_that_a_job_can_be_told(
     launcher: str, fabric: str, starter: str, tmp_path: Path
 ) -> None:
-    for manifest in objects(launcher, fabric, starter, work=jobs.everything(launcher, tmp_path)):
+    for manifest in objects(launcher, fabric, starter, settings=jobs.everything(launcher, tmp_path)):
         for path in OPERATORS.get(manifest["kind"], ()):
             assert upstream.problems(upstream.resource(*path), manifest) == []
 
@@ -72,8 +72,8 @@ def test_the_operators_take_all_that_a_job_can_be_told(
 @upstream.needs_repositories
 @pytest.mark.parametrize("parameters", [{}, {"devices": "dra"}])
 def test_the_operators_take_a_server_in_parts(parameters: dict[str, str], tmp_path: Path) -> None:
-    work = jobs.everything("leaderworkerset", tmp_path)
-    texts = jobs.files(jobs.server(parameters=parameters, work=work))
+    settings = jobs.everything("leaderworkerset", tmp_path)
+    texts = jobs.files(jobs.server(parameters=parameters, settings=settings))
     manifests = [document for role in jobs.ROLES for document in jobs.documents(texts[f"{role}.yaml"])]
     sets = [manifest for manifest in manifests if manifest["kind"] == "LeaderWorkerSet"]
     assert len(sets) == 2
@@ -114,7 +114,7 @@ def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
     assert label
     queued = [
         manifest
-        for manifest in objects(launcher, "efa", starter, work=Work(queue="team"))
+        for manifest in objects(launcher, "efa", starter, settings=JobSettings(queue="team"))
         if manifest["metadata"].get("labels", {}).get(label[1]) == "team"
     ]
     ((group, version, kind),) = ((*manifest["apiVersion"].split("/"), manifest["kind"]) for manifest in queued)
@@ -184,7 +184,8 @@ def test_arena_has_every_flag(tmp_path: Path) -> None:
         upstream.text("kubeflow/arena", "HEAD", f"pkg/argsbuilder/{name}.go")
         for name in ("submit", "submit_pytorchjob", "submit_sync_code")
     )
-    script = jobs.files(jobs.job("arena", "erdma", "torchrun", work=jobs.everything("arena", tmp_path)))["submit.sh"]
+    job = jobs.job("arena", "erdma", "torchrun", settings=jobs.everything("arena", tmp_path))
+    script = jobs.files(job)["submit.sh"]
     for flag in re.findall(r"^  --([\w-]+)", script.partition("exec arena")[2], re.MULTILINE):
         assert flag == "namespace" or f'"{flag}"' in source
 
@@ -254,8 +255,8 @@ def test_sagemaker_takes_the_request(command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("launch", [None, "accelerate"])
 def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path) -> None:
-    work = dataclasses.replace(jobs.everything("sagemaker", tmp_path), launch=launch)
-    data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=work))["request.json"])
+    settings = dataclasses.replace(jobs.everything("sagemaker", tmp_path), launch=launch)
+    data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun", settings=settings))["request.json"])
     check_request("sagemaker", "CreateTrainingJob", data)
     start = "\n".join(data["AlgorithmSpecification"]["ContainerArguments"])
     subprocess.run(["bash", "-n"], input=start, text=True, check=True)
@@ -263,7 +264,7 @@ def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path)
 
 
 def test_sagemaker_takes_the_longest_variable_that_is_written() -> None:
-    job = jobs.job("sagemaker", "efa", "torchrun", work=Work(env={"LONG": "x" * 512}))
+    job = jobs.job("sagemaker", "efa", "torchrun", settings=JobSettings(env={"LONG": "x" * 512}))
     data = json.loads(jobs.files(job)["request.json"])
     check_request("sagemaker", "CreateTrainingJob", data)
     data["Environment"]["LONG"] += "x"
@@ -280,7 +281,7 @@ def test_sagemaker_takes_the_longest_variable_that_is_written() -> None:
 )
 def test_variables_that_sagemaker_does_not_take_are_refused(variables: dict[str, str], sentence: str) -> None:
     with pytest.raises(RefusedError, match=sentence):
-        jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=Work(env=variables)))
+        jobs.files(jobs.job("sagemaker", "efa", "torchrun", settings=JobSettings(env=variables)))
 
 
 def test_sagemaker_has_the_types_that_the_facts_say() -> None:

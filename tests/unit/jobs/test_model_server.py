@@ -14,8 +14,8 @@ from rdma_images.core.paths import PROJECT
 from rdma_images.inputs import target_options
 from rdma_images.jobs.write import create, jobs_file
 from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.job_settings import JobSettings
 from rdma_images.jobs.write.jobs_file import RoleRequest
-from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 
 INSTANCE = {"efa": "p5en.48xlarge", "erdma": "ecs.ebmgn8v.48xlarge"}
@@ -105,7 +105,7 @@ def test_what_the_user_says_wins() -> None:
         "prefill": RoleRequest(nodes=2, replicas=3, arguments=("--tp", "4")),
         "decode": RoleRequest(command=("mine",), launch="plain"),
     }
-    job = serve("efa-sglang", roles=roles, work=Work(env={name: "UCX"}), parameters={"port": "30000"})
+    job = serve("efa-sglang", roles=roles, settings=JobSettings(env={name: "UCX"}), parameters={"port": "30000"})
     prefill, decode, router = job.roles
     assert (prefill.nodes, prefill.parameters["replicas"], prefill.command[-2:]) == (2, "3", ("--tp", "4"))
     assert prefill.command[prefill.command.index("--tp") + 1] == "16"

@@ -12,7 +12,7 @@ import yaml
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.write.job import Job
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.job_settings import JobSettings
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
 
@@ -117,7 +117,7 @@ def test_ranks_get_each_word_and_variable_as_it_was_given(
 ) -> None:
     command = ("train.py" if starter == "torchrun" else "/opt/train", *ODD)
     changes: dict[str, Any] = {"parameters": {}} if nodes == 1 else {}
-    changes.update({"nodes": nodes, "preflight": False, "command": command, "work": Work(env=VARIABLES)})
+    changes.update({"nodes": nodes, "preflight": False, "command": command, "settings": JobSettings(env=VARIABLES)})
     job = jobs.job(launcher, "efa", starter, **changes)
     for name, text in PROGRAMS.items():
         (tmp_path / name).write_text(text.replace("CALLS", str(tmp_path / "calls")))
@@ -145,6 +145,6 @@ def test_ranks_get_each_word_and_variable_as_it_was_given(
 
 @pytest.mark.parametrize("value", ['"', "\\"])
 def test_arena_takes_no_variable_that_ends_its_quotation_marks(value: str) -> None:
-    job = jobs.job("arena", "erdma", "torchrun", work=Work(env={"A": f"x{value}"}))
+    job = jobs.job("arena", "erdma", "torchrun", settings=JobSettings(env={"A": f"x{value}"}))
     with pytest.raises(RefusedError, match="A has such a mark or a backslash"):
         jobs.files(job)

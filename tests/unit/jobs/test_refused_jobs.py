@@ -16,9 +16,12 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BuildRecord
 from rdma_images.inputs import project
 from rdma_images.jobs.write import create, render
-from rdma_images.jobs.write.work import Work, parse_mount
+from rdma_images.jobs.write.job_settings import JobSettings, parse_mount
 from tests.support import job_parts as jobs
 from tests.support.published_image import write_publication
+
+MPIRUN, TORCHRUN = JobSettings(launch="mpirun"), JobSettings(launch="torchrun")
+READ_ONLY = JobSettings(mounts=(parse_mount("s3://b:/d:ro"),))
 
 OCI = {"runtime": "oci", "bundle": "/b"}
 OTHER = "host.example/team/image@sha256:" + "0f" * 32
@@ -66,15 +69,15 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
             "mpijob",
             "efa",
             "torchrun",
-            {"work": Work(launch="mpirun")},
+            {"settings": MPIRUN},
         ),
-        ("and p5.48xlarge is for EFA", "arena", "efa", "torchrun", {"target": "", "work": Work(launch="torchrun")}),
+        ("p5.48xlarge is for EFA", "arena", "efa", "torchrun", {"target": "", "settings": TORCHRUN}),
         ("empty word", "slurm", "efa", "torchrun", {"command": ("", "x")}),
         ("exclude=n", "slurm", "efa", "torchrun", {"parameters": {"exclude": "n[3"}}),
-        ("28 days", "sagemaker", "efa", "torchrun", {"work": Work(time=29 * 86400)}),
-        ("puts data in /opt/ml", "sagemaker", "efa", "torchrun", {"work": Work(mounts=(parse_mount("s3://b:/d:ro"),))}),
-        ("leaves restarts to", "docker", "efa", "mpirun", {"work": Work(restarts=1)}),
-        ("cannot set SLURM_NNODES", "slurm", "efa", "torchrun", {"work": Work(env={"SLURM_NNODES": "3"})}),
+        ("28 days", "sagemaker", "efa", "torchrun", {"settings": JobSettings(time=29 * 86400)}),
+        ("puts data in /opt/ml", "sagemaker", "efa", "torchrun", {"settings": READ_ONLY}),
+        ("leaves restarts to", "docker", "efa", "mpirun", {"settings": JobSettings(restarts=1)}),
+        ("cannot set SLURM_NNODES", "slurm", "efa", "torchrun", {"settings": JobSettings(env={"SLURM_NNODES": "3"})}),
         ("hosts=-a,b", "docker", "efa", "torchrun", {"parameters": {"hosts": "-a,b"}}),
         ("names a machine twice", "docker", "efa", "torchrun", {"parameters": {"hosts": "one,one"}}),
         ("port=70000", "leaderworkerset", "efa", "torchrun", {"parameters": {"port": "70000"}}),
@@ -137,7 +140,7 @@ def test_an_arm_node_wants_an_arm_image() -> None:
         del types["test.arm"]
 
 
-FOREIGN: dict[str, Any] = {"target": "", "work": Work(launch="mpirun"), "command": ("/opt/train", "--steps", "3")}
+FOREIGN: dict[str, Any] = {"target": "", "settings": MPIRUN, "command": ("/opt/train", "--steps", "3")}
 
 
 @pytest.mark.parametrize("launcher", ["mpijob", "trainjob", "skypilot", "docker"])

@@ -14,8 +14,8 @@ from rich.console import Console
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.jobs.write import folder, job_tables, jobs_file
+from rdma_images.jobs.write.job_settings import JobSettings
 from rdma_images.jobs.write.jobs_file import RoleRequest
-from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 
 FABRICS = ("efa", "erdma")
@@ -98,7 +98,7 @@ def test_without_a_router_each_role_has_a_service() -> None:
 
 
 def test_the_variables_of_a_role_are_its_own() -> None:
-    sets = manifests("LeaderWorkerSet", work=Work(env={"KV": "any", "SHARED": "1"}))
+    sets = manifests("LeaderWorkerSet", settings=JobSettings(env={"KV": "any", "SHARED": "1"}))
     values = {}
     for name, set_ in sets.items():
         (container,) = pods(set_)[0]["spec"]["containers"]
@@ -110,7 +110,7 @@ def test_the_variables_of_a_role_are_its_own() -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_kubernetes_takes_all_of_it(fabric: str, tmp_path: Path) -> None:
-    texts = jobs.files(jobs.server(fabric, work=jobs.everything("leaderworkerset", tmp_path)))
+    texts = jobs.files(jobs.server(fabric, settings=jobs.everything("leaderworkerset", tmp_path)))
     assert {"prefill.yaml", "decode.yaml", "router.yaml", "kustomization.yaml"} <= set(texts)
     documents = [part for name, text in texts.items() if name.endswith(".yaml") for part in jobs.documents(text)]
     objects = [part for part in documents if part["kind"] != "Kustomization"]
@@ -230,7 +230,7 @@ def test_skypilot_writes_a_service_of_skyserve() -> None:
     [({"replicas": "2"}, 0, "no port is named"), ({"port": "8000"}, 3, "starts a failed server again itself")],
 )
 def test_a_service_that_cannot_be_is_refused(parameters: dict[str, str], restarts: int, message: str) -> None:
-    job = jobs.job("skypilot", "efa", "torchrun", parameters=parameters, work=Work(restarts=restarts))
+    job = jobs.job("skypilot", "efa", "torchrun", parameters=parameters, settings=JobSettings(restarts=restarts))
     with pytest.raises(RefusedError, match=message):
         jobs.files(job)
 

@@ -14,19 +14,19 @@ import yaml
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check_files
-from rdma_images.jobs.write import create, jobs_file, overrides, work
-from rdma_images.jobs.write.work import Code, Work
+from rdma_images.jobs.write import create, job_settings, jobs_file, overrides
+from rdma_images.jobs.write.job_settings import CODE, Code, JobSettings, parse_mount
 from tests.support import docs_pages
 from tests.support import job_parts as jobs
 
 SECRET = "a-secret-of-the-user"
 
 
-def files(launcher: str, part: Work, fabric: str = "efa", **changes: Any) -> dict[str, str]:
-    return jobs.files(jobs.job(launcher, fabric, "torchrun", work=part, **changes))
+def files(launcher: str, part: JobSettings, fabric: str = "efa", **changes: Any) -> dict[str, str]:
+    return jobs.files(jobs.job(launcher, fabric, "torchrun", settings=part, **changes))
 
 
-def refusal(launcher: str, part: Work, **changes: Any) -> str:
+def refusal(launcher: str, part: JobSettings, **changes: Any) -> str:
     with pytest.raises(RefusedError) as caught:
         files(launcher, part, **changes)
     return str(caught.value)
@@ -44,7 +44,7 @@ def refusal(launcher: str, part: Work, **changes: Any) -> str:
     ],
 )
 def test_a_mount_is_read_from_one_line(text: str, kind: str, source: str | None, to: str, read_only: bool) -> None:
-    mount = work.parse_mount(text)
+    mount = parse_mount(text)
     assert (mount.kind, mount.to, mount.read_only) == (kind, to, read_only)
     assert source is None or mount.source == source
 
@@ -52,24 +52,24 @@ def test_a_mount_is_read_from_one_line(text: str, kind: str, source: str | None,
 @pytest.mark.parametrize("text", ["/fsx", "data:/data", "/a:data", "/a:/x/../dev", "claim:/data", "/a,b:/data", ""])
 def test_a_mount_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="write /FOLDER"):
-        work.parse_mount(text)
+        parse_mount(text)
 
 
 @pytest.mark.parametrize(
     ("part", "sentence"),
     [
-        (Work(restarts=1, launch="plain"), "leaves restarts to torchrun or accelerate, and the launch is plain"),
-        (Work(env={"A": "1"}, secrets={"A": "secret:a/b"}), "A is both a variable of env and a secret"),
+        (JobSettings(restarts=1, launch="plain"), "leaves restarts to torchrun or accelerate, and the launch is plain"),
+        (JobSettings(env={"A": "1"}, secrets={"A": "secret:a/b"}), "A is both a variable of env and a secret"),
     ],
 )
-def test_what_does_not_go_together_is_refused(part: Work, sentence: str) -> None:
+def test_what_does_not_go_together_is_refused(part: JobSettings, sentence: str) -> None:
     assert sentence in refusal("pytorchjob", part)
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "NOTE", "WANDB_API_KEY"])
 def test_a_secret_among_the_variables_is_refused_without_its_value(name: str) -> None:
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"
-    refusal_text = refusal("slurm", Work(env={name: token}))
+    refusal_text = refusal("slurm", JobSettings(env={name: token}))
     assert f"--field secrets.{name}=" in refusal_text
     assert token not in refusal_text
 
@@ -81,7 +81,7 @@ def test_tcp_is_refused_in_an_image_that_sets_no_network() -> None:
 
 def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
     with pytest.raises(RefusedError) as caught:
-        work.check_secret("KEY", SECRET)
+        job_settings.check_secret("KEY", SECRET)
     assert SECRET not in str(caught.value)
 
 
@@ -124,15 +124,15 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
     entry = jobs_file.with_options(jobs_file.load("training"), options)
     request = jobs_file.request(entry, (), "training")
     assert (request.nodes, request.command, request.name) == (4, ("train.py", "--lr", "0.1"), "training")
-    assert [mount.to for mount in request.work.mounts] == ["/data", "/runs"]
-    assert request.work.code == Code(str(tmp_path / "src"), work.CODE)
-    assert (request.work.env, request.work.time) == ({"STEPS": "20"}, 4 * 3600)
+    assert [mount.to for mount in request.settings.mounts] == ["/data", "/runs"]
+    assert request.settings.code == Code(str(tmp_path / "src"), CODE)
+    assert (request.settings.env, request.settings.time) == ({"STEPS": "20"}, 4 * 3600)
     job, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "out"))
-    assert job.work.queue == "gpu"
+    assert job.settings.queue == "gpu"
     script = (folder / "job.sbatch").read_text()
     for line in ("#SBATCH --partition=gpu", "#SBATCH --requeue", "#SBATCH --time=240", "#SBATCH --signal=B:USR1@120"):
         assert line in script.splitlines()
-    assert json.loads((folder / "job.json").read_text())["work"]["secrets"] == {"TOKEN": "env:TOKEN"}
+    assert json.loads((folder / "job.json").read_text())["settings"]["secrets"] == {"TOKEN": "env:TOKEN"}
     assert (folder / "code" / "train.py").read_text() == "print()"
 
 
@@ -204,44 +204,44 @@ def test_every_job_of_the_file_must_be_right(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
-    refusal_text = refusal("slurm", Work(mounts=(work.parse_mount("claim:data:/data"),), service_account="x"))
+    refusal_text = refusal("slurm", JobSettings(mounts=(parse_mount("claim:data:/data"),), service_account="x"))
     assert "launcher slurm has no mount.claim" in refusal_text
     assert "launcher slurm has no service-account" in refusal_text
-    refusal_text = refusal("slurm", Work(mounts=(work.parse_mount("nfs:server:/share:/data"),)))
+    refusal_text = refusal("slurm", JobSettings(mounts=(parse_mount("nfs:server:/share:/data"),)))
     assert "mount it on the nodes, and name the folder: `/FOLDER:/PATH`; these have it: mpijob" in refusal_text
 
 
 def test_spot_capacity_of_skypilot_is_of_a_managed_job() -> None:
-    texts = files("skypilot", Work(spot=True))
+    texts = files("skypilot", JobSettings(spot=True))
     assert yaml.safe_load(texts["job.yaml"])["resources"]["use_spot"] is True
     assert "sky jobs launch" in texts["README.md"]
 
 
 @pytest.mark.parametrize("variables", [{"NCCL_NET": "Socket"}, {"FI_PROVIDER": "tcp"}])
 def test_what_takes_the_fabric_away_is_refused(variables: dict[str, str]) -> None:
-    assert "NCCL then leaves EFA" in refusal("slurm", Work(env=variables))
+    assert "NCCL then leaves EFA" in refusal("slurm", JobSettings(env=variables))
 
 
 @pytest.mark.parametrize("variable", ["WANDB_PROJECT", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "MAX_TOKENS"])
 def test_other_variables_stay_as_they_are(variable: str) -> None:
-    assert f"export {variable}=ens" in files("slurm", Work(env={variable: "ens"}))["job.sbatch"]
+    assert f"export {variable}=ens" in files("slurm", JobSettings(env={variable: "ens"}))["job.sbatch"]
 
 
 def test_checkpoints_must_outlive_their_container() -> None:
-    assert "would end with its container" in refusal("slurm", Work(checkpoints="/runs/a"))
-    read_only = Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs:ro"),))
+    assert "would end with its container" in refusal("slurm", JobSettings(checkpoints="/runs/a"))
+    read_only = JobSettings(checkpoints="/runs/a", mounts=(parse_mount("/fsx:/runs:ro"),))
     assert "would end with its container" in refusal("slurm", read_only)
-    job_files = files("slurm", Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs"),)))
+    job_files = files("slurm", JobSettings(checkpoints="/runs/a", mounts=(parse_mount("/fsx:/runs"),)))
     assert "export CHECKPOINT_DIR=/runs/a" in job_files["job.sbatch"]
 
 
 @pytest.fixture(name="everything")
-def work_with_code(tmp_path: Path) -> Work:
+def settings_with_code(tmp_path: Path) -> JobSettings:
     code = tmp_path / "my code"
     code.mkdir()
     (code / "train.py").touch()
-    return Work(
-        mounts=(work.parse_mount("/fsx/it's:/data"),),
+    return JobSettings(
+        mounts=(parse_mount("/fsx/it's:/data"),),
         code=Code(str(code), "/workspace/code"),
         env={"GREETING": "it's; $HOME"},
         secrets={"TOKEN": "env:TOKEN", "KEY": "file:/etc/key"},
@@ -249,7 +249,7 @@ def work_with_code(tmp_path: Path) -> Work:
     )
 
 
-def test_docker_is_given_everything(tmp_path: Path, everything: Work) -> None:
+def test_docker_is_given_everything(tmp_path: Path, everything: JobSettings) -> None:
     """The script calls a program in place of docker, which says how it was called."""
     docker = tmp_path / "docker"
     docker.write_text('#!/bin/sh\nprintf "word %s\\n" "$@"; echo "secret $TOKEN"\n')
@@ -277,8 +277,8 @@ def test_docker_is_given_everything(tmp_path: Path, everything: Work) -> None:
 
 
 def test_a_container_of_slurm_has_a_secret_as_a_variable_alone() -> None:
-    work_ = Work(launch="accelerate", secrets={"TOKEN": "file:/etc/token"})
-    text = jobs.files(jobs.job("slurm", "efa", "torchrun", work=work_))["job.sbatch"]
+    settings_ = JobSettings(launch="accelerate", secrets={"TOKEN": "file:/etc/token"})
+    text = jobs.files(jobs.job("slurm", "efa", "torchrun", settings=settings_))["job.sbatch"]
     assert "TOKEN=$(cat /etc/token) && export TOKEN" in text
     assert "/run/secrets" not in text
 
@@ -353,7 +353,7 @@ def test_kubernetes_takes_everything(launcher: str, fabric: str, tmp_path: Path)
 def test_kubectl_makes_a_configmap_of_the_code(launcher: str, fabric: str, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     part = jobs.everything(launcher, tmp_path / "src", SECRET)
-    request = jobs.job_request(launcher, fabric, "torchrun", work=part)
+    request = jobs.job_request(launcher, fabric, "torchrun", settings=part)
     _, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "job"))
     assert {str(path.relative_to(folder)) for path in (folder / "code").rglob("*") if path.is_file()} == {
         "code/train.py",
@@ -377,7 +377,7 @@ def test_kubectl_makes_a_configmap_of_the_code(launcher: str, fabric: str, tmp_p
 
 def test_the_workers_of_an_mpijob_have_it_too(tmp_path: Path) -> None:
     part = jobs.everything("mpijob", tmp_path, SECRET)
-    texts = jobs.files(jobs.job("mpijob", "efa", "mpirun", work=part))
+    texts = jobs.files(jobs.job("mpijob", "efa", "mpirun", settings=part))
     for manifest in jobs.documents(texts["mpijob.yaml"]):
         for template in jobs.templates(manifest):
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
@@ -388,7 +388,7 @@ def test_the_workers_of_an_mpijob_have_it_too(tmp_path: Path) -> None:
 
 def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * 300_000)
-    assert "a ConfigMap takes 200000" in refusal("pytorchjob", Work(code=Code(str(tmp_path), work.CODE)))
+    assert "a ConfigMap takes 200000" in refusal("pytorchjob", JobSettings(code=Code(str(tmp_path), CODE)))
 
 
 @pytest.mark.parametrize(
@@ -411,17 +411,17 @@ def test_a_link_of_the_code_is_copied_as_its_file_or_refused(
         (code / name).write_text("print()\n")
     (code / link).symlink_to(target)
     if is_read:
-        contents = work.read_code(Code(str(code), work.CODE))
+        contents = job_settings.read_code(Code(str(code), CODE))
         assert contents.get(link, b"print()\n") == b"print()\n"
     else:
         with pytest.raises(RefusedError, match=f"{link} is a symbolic link to no file"):
-            work.read_code(Code(str(code), work.CODE))
+            job_settings.read_code(Code(str(code), CODE))
 
 
 @pytest.mark.parametrize("command", [("trian.py",), ("python3", "-u", "lib/../trian.py")])
 def test_a_script_that_is_not_in_the_code_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
     (tmp_path / "train.py").touch()
-    part = Work(code=Code(str(tmp_path), work.CODE))
+    part = JobSettings(code=Code(str(tmp_path), CODE))
     assert "the command runs" in refusal("slurm", part, command=command)
     assert "did you mean train.py" in refusal("slurm", part, command=command)
     for right in (("./train.py",), ("/opt/x.py",), ("-m", "train"), ("sh", "-c", "python x.py")):
@@ -442,7 +442,7 @@ def test_a_script_that_is_not_in_the_code_is_refused(tmp_path: Path, command: tu
 def test_one_place_alone_starts_a_failed_attempt_again(
     launcher: str, launch: Any, place: str, others: list[str]
 ) -> None:
-    job = jobs.job(launcher, "efa", "torchrun", work=Work(restarts=2, launch=launch))
+    job = jobs.job(launcher, "efa", "torchrun", settings=JobSettings(restarts=2, launch=launch))
     text = "\n".join(text for name, text in jobs.files(job).items() if name not in ("job.json", "README.md"))
     assert text.count(place) == 1
     assert all(other in text for other in others)
@@ -467,7 +467,7 @@ def test_no_text_of_a_job_has_a_control_character(field: str, character: str) ->
 @pytest.mark.parametrize("launch", ["torchrun", "accelerate", "deepspeed", "ray", "plain"])
 @pytest.mark.parametrize(("launcher", "fabric"), WITH_FIELDS)
 def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabric: str) -> None:
-    part = Work(launch=launch)
+    part = JobSettings(launch=launch)
     if f"launch.{launch}" not in jobs.load_project().facts.launchers.launchers[launcher].fields:
         assert f"has no launch.{launch}" in refusal(launcher, part, fabric=fabric)
         return
@@ -500,10 +500,12 @@ def test_tcp_on_nodes_that_only_the_jobs_record_names_is_found(tmp_path: Path) -
 
 
 def test_servers_start_as_vllm_and_sglang_do() -> None:
-    ray = files("leaderworkerset", Work(launch="ray"), command=("vllm", "serve", "model"))["server.yaml"]
+    ray = files("leaderworkerset", JobSettings(launch="ray"), command=("vllm", "serve", "model"))["server.yaml"]
     assert "ray start --head" in ray
     assert "vllm serve model" in ray
-    plain = files("leaderworkerset", Work(launch="plain"), command=("sh", "-c", "serve $NODE_RANK"))["server.yaml"]
+    plain = files("leaderworkerset", JobSettings(launch="plain"), command=("sh", "-c", "serve $NODE_RANK"))[
+        "server.yaml"
+    ]
     assert 'env NNODES=2 NODE_RANK="$LWS_WORKER_INDEX" MASTER_ADDR="$LWS_LEADER_ADDRESS" MASTER_PORT=29500' in plain
     (_, service) = jobs.documents(plain)
     assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"

@@ -70,7 +70,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Work:
+class JobSettings:
     """The user's settings of a job; by default it measures an all-reduce."""
 
     mounts: tuple[Mount, ...] = ()
