@@ -85,7 +85,7 @@ class RunMethod(Strict):
     kubectl names it, and the labels of its pods, where {name} is the job's.
     """
 
-    how: Literal["kubectl", "arena", "skypilot", "sagemaker", "slurm", "docker", "script"]
+    runner: Literal["kubectl", "arena", "skypilot", "sagemaker", "slurm", "docker", "script"]
     file: str
     object: str = ""
     pods: str = ""

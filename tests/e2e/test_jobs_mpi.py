@@ -67,9 +67,8 @@ def test_the_ranks_have_the_images_variables_after_the_preflight_of_their_node(
 
 
 def test_a_node_with_an_error_ends_the_job_before_its_ranks(folder: Path) -> None:
-    job = jobs.job(
-        "mpijob", "erdma", "mpirun", gpus=2, command=("/bin/sh", "-c", RANK), settings=JobSettings(env={"BAD": "1"})
-    )
+    changes = {"command": ("/bin/sh", "-c", RANK), "settings": JobSettings(env={"BAD": "1"})}
+    job = jobs.job("mpijob", "erdma", "mpirun", gpus=2, **changes)
     done = run(folder, "mpijob", job)
     assert done.returncode == 96
     assert "rank 0 of 4" not in done.stdout

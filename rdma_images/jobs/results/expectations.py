@@ -50,7 +50,7 @@ def job_expectations(job: Job | None, instance: str = "", nodes: int | None = No
         nodes=job.nodes,
         ranks=job.ranks,
         # eRDMA's resource is a share of a device, and says nothing of how many a pod is given.
-        adapters=job.device_count if job.fabric == "erdma" else job.counts.interfaces,
+        adapters=job.device_count if job.fabric == "erdma" else job.per_node.interfaces,
         collective=program.removesuffix("_perf") if program.endswith("_perf") else "",
         versions=_versions(job.image),
     )

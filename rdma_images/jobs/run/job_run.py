@@ -94,7 +94,7 @@ class _JobRun:
 
     def run(self, name: RunName, submission: Submission) -> None:
         """Submit, follow, collect and remove. Raises JobEndedError where the job does not come to its end."""
-        job, runner = submission.job, RUNNERS[submission.method.how](submission)
+        job, runner = submission.job, RUNNERS[submission.method.runner](submission)
         entry = self._record(SubmissionRecord(name, submission.tag, _now()))
         self._submit(runner, submission, entry)
         try:
@@ -153,7 +153,7 @@ class _JobRun:
         logs.look()
         if outcome.ending != "failed" or not logs.check_failure:
             return outcome
-        if submission.method.how in LAUNCHERS_WITH_EXCLUDE and (nodes := logs.nodes_to_exclude(job.nodes)):
+        if submission.method.runner in LAUNCHERS_WITH_EXCLUDE and (nodes := logs.nodes_to_exclude(job.nodes)):
             self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={nodes}")
         return replace(outcome, why=logs.check_failure)
 
@@ -179,7 +179,7 @@ def _earlier_runner(project: Project, source: Path, tag: str) -> Runner:
     """Return the runner of a submission of an earlier run, by the job.json that it kept in `source`."""
     job = folder.load(source)
     method = _run_method(job, project)
-    return RUNNERS[method.how](Submission(job, method, source, source / run_folder.LOGS, tag))
+    return RUNNERS[method.runner](Submission(job, method, source, source / run_folder.LOGS, tag))
 
 
 def _run_method(job: Job, project: Project) -> RunMethod:

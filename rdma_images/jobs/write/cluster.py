@@ -9,7 +9,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import parse_parameters
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import counts, folder, render
+from rdma_images.jobs.write import folder, node_request, render
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.jobs.write.job_settings import NAME
 
@@ -79,7 +79,7 @@ def decide_cluster(request: ClusterRequest, project: Project) -> Cluster:
         zone=request.zone,
         template=template,
         interfaces=interfaces,
-        hugepages=instances.nodes["efa"].hugepages // counts.PAGE,
+        hugepages=instances.nodes["efa"].hugepages // node_request.PAGE,
         parameters=values,
         values=(
             JobValue(

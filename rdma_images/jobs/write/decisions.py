@@ -14,8 +14,8 @@ from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, RankStarter, parse_parameters
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import counts, job_image, overrides
-from rdma_images.jobs.write.job import Counts, Job, JobFolder, JobRequest, JobValue
+from rdma_images.jobs.write import job_image, node_request, overrides
+from rdma_images.jobs.write.job import Job, JobFolder, JobRequest, JobValue, NodeRequest
 from rdma_images.jobs.write.job_settings import NAME, Code, JobSettings, read_code
 from rdma_images.plan import image_settings, instance_fit
 
@@ -65,7 +65,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         *(row for row in _variables(request, inputs, parameters, facts) if row.name not in settings.env),
         *_checkpoint_variable(settings, inputs),
     ]
-    node_counts = counts.pod_resources(
+    per_node = node_request.share_of_node(
         inputs.instance_type,
         request.gpus or inputs.instance_type.gpus,
         facts.instances.nodes[inputs.instance_type.fabric],
@@ -84,7 +84,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         instance=request.instance if request.instance.startswith("ml.") else inputs.instance,
         nodes=request.nodes,
         rank_starter=inputs.rank_starter,
-        counts=node_counts,
+        per_node=per_node,
         device_count=inputs.instance_type.interfaces,
         gpu=inputs.instance_type.gpu or "",
         gpu_memory=inputs.instance_type.gpu_memory,
@@ -92,12 +92,12 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         mpirun=job_image.mpirun(inputs.image) if inputs.rank_starter == "mpirun" else "",
         environment={**{variable.name: variable.value for variable in variables}, **settings.env},
         image_environment=inputs.image.environment,
-        docker=_docker_options(inputs.image, node_counts.gpus, inputs.instance_type),
+        docker=_docker_options(inputs.image, per_node.gpus, inputs.instance_type),
         parameters=parameters,
         tcp=request.tcp,
         values=(
             JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
-            *_count_values(request.nodes, node_counts, inputs, facts),
+            *_count_values(request.nodes, per_node, inputs, facts),
             *variables,
             *_settings_values(settings, inputs),
         ),
@@ -351,20 +351,20 @@ def job_over_tcp(job: Job, facts: Facts) -> Job:
     )
 
 
-def _count_values(nodes: int, node_counts: Counts, inputs: _JobInputs, facts: Facts) -> Iterator[JobValue]:
+def _count_values(nodes: int, per_node: NodeRequest, inputs: _JobInputs, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also their other resources."""
     node, pods = inputs.instance_type, facts.launchers.cite(facts.launchers.pods)
     source = facts.instances.cite(node)
     yield JobValue("nodes", str(nodes), "as asked for", "nodes")
-    yield JobValue("gpus", str(node_counts.gpus), f"of {node.gpus} on a node; a rank each", source)
+    yield JobValue("gpus", str(per_node.gpus), f"of {node.gpus} on a node; a rank each", source)
     if inputs.launcher.kind not in WITH_RESOURCES:
         return
     slot = f"one slot; the controller's allocateAllDevices says whether it brings all {node.interfaces} devices"
     reason = f"the share of the GPUs in the node's {node.interfaces}" if node.fabric == "efa" else slot
-    yield JobValue(counts.RESOURCES[node.fabric], str(node_counts.interfaces), reason, source)
-    if node_counts.hugepages:
-        yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", "libfabric keeps its buffers in them", pods)
-    yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
+    yield JobValue(node_request.INTERFACE_RESOURCES[node.fabric], str(per_node.interfaces), reason, source)
+    if per_node.hugepages:
+        yield JobValue("hugepages-2Mi", f"{per_node.hugepages} MiB", "libfabric keeps its buffers in them", pods)
+    yield JobValue("memory", f"{per_node.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 
 def _docker_options(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class Counts:
+class NodeRequest:
     """The resources that the part of a job on one node asks for."""
 
     gpus: int
@@ -81,7 +81,7 @@ class Job:
     instance: str  # as in the scheduler's label
     nodes: int
     rank_starter: RankStarter
-    counts: Counts
+    per_node: NodeRequest
     device_count: int  # interfaces on the node
     gpu: str  # the vendor's name of it; empty where that is not known
     gpu_memory: int  # GiB
@@ -117,7 +117,7 @@ class Job:
     @property
     def ranks(self) -> int:
         """Return the processes of the whole job, one a GPU."""
-        return sum(role.ranks for role in self.roles) or self.nodes * self.counts.gpus
+        return sum(role.ranks for role in self.roles) or self.nodes * self.per_node.gpus
 
     @property
     def role(self) -> str:

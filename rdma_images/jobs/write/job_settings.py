@@ -22,7 +22,7 @@ SOURCES: Mapping[MountKind, re.Pattern[str]] = {
     "s3": re.compile(r"s3://(?P<bucket>[a-z0-9.-]+)(/(?P<prefix>[^:\s]*))?"),
 }
 CODE = "/workspace/code"  # where code is in the container, if its user does not say
-FORMS = (
+MOUNT_FORMS = (
     "/FOLDER, claim:NAME, nfs:SERVER:/PATH, s3://BUCKET/PREFIX or "
     "lustre:fs-ID.fsx.REGION.amazonaws.com@tcp:/NAME, then :/PATH in the container, then :ro where it is only read"
 )
@@ -117,7 +117,7 @@ def parse_mount(text: str) -> Mount:
     target = target.rstrip("/")
     kind = next((kind for kind, form in SOURCES.items() if form.fullmatch(source)), None)
     if kind is None or not CONTAINER_PATH.fullmatch(target) or ".." in target.split("/"):
-        raise RefusedError(f"mount {text}: not of a known form\nwrite {FORMS}")
+        raise RefusedError(f"mount {text}: not of a known form\nwrite {MOUNT_FORMS}")
     return Mount(kind, source, target, text.endswith(":ro"))
 
 

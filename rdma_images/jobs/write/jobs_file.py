@@ -15,7 +15,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.yaml_file import Words, must_match
 from rdma_images.jobs.write import job_settings
 from rdma_images.jobs.write.job import JobRequest
-from rdma_images.jobs.write.job_settings import Code, JobSettings, Launch
+from rdma_images.jobs.write.job_settings import NAME, TOLERATION, Code, JobSettings, Launch, parse_mount
 from rdma_images.plan.additions import AbsolutePath, Command, Variables
 
 FILE = "jobs.yaml"
@@ -45,15 +45,11 @@ def _check_duration(text: str) -> str:
     return text
 
 
-MountText = Annotated[
-    str, AfterValidator(lambda text: _as_value_error(lambda: job_settings.parse_mount(text)) and text)
-]
+MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: parse_mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(_check_duration)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 Name = Annotated[str, must_match(re.compile(r"\S*"), "is no name: write it without spaces")]
-Toleration = Annotated[
-    str, must_match(job_settings.TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
-]
+Toleration = Annotated[str, must_match(TOLERATION, "is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")]
 
 
 class RoleRequest(yaml_file.Strict):
@@ -77,9 +73,7 @@ class RoleRequest(yaml_file.Strict):
     )
 
 
-RoleName = Annotated[
-    str, must_match(job_settings.NAME, "is no name of a role: write lower-case letters, digits and hyphens")
-]
+RoleName = Annotated[str, must_match(NAME, "is no name of a role: write lower-case letters, digits and hyphens")]
 
 
 class JobEntry(yaml_file.Strict):
@@ -99,7 +93,7 @@ class JobEntry(yaml_file.Strict):
     time: Duration | None = Field(default=None, description="How long the job may run: 90s, 30m, 4h or 2d.")
     spot: bool = Field(default=False, description="On spot capacity, which may be taken away.")
     mounts: tuple[MountText, ...] = Field(
-        default=(), description=f"Folders of the container, each as SOURCE:PATH[:ro]: {job_settings.FORMS}."
+        default=(), description=f"Folders of the container, each as SOURCE:PATH[:ro]: {job_settings.MOUNT_FORMS}."
     )
     code: str = Field(
         default="", description="A folder beside jobs.yaml that the command starts in, or FOLDER:/PATH in the image."
@@ -257,7 +251,7 @@ def _job_settings(entry: JobEntry) -> JobSettings:
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
         code = Code(str(folder), target)
     parsed = {
-        "mounts": tuple(job_settings.parse_mount(text) for text in entry.mounts),
+        "mounts": tuple(parse_mount(text) for text in entry.mounts),
         "code": code,
         "checkpoints": entry.checkpoints or "",
         "time": parse_duration(entry.time, "time") if entry.time else 0,

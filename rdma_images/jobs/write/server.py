@@ -7,12 +7,14 @@ from itertools import accumulate
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import decisions
-from rdma_images.jobs.write.counts import RESOURCES
-from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
+from rdma_images.jobs.write.job import Job, JobRequest, JobValue, NodeRequest
+from rdma_images.jobs.write.node_request import INTERFACE_RESOURCES
 
 DEFAULT_PORT = 8000
-NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
-COUNTED = frozenset({"gpus", "hugepages-2Mi", "memory", *RESOURCES.values()})  # the values that are about counts
+NO_REQUEST = NodeRequest(gpus=0, interfaces=0, hugepages=0, memory=0)
+PER_NODE_VALUES = frozenset(
+    {"gpus", "hugepages-2Mi", "memory", *INTERFACE_RESOURCES.values()}
+)  # the values that are about counts
 
 
 def decide_server(request: JobRequest, project: Project) -> Job:
@@ -28,13 +30,13 @@ def decide_server(request: JobRequest, project: Project) -> Job:
     name, role_ports = request.name or "server", ports(request, project)
     roles = [_role(name, role, role_ports[role], request, project) for role in request.roles]
     launcher = project.facts.launchers.launchers[request.launcher]
-    nodes = [role.nodes * int(role.parameters["replicas"]) if role.counts.gpus else 0 for role in roles]
+    nodes = [role.nodes * int(role.parameters["replicas"]) if role.per_node.gpus else 0 for role in roles]
     roles = [replace(role, first_node=first) for role, first in zip(roles, accumulate([0, *nodes]), strict=False)]
-    urls = {role.urls: " ".join(_urls(role)) for role in roles if role.counts.gpus and launcher.kind == "kubernetes"}
+    urls = {role.urls: " ".join(_urls(role)) for role in roles if role.per_node.gpus and launcher.kind == "kubernetes"}
     roles = [replace(role, environment={**urls, **role.environment}) for role in roles]
-    largest = max(roles, key=lambda role: role.counts.gpus)
+    largest = max(roles, key=lambda role: role.per_node.gpus)
     parameters = {setting: value for setting, value in largest.parameters.items() if setting != "replicas"}
-    shared = set.intersection(*(set(role.environment.items()) for role in roles if role.counts.gpus))
+    shared = set.intersection(*(set(role.environment.items()) for role in roles if role.per_node.gpus))
     return replace(
         largest,
         name=name,
@@ -82,7 +84,7 @@ def _role(server: str, name: str, port: int, request: JobRequest, project: Proje
         JobValue("replicas", str(part.replicas), "as asked for", "roles"),
     )
     job = replace(job, server=server, ready=part.ready, parameters=parameters, values=values)
-    return replace(job, counts=NO_COUNTS, preflight="") if part.gpus == 0 else job
+    return replace(job, per_node=NO_REQUEST, preflight="") if part.gpus == 0 else job
 
 
 def _urls(role: Job) -> Iterator[str]:
@@ -94,7 +96,7 @@ def _urls(role: Job) -> Iterator[str]:
 def _values(roles: list[Job], urls: Mapping[str, str]) -> Iterator[JobValue]:
     """Yield the decisions of each role under its name, and the addresses of its servers."""
     for role in roles:
-        values = (value for value in role.values if role.counts.gpus or value.name not in COUNTED)
+        values = (value for value in role.values if role.per_node.gpus or value.name not in PER_NODE_VALUES)
         yield from (replace(value, name=f"{role.role}.{value.name}") for value in values)
     for name, addresses in urls.items():
         yield JobValue(name, addresses, "where the servers of that role answer", "roles")

@@ -503,9 +503,8 @@ def test_servers_start_as_vllm_and_sglang_do() -> None:
     ray = files("leaderworkerset", JobSettings(launch="ray"), command=("vllm", "serve", "model"))["server.yaml"]
     assert "ray start --head" in ray
     assert "vllm serve model" in ray
-    plain = files("leaderworkerset", JobSettings(launch="plain"), command=("sh", "-c", "serve $NODE_RANK"))[
-        "server.yaml"
-    ]
+    command = ("sh", "-c", "serve $NODE_RANK")
+    plain = files("leaderworkerset", JobSettings(launch="plain"), command=command)["server.yaml"]
     assert 'env NNODES=2 NODE_RANK="$LWS_WORKER_INDEX" MASTER_ADDR="$LWS_LEADER_ADDRESS" MASTER_PORT=29500' in plain
     (_, service) = jobs.documents(plain)
     assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"

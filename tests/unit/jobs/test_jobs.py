@@ -16,7 +16,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment
-from rdma_images.jobs.write import counts, decisions
+from rdma_images.jobs.write import decisions, node_request
 from tests.support import job_parts as jobs
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
@@ -113,7 +113,7 @@ def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: st
         (container,) = spec["containers"]
         resources = container["resources"]
         assert "requests" not in resources
-        assert resources["limits"][counts.RESOURCES[fabric]] == job.counts.interfaces
+        assert resources["limits"][node_request.INTERFACE_RESOURCES[fabric]] == job.per_node.interfaces
         assert container["image"].rpartition("@")[2].startswith("sha256:")
         assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
         shm = next(volume for volume in spec["volumes"] if volume["name"] == "shm")
@@ -162,7 +162,7 @@ def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, start
         if node.fabric != fabric or not _can_have(launcher, name):
             continue
         for gpus in range(1, node.gpus + 1):
-            requested = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).counts
+            requested = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).per_node
             assert 1 <= requested.interfaces <= node.interfaces
             parts = node.gpus // gpus
             assert parts * requested.hugepages <= reserved.hugepages
@@ -189,8 +189,8 @@ def _can_have(launcher: str, name: str) -> bool:
     ],
 )
 def test_interfaces_by_gpus(instance: str, gpus: int, interfaces: int, hugepages: int) -> None:
-    job_counts = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
-    assert (job_counts.gpus, job_counts.interfaces, job_counts.hugepages) == (gpus, interfaces, hugepages)
+    per_node = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).per_node
+    assert (per_node.gpus, per_node.interfaces, per_node.hugepages) == (gpus, interfaces, hugepages)
 
 
 def test_arena_gets_a_command_that_its_chart_can_write() -> None:
@@ -225,7 +225,7 @@ def test_job_json_says_why() -> None:
     job = jobs.job("mpijob", "efa", "mpirun")
     data = json.loads(jobs.files(job)["job.json"])
     assert data["digest"] == job.image.partition("@")[2]
-    assert (data["ranks"], data["counts"]["interfaces"]) == (16, 32)
+    assert (data["ranks"], data["per_node"]["interfaces"]) == (16, 32)
     assert all(value["why"] and value["source"] for value in data["values"])
     assert {"image", "nodes", "gpus", "vpc.amazonaws.com/efa", "NCCL_DEBUG"} <= {
         value["name"] for value in data["values"]

@@ -50,7 +50,7 @@ def test_each_role_has_the_settings_of_its_fabric(target: str, prefill: str, dec
     assert router in words["router"]
     assert "$PREFILL_URLS" in words["router"]
     assert "$DECODE_URLS" in words["router"]
-    assert (job.nodes, [role.counts.gpus for role in job.roles]) == (2, [8, 8, 0])
+    assert (job.nodes, [role.per_node.gpus for role in job.roles]) == (2, [8, 8, 0])
     assert (target == "efa-sglang") == ("SGLANG_DISAGGREGATION_NIXL_BACKEND" in job.roles[0].environment)
     assert (target == "efa-vllm") == ("VLLM_NIXL_SIDE_CHANNEL_HOST" in words["prefill"])
     assert [value.name for value in job.values][-1] == "transfer"

@@ -22,7 +22,6 @@ from tests.support.published_image import write_publication
 
 MPIRUN, TORCHRUN = JobSettings(launch="mpirun"), JobSettings(launch="torchrun")
 READ_ONLY = JobSettings(mounts=(parse_mount("s3://b:/d:ro"),))
-
 OCI = {"runtime": "oci", "bundle": "/b"}
 OTHER = "host.example/team/image@sha256:" + "0f" * 32
 
@@ -66,9 +65,7 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         ("efa-pytorch has torchrun", "mpijob", "efa", "torchrun", {}),
         (
             "efa-pytorch has no nccl-tests\nadd nccl-tests to its row of matrix.yaml",
-            "mpijob",
-            "efa",
-            "torchrun",
+            *("mpijob", "efa", "torchrun"),
             {"settings": MPIRUN},
         ),
         ("p5.48xlarge is for EFA", "arena", "efa", "torchrun", {"target": "", "settings": TORCHRUN}),

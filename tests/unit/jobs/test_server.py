@@ -187,7 +187,7 @@ def test_each_node_of_a_job_runs_its_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize("launcher", ["slurm", "skypilot"])
 def test_one_job_has_all_parts(launcher: str) -> None:
     job = jobs.server(launcher=launcher, parameters={"port": "9000"})
-    assert (job.nodes, job.counts.gpus, job.parameters["port"]) == (5, 8, "9000")
+    assert (job.nodes, job.per_node.gpus, job.parameters["port"]) == (5, 8, "9000")
     assert [role.parameters["port"] for role in job.roles] == ["9001", "9001", "9000"]
     written = jobs.files(job)
     (text,) = (text for name, text in written.items() if name in ("job.sbatch", "job.yaml"))
