@@ -46,7 +46,7 @@ class NoSolutionError(RdmaImagesError):
         self.words = words
         fix = f"{COMMAND} plan --solve finds the torch and the base that fit; or change the packages"
         if request.installed:
-            fix = "the packages of the image stay as they are: to replace one, name it in python-packages"
+            fix = "the packages of the image stay as they are: to replace one but torch, name it in python-packages"
         if source := re.search(r"Wheels are required for `([\w.-]+)`", words):
             its_wheel = "make a wheel of it with pip wheel in that image, and write ./NAME.whl"
             fix = its_wheel if request.installed else f"name {source[1]} under source-packages"
