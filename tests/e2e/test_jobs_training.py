@@ -44,7 +44,7 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
         code=Code(str(folder / "src"), job_settings.CODE),
         secrets={"TOKEN": "env:TOKEN"},
         checkpoints="/runs",
-        restarts=2,
+        restarts=3,
         time=3600,
     )
     parameters = {"runtime": "oci", "bundle": str(bundle)}
@@ -73,31 +73,22 @@ def assert_no_secret_in_files(folder: Path) -> None:
         assert SECRET not in path.read_text(errors="replace"), path
 
 
-def test_a_killed_rank_and_a_killed_node_go_on_from_the_checkpoint(tmp_path: Path, bundle: Path) -> None:
-    """Slurm requeues the job when a rank was killed, and when torchrun was."""
-    job = training(tmp_path, bundle, "2=rank", "5=torchrun")
-    job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
-    lines = printed(job)
-    for start in (0, 3, 6):
-        assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines
-    for attempt in (1, 2):
-        assert re.search(rf"attempt {attempt}: exit code \d+; the job is queued again", lines)
-    assert "rank 1 ends at step 8" in lines
-    assert_no_secret_in_files(job)
-
-
-def test_before_its_time_ends_the_job_is_queued_again(tmp_path: Path, bundle: Path) -> None:
-    """The signal is sent by hand: Slurm sends it two minutes before the end of the job's hour."""
-    job = training(tmp_path, bundle, "4=wait")
+def test_after_a_killed_rank_a_killed_node_and_the_end_of_its_time_it_goes_on(tmp_path: Path, bundle: Path) -> None:
+    """The signal of the time's end is sent by hand: Slurm sends it two minutes before the end of the job's hour."""
+    job = training(tmp_path, bundle, "2=rank", "4=torchrun", "6=wait")
 
     def let_time_run_out() -> None:
-        while not (tmp_path / "runs" / "failed-at-4").exists():
+        while not (tmp_path / "runs" / "failed-at-6").exists():
             time.sleep(0.2)
         subprocess.run(["scancel", "--batch", "--signal=USR1", "--name=training"], check=True)
 
     threading.Thread(target=let_time_run_out, daemon=True).start()
-    job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
+    job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=1800), lambda _: None)
     lines = printed(job)
-    assert "attempt 1: its time ends; the job is queued again" in lines
-    assert "rank 0 of 2 begins at step 5" in lines
-    assert "rank 0 ends at step 8" in lines
+    for start in (0, 3, 5, 7):
+        assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines
+    for attempt in (1, 2):
+        assert re.search(rf"attempt {attempt}: exit code \d+; the job is queued again", lines)
+    assert "attempt 3: its time ends; the job is queued again" in lines
+    assert "rank 1 ends at step 8" in lines
+    assert_no_secret_in_files(job)

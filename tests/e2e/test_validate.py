@@ -82,6 +82,7 @@ def test_an_image_of_nothing_but_files(context: Path) -> None:
     assert "can be started" in inspection(report).measured.missing["tools"]
 
 
+@pytest.mark.exhaustive  # as an incident without Python, here with the real libraries of an image
 def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     ref = validated.good_image()
     libraries = "/opt/amazon /etc/ld.so.conf.d /etc/ld.so.cache /etc/libibverbs.d /usr/lib/x86_64-linux-gnu"
