@@ -49,12 +49,6 @@ def test_the_image_keeps_the_distribution_open(tmp_path: Path, monkeypatch: pyte
     assert by_name["distribution"] == "target:base-debian13"
 
 
-def test_stand_ins_on_a_debian_without_a_provider_for_efa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned_onto(existing(system="debian12"), tmp_path, monkeypatch, **{"aws-ofi-nccl": "1.21.1"})
-    with pytest.raises(RefusedError, match=r"efa-installer-1\.50\.0 on debian12: its libfabric 1\.17\.0 has no"):
-        contexts(image, tmp_path)
-
-
 def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = planned_onto(existing(system="ubuntu24.04"), tmp_path, monkeypatch)
     with pytest.raises(RefusedError, match=r"stand-ins for an image on ubuntu24\.04 cannot be made"):
