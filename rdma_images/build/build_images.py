@@ -1,7 +1,7 @@
 """Build images, the whole way from top to bottom: plan, inputs, layers, bake, validate.
 
 `build`, `build_specs` and `_build_missing` are that way: each of their lines calls a step, a module beside this one.
-What only a build needs is imported where it begins: that takes as long as having nothing to do.
+Modules that only a build needs are imported when it begins, since the imports take as long as an idle run.
 """
 
 import time

@@ -41,7 +41,7 @@ def local_reference(image: Image, stand_ins: Sequence[str]) -> str:
 def up_to_date(specs: Sequence[BuildSpec], engine: Engine, progress: Progress = silent) -> dict[str, BuildRecord]:
     """Return, by image id, the builds of this folder that the engine has and whose inputs are the same.
 
-    One whose name was given to another folder's image gets its name back.
+    If another folder's image has taken the name of one, the name is given back.
     """
     recorded_builds: dict[str, BuildRecord] = {}
     for spec in specs:

@@ -100,7 +100,7 @@ def root() -> Path:
 
 @dataclass(frozen=True)
 class _SourceWheels:
-    """Where wheels from source come from: this machine's folder, the registry, or a compilation."""
+    """Wheels from source: kept in this machine's folder or the registry, or compiled."""
 
     compile_stage: Compile
     progress: Progress

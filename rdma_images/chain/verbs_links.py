@@ -71,7 +71,7 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
 def _project(inspection: Inspection, file: str) -> str:
     """Return the project that a plugin comes from; "" if that is unknown.
 
-    One that needs libfabric and names no project is aws-ofi-nccl or made from it.
+    A plugin that needs libfabric and names no project is aws-ofi-nccl or made from it.
     """
     plugin = inspection.measured.tree.libraries.plugins.get(file) if inspection.measured.tree else None
     if not plugin or plugin.project:

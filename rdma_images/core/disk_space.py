@@ -47,7 +47,7 @@ def require_free_space(size: int, purpose: str, folder: Path | None = None) -> N
 def used_bytes(folder: Path) -> int:
     """Return the bytes that `folder` takes on its disk.
 
-    What an engine has mounted there is not counted again.
+    File systems that an engine mounted there are not counted again.
     """
     if not folder.exists():
         return 0

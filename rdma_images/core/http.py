@@ -58,7 +58,7 @@ class RetryPolicy:
     """The requests to repeat, and the pauses before that.
 
     With `retry_absent` also where nobody answers (refused, no route, no answer in time), else only where a server is
-    busy or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not
+    busy or drops a connection. Permanent failures are never repeated: an unknown host, a certificate that is not
     trusted. `wait` takes seconds, and may raise to give up.
     """
 

@@ -30,8 +30,8 @@ class ImageDisk:
 def write_disk(mkfs: Sequence[str], source: Path | IO[bytes]) -> int:
     """Return an open, read-only descriptor of an EROFS filesystem of `source`.
 
-    That is a folder or a tar stream. `mkfs` starts the command line of mkfs.erofs. Raises RdmaImagesError with its own
-    words when it fails.
+    `source` is a folder or a tar stream. `mkfs` starts the command line of mkfs.erofs. Raises RdmaImagesError with the
+    words of mkfs.erofs if it fails.
     """
     scratch = state_folder() / "datapath"
     scratch.mkdir(parents=True, exist_ok=True)

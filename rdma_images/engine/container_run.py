@@ -114,7 +114,7 @@ def describe_omitted(settings: Sequence[RunSetting], host: DockerHost, options: 
 def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
     """Return which of `settings` the engine's machine can satisfy.
 
-    Of an engine on another machine only the runtimes are read: nothing else there can be seen.
+    If the engine is on another machine, only its runtimes are known: nothing else there can be seen.
     """
     info = json.loads(docker_command.output(engine, "info", "--format", "{{json .}}"))
     is_local = engine.kind == "private" or info.get("Name") == socket.gethostname()

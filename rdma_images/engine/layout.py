@@ -149,7 +149,7 @@ address = "{folders.containerd_socket}"
 
 
 def _client(folders: Layout) -> None:
-    """Write config.json of the docker client. What a `docker login` wrote there stays."""
+    """Write config.json of the docker client. The logins of `docker login` in it stay."""
     path = folders.docker_config / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8") or "{}")

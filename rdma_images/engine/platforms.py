@@ -1,4 +1,4 @@
-"""Which platforms' programs run here or in an engine: this machine's own, and those for which an emulator is there."""
+"""Platforms whose programs run here or in an engine: this machine's own, and those that have an emulator."""
 
 import platform
 import re

@@ -36,7 +36,7 @@ class DiscouragedVariable(VersionedFact):
     def effect_in_images(self) -> Effect:
         """Return the effect in an image, whose GPUs and network are unknown.
 
-        What goes wrong on some nodes alone is "slow".
+        An effect that only some nodes have is "slow".
         """
         in_places = self.possible or self.gpus or self.in_pods or self.on_hosts
         return "slow" if self.effect == "harmful" and in_places else self.effect
@@ -143,7 +143,7 @@ class KnownVariables(FactsFile):
     def closest_name(self, name: str) -> str | None:
         """Return the variable most similar to `name`; None if it is read itself, or for none.
 
-        One with the same words in another order is also similar; one with a word more or less is another variable.
+        The same words in another order are also similar; a word more or less makes another variable.
         """
         if name in self.names or not name.startswith(PREFIXES):
             return None

@@ -127,8 +127,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
 def resolve_entry(address: str, source: Source) -> str:
     """Return the address of a source by an entry, which may be a prefix that ends with "/".
 
-    That name is the file's for a download, and the repository with its tag for a base. For archives and indexes an
-    entry is always the whole address.
+    After the prefix comes the file name of a download, or the repository and tag of a base. The entry of an archive or
+    index is always the whole address.
     """
     if source.kind in ("apt", "index") or not address.endswith("/"):
         return address.rstrip("/") if source.kind in ("apt", "index") else address

@@ -77,7 +77,7 @@ def _packages(target: Target, where: Callable[..., str]) -> LockRequest:
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield bases with the torches to try on each, nearest to the default row first.
 
-    Of bases with the same Python one is enough. A base with a CUDA toolkit is nobody's choice but the user's.
+    One base for each Python is enough. A base with a CUDA toolkit is only taken if the user names it.
     """
     default_base, torch = default.axes["base"], default[TORCH]
     pythons = set()

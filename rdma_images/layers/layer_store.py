@@ -74,7 +74,7 @@ def find(recipe: Recipe) -> StoredLayer | None:
 def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progress = silent) -> StoredLayer:
     """Return the layer of a recipe, made by `build` where it is missing.
 
-    One process makes it, and others wait for it. What a killed one left is gone.
+    One process makes it, and others wait for it. The rest of a killed one is removed first.
     """
     temporary = root() / f".{recipe.key}"
     with locking.hold(f"layer-{recipe.key[:16]}", f"making {recipe.name}", progress):

@@ -41,7 +41,7 @@ def relock_images(
 ) -> tuple[LockOutcome, ...]:
     """Lock wheels, pulled bases, downloads and the builder's tools; return each outcome.
 
-    A lock that fits stays as it is unless `upgrade`. What cannot be reached fails by itself and stops nothing else.
+    A lock that fits stays as it is unless `upgrade`. An unreachable source fails alone, and stops nothing else.
     Raises RefusedError for a mirror that names no source.
     """
     images = list(images)

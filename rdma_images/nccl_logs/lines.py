@@ -24,7 +24,7 @@ CONTROL = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class LineClass:
-    """What lines that differ only in numbers may mean."""
+    """The possible meanings of lines that differ only in numbers."""
 
     is_relevant: bool = False  # such a line can mean something
     is_nccl: bool = False  # it is NCCL's

@@ -1,4 +1,4 @@
-"""What is quoted of a log without a judgement: NCCL's first warning, and how its first traceback ends."""
+"""Quotes from a log, without a judgement: NCCL's first warning, and the end of the first traceback."""
 
 from __future__ import annotations
 

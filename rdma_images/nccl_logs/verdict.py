@@ -173,7 +173,7 @@ def _judge_devices(summary: LogSummary, counted: str) -> NetworkSentence:
 def _judge_announcements(summary: LogSummary, patterns: LogPatterns) -> NetworkSentence:
     """Judge a log without a network's channel.
 
-    What NCCL announced can show a fallback, never a good network.
+    NCCL's announcements can show a fallback, never a good network.
     """
     other_providers = _not_efa(sorted(summary.processes.values("provider")))
     if other_providers:

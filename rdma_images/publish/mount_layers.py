@@ -16,7 +16,7 @@ def mount_wheel_layers(
     """Have a registry mount wheel layers that it has in other repositories.
 
     docker itself mounts only what it pulled or pushed before, and not what BuildKit pulled or another machine sent.
-    What fails here is not an error: docker asks for each layer, and sends what is missing.
+    A failure here is not an error: docker asks for each layer, and sends the missing ones.
 
     Returns:
         The digests of the layers that the repository has now without sending.

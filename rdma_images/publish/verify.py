@@ -148,7 +148,7 @@ def _newest_by_type(
 ) -> tuple[dict[str, bytes], tuple[VerifyFinding, ...]]:
     """Return the newest attachment of each predicate type, a signed one where there is one.
 
-    Attachments of other tools are left out. One with a predicate type of ours that cannot be read is a finding.
+    Attachments of other tools are left out. An unreadable attachment with a predicate type of ours is a finding.
     """
     contents_by_type: dict[str, list[bytes]] = {}
     unreadable = []

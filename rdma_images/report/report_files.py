@@ -23,8 +23,8 @@ def report_folder(
 ) -> Path:
     """Return the folder of an image's report: build/images/, by its id or reference.
 
-    What was measured on a host goes beside it, to <name>@<host>/, and the answer for a fabric or an instance type that
-    was asked for to <name>@<fabric>/: neither replaces the image's own report, which `publish` reads.
+    A report of a host goes to <name>@<host>/, one for another fabric or an instance type to <name>@<fabric>/. Neither
+    replaces the image's own report, which `publish` reads.
     """
     name = "@".join(filter(None, (image.id if image else ref, host, fabric, instance)))
     return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))

@@ -83,7 +83,7 @@ class ComputedLoader:
     def needed_by(self, path: str) -> tuple[dict[str, str], list[str]]:
         """Return the libraries that `path` pulls in, by name, and the missing names.
 
-        What is preloaded is there under its soname before anything is searched for.
+        Preloaded libraries are found by their sonames before anything is searched for.
         """
         paths: dict[str, str] = {}
         missing: list[str] = []

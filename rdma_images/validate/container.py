@@ -45,7 +45,7 @@ class SealedContainer:
     def is_running(self) -> bool:
         """Return whether the container still runs.
 
-        One whose `sleep` is another program may end by itself.
+        It may end by itself if its `sleep` is another program.
         """
         with contextlib.suppress(NotFound):
             self.container.reload()

@@ -66,7 +66,7 @@ def _signs(image_config: ImageConfig, measured: Measured) -> Iterator[tuple[Fabr
 def _plugins_to_libfabric(measured: Measured) -> Iterator[str]:
     """Yield the plugins of the image that bring NCCL to libfabric, then the one that starts on a machine with GPUs.
 
-    One for another provider, such as Slingshot's cxi, needs libfabric, too, and has no AWS platform.
+    A plugin for another provider, such as Slingshot's cxi, also needs libfabric, and has no AWS platform.
     """
     if tree := measured.tree:
         has_libefa = any(base_name(path).startswith("libefa.so") for path in tree.files.library_files)

@@ -1,7 +1,7 @@
 """What `import torch` brings, kept for images that differ from the measured one in their topmost layer alone.
 
-The import takes most of a validation, and a changed script does not change it. What the layer holds decides, wherever
-it lies: no shared library, no Python package, nothing that a variable names. All else is measured each time.
+The import takes most of a validation, and a changed script does not change it. The layer may hold,
+at any place, no shared library, no Python package and nothing that a variable names. Everything else is measured anew.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Validate one image: measure it, run the validators over the measurements, and write the report.
 
-What measures is imported when it is used: an image whose report is cached needs none of it.
+The measuring modules are imported when they are used: an image whose report is cached needs none of them.
 """
 
 import hashlib

@@ -64,7 +64,7 @@ def skip(reason: str) -> NoReturn:
 
 @dataclass
 class Requirement:
-    """What a validator calls once, with what must hold and what was found."""
+    """The function that a validator calls once, with the expected and the actual state."""
 
     expected: str = ""
     actual: str = ""

@@ -1,4 +1,4 @@
-"""What sets variables after the image's own in a job of SageMaker."""
+"""Programs that override the image's variables in a job of SageMaker."""
 
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate.validator import Requirement, skip, validator

@@ -29,7 +29,7 @@ STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's
 def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
     """Return what the image holds of a driver, by path: its version, or "" for an empty file.
 
-    A compat package counts where the loader finds it. What a runtime mounts where there are devices does not count.
+    A compat package counts where the loader finds it. Files that a runtime mounts beside devices do not count.
     """
     if inspection.measured.devices or inspection.measured.gpus:
         return {}

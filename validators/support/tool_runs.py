@@ -12,7 +12,7 @@ NO_PACKAGES = "no packages were read"
 def tool_run(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun | str:
     """Return the run of `command`, or why it is not judged.
 
-    That is where none was run, or where a library was missing, which the check `reported_by` tells.
+    A command is not judged if it was not run, or if a library was missing, which the check `reported_by` reports.
     """
     tool = command.partition(" ")[0]
     if not inspection.measured.tools:

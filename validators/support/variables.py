@@ -71,7 +71,7 @@ def find_variables(
 ) -> list[VariableFinding]:
     """Return the variables in `where` that the table knows with this effect.
 
-    What goes wrong in some places alone is with what is slow: both are warnings.
+    An effect that only some nodes have counts as slow: both are warnings.
     """
     environment, versions = environment_facts(), component_versions(inspection)
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
@@ -158,7 +158,7 @@ def _lacks(inspection: Inspection, library: str) -> bool:
 def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
     """Return the variables of the image, at the place "", and of its entry point.
 
-    What the entry point's script itself shows is left out.
+    Variables that the entry point's own script shows are left out.
     """
     entry, settings = inspection.measured.entry, inspection.measured.settings
     shown = {

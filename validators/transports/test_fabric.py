@@ -1,4 +1,4 @@
-"""What moves data beside NCCL goes through the image's own library of the fabric."""
+"""Libraries that move data beside NCCL use the image's own library of the fabric."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What opens a network beside NCCL finds its libraries, and the right ones."""
+"""Libraries that open a network beside NCCL find the libraries that they need, and the right ones."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -136,7 +136,7 @@ def _is_of_a_stand_in(inspection: Inspection, words: str) -> bool:
 
 @validator("transports.load", source=OPEN_SOURCE, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """What opens a network beside NCCL, and Python's modules for NCCL and MPI, find all that they need."""
+    """Libraries that open a network beside NCCL, and Python's modules for NCCL and MPI, find all that they need."""
     paths = transports(inspection, files) or skip("nothing but NCCL opens a network")
     elsewhere = fabric_faults(inspection, libraries) | set(missing_for_torch(libraries))
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in paths}

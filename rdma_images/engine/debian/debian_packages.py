@@ -97,7 +97,7 @@ def updated_apt(suite: str, folder: Path) -> Apt:
 def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress = silent) -> Path:
     """Download and unpack packages, without dependencies; return their `folder`.
 
-    What is there already is used again. It comes whole or not at all: everything is downloaded and unpacked
+    A folder that exists is used again. It is complete or missing: everything is downloaded and unpacked
     beside `folder`, which it then becomes. Raises RdmaImagesError where the archive does not answer, has no such
     package, or apt cannot verify it.
     """

@@ -112,9 +112,9 @@ def _main_container(containers: list[YamlNode]) -> YamlNode:
 
 
 def _replicas(top: YamlNode, pod: YamlNode) -> LocatedText | None:
-    """Return the number of pods of a job: a PyTorchJob's master and workers, or what stands nearest to the pod.
+    """Return the number of pods of a job: a PyTorchJob's master and workers, or the number nearest to the pod.
 
-    For a LeaderWorkerSet it is the size of each replica.
+    For a LeaderWorkerSet, this is the size of each replica.
     """
     roles = top.lookup("spec", "pytorchReplicaSpecs")
     if roles.mapping:

@@ -24,7 +24,7 @@ class LocatedText:
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """What a pod of Kubernetes says beside its resources and variables."""
+    """The settings of a Kubernetes pod beside its resources and variables."""
 
     is_service: bool = False  # whether it serves requests, and is no job with an end
     is_privileged: bool = False
@@ -37,7 +37,7 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """What a job is on each node, or in each pod of one kind; None where it does not say."""
+    """The settings of a job on each node, or in each pod of one kind; None for those that the file does not state."""
 
     file: str
     line: int

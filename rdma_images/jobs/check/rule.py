@@ -17,7 +17,7 @@ PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 @dataclass(frozen=True)
 class FileProblem:
-    """What a rule finds at a word of a file, and what to do about it."""
+    """A finding of a rule at a word of a file, and its fix."""
 
     word: LocatedText
     message: str

@@ -59,7 +59,7 @@ class NcclTestsParser:
                         self.read_line(part[-MAX_MESSAGE_LENGTH:], f"{log}:{number + offset}")
 
     def read_line(self, line: str, where: str) -> None:
-        """Read a line of the log. One that is not nccl-tests' changes nothing."""
+        """Read a line of the log. A line of another program changes nothing."""
         comment = line.find("#")
         if "busbw" in line and (match := HEADER.search(line)):
             self._columns, self._begun, self.concluded = _columns(match[1]), "", False

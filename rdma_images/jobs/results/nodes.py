@@ -89,7 +89,7 @@ def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Ite
 
 
 class _NodeProblem(NamedTuple):
-    """What is wrong with a node, what to do, and the line of a log that shows it."""
+    """A fault of a node, its fix, and the line of a log that shows it."""
 
     sentence: str
     fix: str

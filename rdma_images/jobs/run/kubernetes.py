@@ -1,4 +1,4 @@
-"""Run jobs on Kubernetes with kubectl, or arena for the submission. What was created has the run's tag as a label."""
+"""Run jobs on Kubernetes with kubectl, or arena for the submission. Each object gets the run's tag as a label."""
 
 import json
 import time

@@ -77,7 +77,7 @@ RoleName = Annotated[str, must_match(NAME, "is no name of a role: write lower-ca
 
 
 class JobEntry(yaml_file.Strict):
-    """A job. What its launcher cannot do is refused by name."""
+    """A job. Fields that its launcher does not support are refused by name."""
 
     target: str = Field(default="", description="A target of matrix.yaml; or give `image`.")
     image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")

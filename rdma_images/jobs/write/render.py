@@ -27,7 +27,7 @@ WIDTH = 110  # characters of a command's line in a script
 def render_templates(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
     """Return each template of jobs/<launcher>/ filled in, by the name of its file.
 
-    One that comes out empty is left out. For a job in parts server.yaml is filled in for each part, as <role>.yaml.
+    An empty file is left out. For a job in parts, server.yaml is filled in for each part, as <role>.yaml.
     kustomization.yaml and README.md come last: `manifests` and `files` of their context are the names of the others.
 
     Raises RefusedError where the launcher has no templates.

@@ -31,7 +31,7 @@ Judgement = Callable[[Candidate, Facts], Reason | Unknown | None]
 class PlanRule:
     """A rule for candidates that have all of `relates`, whose versions a refusal shows.
 
-    One that relates none is about which components there are, whatever their versions.
+    A rule without `relates` is about the presence of components, not about their versions.
     """
 
     id: str

@@ -165,7 +165,7 @@ def _downloads(
 ) -> Iterator[BillEntry]:
     """Yield what was compiled or installed from a download, with its digest.
 
-    The EFA installer depends on the packages that it says it brought. What a stand-in replaced has no digest.
+    The EFA installer depends on the packages that it says it brought. A download replaced by a stand-in has no digest.
     """
     if image is None:
         return

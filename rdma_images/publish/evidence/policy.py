@@ -109,7 +109,7 @@ def decide(scan: Scan, policy: Policy, today: date) -> tuple[Decision, ...]:
 def _judge(vulnerability: Vulnerability, policy: Policy, today: date, names_fixes: bool) -> tuple[Outcome, str]:
     """Return the outcome for a vulnerability on the day `today`, and its reason; the reason may be "".
 
-    What the scanner does not say counts against the image: where it names no fixes, every vulnerability may have one.
+    Missing answers count against the image: if the scanner names no fixes, every vulnerability may have one.
     """
     for exception in policy.exceptions:
         if exception.covers(vulnerability):

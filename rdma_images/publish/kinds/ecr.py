@@ -59,7 +59,7 @@ class EcrKind:
     def ensure_repository(self, name: str, moving: tuple[str, ...] = (), /) -> tuple[str, ...]:
         """Create a missing repository; return what was created.
 
-        One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
+        An existing repository keeps its settings, which may be deliberate; only the list of movable tags grows
         where registries.yaml wants immutability and the repository already leaves some tags out of it. Raises
         ConflictError where that list is full.
         """

@@ -19,8 +19,8 @@ class _Process(NamedTuple):
 class OwnTime:
     """The seconds that a process and its children have computed or slept.
 
-    What they wait for a processor or a disk does not count, which on a busy machine is most of the time. So a limit
-    ends what computes or sleeps for too long, and not what other processes keep from going on.
+    Waits for a processor or a disk do not count; on a busy machine they are most of the time. So a limit ends a process
+    that computes or sleeps for too long, and not one that other processes hold up.
     """
 
     def __init__(self, pid: int) -> None:

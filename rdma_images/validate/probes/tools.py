@@ -91,7 +91,7 @@ def bounded(
 ) -> tuple[int | None, bytes, bytes]:
     """Return exit code (None: stopped after `limit` seconds of its own time), output and errors.
 
-    Of each there are at most `limit_bytes`. What is printed beyond them is read and dropped. Raises OSError where the
+    Output and errors have at most `limit_bytes` each; the rest is read and dropped. Raises OSError where the
     command cannot be started.
     """
     pipe = subprocess.PIPE
