@@ -293,7 +293,8 @@ def test_the_example_of_the_guide_is_planned_and_its_fields_are_all_documented(f
     (folder / "requirements.txt").write_text("transformers\n")
     (folder / "my-trainer").mkdir()
     (folder / "my-trainer" / "pyproject.toml").write_text('[project]\nname = "my-trainer"\nversion = "1"\n')
-    page = (REPOSITORY / "docs" / "guides" / "own-image.md").read_text(encoding="utf-8")
+    pages = ("guides/own-image.md", "reference/targets.md")
+    page = "".join((REPOSITORY / "docs" / name).read_text("utf-8") for name in pages)
     example = page.partition("```yaml\n")[2].partition("```")[0]
     (image,) = planner.plan(yaml_file.loads(example, Matrix, "own-image.md"), FACTS).images
     assert image.additions is not None
