@@ -34,7 +34,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return "did you mean x or y?" of the known words nearest to `word`; "" where none is near.
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10, and of 2.1,
-    which is what YAML reads in 2.10. Of any other version, the ones before and after it are.
+    which is what YAML reads in 2.10. Of any other version, the ones before and after it are, or three at an end.
     """
     words = list(words)
     parts = ([name for name in reversed(words) if name.startswith(f"{word}{suffix}")][:3] for suffix in (".", "0."))
@@ -49,10 +49,10 @@ def suggestion(word: str, words: Iterable[str]) -> str:
 
 
 def _neighbours(word: str, words: Iterable[str]) -> list[str]:
-    """Return the version after `word` and the one before it; none where `word` is no version."""
+    """Return the version after `word` and the one before it, three where all are on one side; none for no version."""
     try:
         ordered = versions.newest_first({word, *(name for name in words if name[:1].isdecimal())})
     except ValueError:  # no version, or one with more digits than Python reads
         return []
-    position = ordered.index(word)
-    return [*ordered[max(position - 1, 0) : position], *ordered[position + 1 : position + 2]]
+    newer, older = ordered[: ordered.index(word)], ordered[ordered.index(word) + 1 :]
+    return [newer[-1], older[0]] if newer and older else [*newer[:-4:-1], *older[:3]]

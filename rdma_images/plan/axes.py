@@ -8,6 +8,7 @@ from rdma_images import components
 from rdma_images.components.definition import Axis
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Platform
+from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.unsupported import Unsupported
 
@@ -44,9 +45,9 @@ def require_value(name: str, value: str, facts: Facts) -> None:
         if reason := facts.table(Unsupported).reason(name, value):
             raise RefusedError(f"{name} {value!r}: {reason}")
         alias = axis.aliases(facts).get(value.lower())
-        raise RefusedError(
-            f"{name} {value!r} is not known\n{f'write {alias}' if alias else suggestion(value, known_values)}"
-        )
+        fix = f"write {alias}" if alias else suggestion(value, known_values)
+        fix += f"\n`{COMMAND} facts.update` looks for newer ones" if value[:1].isdecimal() and not alias else ""
+        raise RefusedError(f"{name} {value!r} is not known\n{fix}")
 
 
 def complete(row: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
 from rdma_images.core.image import Image, Onto
-from rdma_images.plan.candidate import DECIDERS
+from rdma_images.plan.axes import AXES
 from rdma_images.plan.planner import plan_document
 from rdma_images.plan.refusals import Plan, Refusal
 
@@ -109,10 +109,8 @@ def _refusal(refusal: Refusal) -> RenderableType:
     """Return why one combination is refused, and the nearest that works."""
     from rich.text import Text
 
-    choice = ", ".join(
-        f"{axis} of {value}" if value == DECIDERS.get(axis) else f"{axis} {value}"
-        for axis, value in refusal.axes.items()
-    )
+    usual = {axis.name: (axis.decided_by, axis.default) for axis in AXES}
+    choice = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items() if value not in usual[axis])
     text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {choice}\n")
     for broken in refusal.broken:
         related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())

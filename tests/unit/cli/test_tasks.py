@@ -39,7 +39,7 @@ def test_a_plan_for_programs(invoke: Invoke) -> None:
 def test_a_refusal_ends_with_two_and_says_why(invoke: Invoke) -> None:
     completed = invoke("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
     assert completed.returncode == 2
-    for word in ("nccl-pin", "2.30.7", "2.19.3", "source:", "nearest that works"):
+    for word in ("nccl 2.19.3, efa-installer 1.50.0\n", "nccl-pin", "2.30.7", "source:", "nearest that works"):
         assert word in completed.stdout
     completed = invoke("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
     assert (completed.returncode, completed.stdout) == (2, "")
@@ -63,6 +63,7 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["ci.matrix", "--runner", "x"], "--runner x: not of the form platform=label\nwrite --runner platform=label"),
         (["plan", "--target", "efa-pytorc"], "no target 'efa-pytorc'\ndid you mean efa-pytorch"),
         (["plan", "--set", "base=debian14"], "base 'debian14' is not known"),
+        (["plan", "--set", "pytorch=9.9"], "pytorch '9.9' is not known\ndid you mean 2.15.0 or 2.14.1 or 2.14.0?\n"),
         (["plan", "--set", "pytorch"], "--set pytorch: not of the form axis=value\nwrite --set axis=value"),
         (["plan", "--set", "colour=red"], "no axis 'colour'\n"),
         (["build", "--compression", "lzma"], "--compression lzma: unknown\nchoose from zstd, gzip"),
@@ -242,9 +243,9 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
         ("2.10", ["2.1.0", "2.10.0", "2.10.1", "2.15.0"], "did you mean 2.10.1 or 2.10.0?"),
         ("1.5", ["1.5.10", "1.50.0"], "did you mean 1.5.10?"),
         pytest.param("1.5", ["1.4.5", "1.50.0"], "did you mean 1.50.0?", id="YAML reads 1.50 as this number"),
-        ("2.10", ["2.18.3", "pytorch", "2.20.5"], "did you mean 2.18.3?"),
+        ("2.10", ["2.18.3", "pytorch", "2.20.5"], "did you mean 2.18.3 or 2.20.5?"),
         ("2.20.3", ["2.18.3", "pytorch", "2.20.5"], "did you mean 2.20.5 or 2.18.3?"),
-        ("9", ["2.18.3", "pytorch", "2.20.5"], "did you mean 2.20.5?"),
+        ("9", ["2.18.3", "pytorch", "2.20.5"], "did you mean 2.20.5 or 2.18.3?"),
         ("nothing", ["2.18.3", "pytorch"], "choose from 2.18.3, pytorch"),
         ("²", ["2.18.3", "pytorch"], "choose from 2.18.3, pytorch"),
         pytest.param(
