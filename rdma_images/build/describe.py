@@ -1,8 +1,9 @@
 """The description of an image and of what it needs to run, for `invoke describe`."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from json import dumps
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,11 +19,17 @@ from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import container_run, docker_command
 from rdma_images.facts import Facts
 from rdma_images.plan import image_settings
+from rdma_images.plan.planner import plan_document
 
 
 def describe_images(planned: Sequence[Image], facts: Facts) -> RenderableType:
     """Return images for people: components, settings with reasons, and `docker run`."""
     return Group(*(part for image in planned for part in _parts(image, facts)))
+
+
+def as_json(planned: Iterable[Image]) -> str:
+    """Return images for programs: each as `plan --json` has it, with the words of its `docker run`."""
+    return dumps([plan_document(image) | {"docker_run": command(image)} for image in planned], indent=2)
 
 
 def command(image: Image) -> list[str]:

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from invoke.context import Context
-
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, task, with_measured_base
@@ -20,21 +18,21 @@ if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
 
 @task(
     "build --target efa-pytorch --rehearse",
+    "build --target efa-pytorch --set nccl=2.32.3 --cache-layers team-ecr",
     "build --target efa-pytorch --onto pytorch/pytorch@sha256:…",
 )
 def build(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
     onto: Onto = "",
     rehearse: Rehearse = False,
     no_validate: Annotated[bool, "Only build."] = False,
-    builder: Annotated[str, "A buildx builder, on Kubernetes for example; by default the engine's own."] = "",
-    compression: Annotated[str, "Of the layers: zstd, or gzip for registries that need it."] = "zstd",
-    cache_from: Annotated[Sequence[str], "Caches to read, in buildx's notation; {image} is the image's id."] = (),
-    cache_to: Annotated[Sequence[str], "A cache to write, likewise; needs {image} where several are built."] = (),
-    cache_layers: Annotated[str, "Where wheel layers are kept: HOST/REPOSITORY, or a name in registries.yaml."] = "",
+    builder: Annotated[str, "NAME | A buildx builder, on Kubernetes for example; by default the engine's own."] = "",
+    compression: Annotated[str, "zstd|gzip | Of the layers; by default zstd. Some registries need gzip."] = "zstd",
+    cache_from: Annotated[Sequence[str], "CACHE | A cache to read, as buildx writes it; {image}: the image's id."] = (),
+    cache_to: Annotated[Sequence[str], "CACHE | A cache to write; with {image} where several images are built."] = (),
+    cache_layers: Annotated[str, "NAME | Where to keep wheel layers: HOST/REPOSITORY, or one of registries.yaml."] = "",
     json: Json = False,
 ) -> None:
     """Build images and validate them.
@@ -53,39 +51,32 @@ def build(
     )
     choice = build_images.Choice(target, all, set)
     outcome = build_images.build(loaded_project, choice, options, not no_validate, progress)
-    for image_report in outcome.reports:
+    builds, reports, images = outcome.builds, outcome.reports, outcome.images
+    for image_report in reports:
         if not image_report.passed:
             show(report_table(image_report), file=sys.stderr)
-    show(
-        build_summary.as_json(outcome.builds, outcome.reports)
-        if json
-        else build_summary.summary_text(outcome.builds, outcome.reports, outcome.images)
-    )
-    _exit_on_failure(outcome.reports)
+    show(build_summary.as_json(builds, reports) if json else build_summary.summary_text(builds, reports, images))
+    _exit_on_failure(reports)
 
 
 @task(
     "validate --target efa-pytorch",
-    "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
+    "validate --image nvcr.io/nvidia/pytorch:25.10-py3 --fabric efa",
+    "validate --list --target efa-pytorch",
     "validate --target efa-pytorch --instance p5.48xlarge",
     "validate --host kubectl://pod?namespace=ml",
 )
 def validate(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
     onto: Onto = "",
     image: Annotated[Sequence[str], "Any image in the engine, also one that was not built here."] = (),
-    tier: Annotated[Sequence[str], "static (default), device (default with --host), gpu, datapath; repeatable."] = (),
-    host: Annotated[
-        str, "A pod or machine to measure, as testinfra writes it: kubectl://pod, ssh://name, local://."
-    ] = "",
-    fabric: Annotated[str, "Judge for this network (efa, erdma, ib, none) instead of the image's own."] = "",
-    instance: Annotated[str, "Judge for this instance type, such as p5.48xlarge."] = "",
-    list: Annotated[
-        bool, "Only list the checks of each image, by folder of validators/, and why it gets them."
-    ] = False,
+    tier: Annotated[Sequence[str], "static (default), device (default with --host), gpu, datapath."] = (),
+    host: Annotated[str, "A pod or machine to measure: kubectl://pod, ssh://name or local://."] = "",
+    fabric: Annotated[str, "efa|erdma|ib|none | Judge for this network instead of the image's own."] = "",
+    instance: Annotated[str, "TYPE | Judge for this instance type, such as p5.48xlarge."] = "",
+    list: Annotated[bool, "Only list the checks of each image, and why it gets them."] = False,
     again: Annotated[bool, "Measure anew, also where the report of an unchanged image is kept."] = False,
     verbose: Annotated[bool, "Also show notes, and every check in a line."] = False,
     json: Json = False,
@@ -135,7 +126,7 @@ def _exit_on_failure(reports: "Sequence[Report]") -> None:
 
 
 @task("report")
-def report(_: Context) -> None:
+def report() -> None:
     """Write one page with every report: build/report.html."""
     from rdma_images import report
 
@@ -148,15 +139,14 @@ def report(_: Context) -> None:
     "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",
 )
 def run(
-    _: Context,
-    target: Annotated[str, "The target whose image to start; without it the only one of matrix.yaml."] = "",
-    set: Annotated[Sequence[str], "axis=value: the image that was built with it; repeatable."] = (),
+    target: Annotated[str, "The target whose image to start; by default the only one of matrix.yaml."] = "",
+    set: Annotated[Sequence[str], "AXIS=VALUE | The image that was built with it."] = (),
     onto: Onto = "",
     image: Annotated[str, "Any image in the engine, also one that was not built here."] = "",
-    mount: Annotated[Sequence[str], "HOST:CONTAINER[:ro], a file or folder of this machine; repeatable."] = (),
-    env: Annotated[Sequence[str], "NAME=VALUE, or NAME: this shell's value, on no command line; repeatable."] = (),
-    gpus: Annotated[str, "all, none, how many, or device=0,1; without it all that there are."] = "",
-    device: Annotated[Sequence[str], "A device of this machine, as /dev/fuse; repeatable."] = (),
+    mount: Annotated[Sequence[str], "HOST:CONTAINER[:ro] | A file or folder of this machine."] = (),
+    env: Annotated[Sequence[str], "NAME[=VALUE] | A variable; without =VALUE this shell's, on no command line."] = (),
+    gpus: Annotated[str, "all, none, how many, or device=0,1; by default all that there are."] = "",
+    device: Annotated[Sequence[str], "A device of this machine, e.g. /dev/fuse."] = (),
     shell: Annotated[bool, "Open bash, or sh where there is none, in place of the image's command."] = False,
 ) -> None:
     """Run a command in an image that was built, or open a shell.

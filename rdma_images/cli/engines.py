@@ -1,20 +1,20 @@
 """engine.*: the container engine."""
 
+from dataclasses import asdict
+from json import dumps
 from shlex import quote
 from typing import Annotated
 
-from invoke.context import Context
-
 from rdma_images.cli.output import show
-from rdma_images.cli.task import task
+from rdma_images.cli.task import Json, task
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
 
 @task("engine.up", "engine.up --docker", name="engine.up")
 def up(
-    _: Context,
-    docker: Annotated[bool, "Print lines for `eval`: `docker` of this shell is then the private engine's."] = False,
+    docker: Annotated[bool, f'For eval "$({COMMAND} engine.up --docker)", so that `docker` talks to it.'] = False,
 ) -> None:
     """Find a Docker engine, or start the private one.
 
@@ -31,15 +31,16 @@ def up(
 
 
 @task("engine.status", name="engine.status")
-def status(_: Context) -> None:
+def status(json: Json = False) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
 
-    show(status.table(status.engine_status()))
+    engine_status = status.engine_status()
+    show(dumps(asdict(engine_status), indent=2, default=str) if json else status.table(engine_status))
 
 
 @task("engine.down --purge", name="engine.down")
-def down(_: Context, purge: Annotated[bool, "Also remove its data: images, caches, its own packages."] = False) -> None:
+def down(purge: Annotated[bool, "Also remove its data: images, caches, its own packages."] = False) -> None:
     """Stop the private engine and what it started."""
     from rdma_images.engine import private
 
@@ -48,7 +49,6 @@ def down(_: Context, purge: Annotated[bool, "Also remove its data: images, cache
 
 @task("engine.prune --cache", name="engine.prune")
 def prune(
-    _: Context,
     all_targets: Annotated[bool, "Also remove images of targets that this folder's matrix does not have."] = False,
     cache: Annotated[bool, "Also empty the builder's cache."] = False,
 ) -> None:

@@ -7,8 +7,6 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from invoke.context import Context
-
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.task import Json, Onto, refuse_beside, task, with_measured_base
@@ -22,7 +20,7 @@ from rdma_images.inputs import project, target_options
 if TYPE_CHECKING:
     from rdma_images.publish.publisher import Publisher
 
-Out = Annotated[str, "The folder to write; by default build/jobs/<name>/."]
+Out = Annotated[str, "FOLDER | The folder to write; by default build/jobs/<name>/."]
 CLUSTER_EXAMPLE = (
     "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a "
     "--param second-zone=us-west-2b"
@@ -31,32 +29,25 @@ CLUSTER_EXAMPLE = (
 
 @task(
     "job --target efa-nccl-tests --launcher mpijob --instance p5.48xlarge --nodes 2",
-    "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --nodes 2 --mount /fsx:/data -- train.py",
+    "job --target efa-pytorch --launcher slurm --instance p5.48xlarge --mount /fsx:/data --field time=4h -- train.py",
     "job --job training",
     name="job.job",
     default=True,
 )
 def job(
-    _: Context,
-    job: Annotated[str, "A job of jobs.yaml, by its name; the options below change it."] = "",
+    job: Annotated[str, "NAME | A job of jobs.yaml; the options below change it."] = "",
     target: Annotated[str, "A target of matrix.yaml: what runs."] = "",
     launcher: Annotated[str, f"What starts the job; {COMMAND} job.launchers shows the choices."] = "",
-    instance: Annotated[str, "The instance type, as in p5.48xlarge."] = "",
-    nodes: Annotated[int, "How many nodes; without it one, or those of jobs.yaml."] = 0,
-    set: Annotated[Sequence[str], "axis=value: the image that was built with it; repeatable."] = (),
+    instance: Annotated[str, "TYPE | The instance type, e.g. p5.48xlarge."] = "",
+    nodes: Annotated[int, "N | How many nodes; by default one, or those of jobs.yaml."] = 0,
+    set: Annotated[Sequence[str], "AXIS=VALUE | The image that was built with it."] = (),
     onto: Onto = "",
-    image: Annotated[str, "host/repository@sha256:…; without it the one that publication.json names."] = "",
+    image: Annotated[str, "HOST/NAME@sha256:… | The image; by default the one that publication.json names."] = "",
     name: Annotated[str, "The job's name; by default made of target, instance type and nodes."] = "",
-    mount: Annotated[
-        Sequence[str], "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; repeatable."
-    ] = (),
-    env: Annotated[Sequence[str], "NAME=value: a variable of the ranks; repeatable."] = (),
-    field: Annotated[
-        Sequence[str],
-        "NAME=value: any other field of jobs.yaml, as gpus=4, time=4h, launch=plain, code=src, tcp=true, "
-        "secrets.HF_TOKEN=env:HF_TOKEN; repeatable; listed below.",
-    ] = (),
-    param: Annotated[Sequence[str], "name=value: a parameter of the launcher, see job.launchers; repeatable."] = (),
+    mount: Annotated[Sequence[str], "SOURCE:PATH[:ro] | A node's folder, claim:NAME, nfs:…, lustre:… or s3://…."] = (),
+    env: Annotated[Sequence[str], "NAME=VALUE | A variable of the ranks."] = (),
+    field: Annotated[Sequence[str], "NAME=VALUE | Another field of jobs.yaml, listed below, e.g. gpus=4."] = (),
+    param: Annotated[Sequence[str], "NAME=VALUE | A parameter of the launcher, see job.launchers."] = (),
     out: Out = "",
     json: Json = False,
 ) -> None:
@@ -67,16 +58,10 @@ def job(
     """
     from rdma_images.jobs.write import create, job_tables, jobs_file
 
-    options = {
-        "target": target,
-        "launcher": launcher,
-        "instance": instance,
-        "nodes": nodes or None,
-        "image": image,
-        "mounts": mount,
-        "env": target_options.parse_pairs(env, "--env", "NAME=value", may_be_empty=True),
-        "param": target_options.parse_pairs(param, "--param", "name=value"),
-    }
+    options: dict[str, object] = {"target": target, "launcher": launcher, "instance": instance, "image": image}
+    options |= {"nodes": nodes or None, "mounts": mount}
+    options["env"] = target_options.parse_pairs(env, "--env", "NAME=value", may_be_empty=True)
+    options["param"] = target_options.parse_pairs(param, "--param", "name=value")
     entry = jobs_file.load(job) if job else jobs_file.JobEntry()
     entry = jobs_file.with_options(jobs_file.with_options(entry, options), jobs_file.parse_fields(field))
     command = tuple(after_dashes(sys.argv))
@@ -88,14 +73,14 @@ def job(
 
 @task(CLUSTER_EXAMPLE, f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0")
 def cluster(
-    _: Context,
+    *,
     launcher: Annotated[str, "What makes the cluster: eksctl."],
-    instance: Annotated[str, "The instance type of the nodes, as in p5.48xlarge."],
-    region: Annotated[str, "The region, as in us-west-2."],
+    instance: Annotated[str, "TYPE | The instance type of the nodes, e.g. p5.48xlarge."],
+    region: Annotated[str, "The region, e.g. us-west-2."],
     zone: Annotated[str, "The zone of the region that the nodes are in."],
-    nodes: Annotated[int, "How many nodes; by default one."] = 1,
-    name: Annotated[str, "The cluster's name; without it made of the instance type."] = "",
-    param: Annotated[Sequence[str], f"name=value, as {COMMAND} job.launchers lists; repeatable."] = (),
+    nodes: Annotated[int, "N | How many nodes; by default one."] = 1,
+    name: Annotated[str, "The cluster's name; by default made of the instance type."] = "",
+    param: Annotated[Sequence[str], f"NAME=VALUE | A parameter that {COMMAND} job.launchers lists."] = (),
     out: Out = "",
     json: Json = False,
 ) -> None:
@@ -113,7 +98,7 @@ def cluster(
 
 
 @task("job.launchers", name="job.launchers")
-def job_launchers(_: Context, json: Json = False) -> None:
+def job_launchers(json: Json = False) -> None:
     """List the launchers of jobs, with their fabrics and targets.
 
     Also the parameters of each launcher, and of what makes a cluster.
@@ -126,8 +111,7 @@ def job_launchers(_: Context, json: Json = False) -> None:
 
 @task("job.check job.yaml job.sbatch", "job.check -", name="job.check")
 def job_check(
-    _: Context,
-    paths: Annotated[Sequence[str], "Files, folders, which are walked in depth, or - for standard input."],
+    paths: Annotated[Sequence[str], "PATH... | Files, folders, which are walked in depth, or - for standard input."],
     json: Json = False,
 ) -> None:
     """Check existing job files, whoever wrote them.
@@ -146,7 +130,7 @@ def job_check(
 
 
 @task("job.preflight", "job.preflight --out /shared/rdma-preflight", name="job.preflight")
-def job_preflight(_: Context, out: Annotated[str, "The folder to write; by default build/preflight/."] = "") -> None:
+def job_preflight(out: Annotated[str, "FOLDER | The folder to write; by default build/preflight/."] = "") -> None:
     """Write the preflight as files, for an image that lacks it.
 
     A job mounts the folder at /opt/rdma-images/preflight, where images built here have it.
@@ -167,20 +151,19 @@ def job_preflight(_: Context, out: Annotated[str, "The folder to write; by defau
     name="job.run",
 )
 def job_run(
-    _: Context,
     folder: Annotated[str, f"The folder that {COMMAND} job wrote; with --attach also that of a run that has ended."],
-    compare: Annotated[str, "tcp: run the same job over TCP afterwards, to compare."] = "",
-    timeout: Annotated[str, "Limit for queueing and running, as 90s, 30m or 1d; by default 1h plus its time."] = "",
+    compare: Annotated[str, "tcp | Run the same job over TCP afterwards, to compare."] = "",
+    timeout: Annotated[str, "DURATION | Limit to queue and run, as 90s, 30m or 1d; by default 1h plus its time."] = "",
     follow: Annotated[bool, "Show what the job prints while it runs."] = False,
     keep: Annotated[bool, "Leave the job in its queue or cluster; its README has the command that deletes it."] = False,
     attach: Annotated[bool, "Attach the result to the image that ran, for `verify`."] = False,
-    sign: Annotated[str, "With --attach: a key file, a key service's reference, or keyless."] = "",
+    sign: Annotated[str, "KEY | With --attach: a key file, a key service's reference, or keyless."] = "",
     json: Json = False,
 ) -> None:
     """Run a job and say what its logs show.
 
     Submits and follows the job, says which network it uses as soon as its logs show it, collects them, and removes the
-    job, also on Ctrl-C. It ends the job 10 seconds after a line that no job survives.
+    job, also on Ctrl-C. If a log line shows a fatal NCCL error, the job is stopped 10 seconds later.
     """
     from rdma_images.cli.publishing import publisher
     from rdma_images.jobs.results import from_logs, result_table, run_folder
@@ -237,13 +220,12 @@ def _attach(run_path: Path, result_publisher: "Publisher") -> str:
     "verdict worker-0.log worker-1.log --instance p5.48xlarge --nodes 2 --html result.html",
 )
 def verdict(
-    _: Context,
-    logs: Annotated[Sequence[str], "A log or several, a folder of logs, the folder of a run, or - for standard input."],
-    tcp: Annotated[str, "The logs of the same job over TCP: a folder, or one file."] = "",
-    job: Annotated[str, "The job.json of the job; without it the one beside the run."] = "",
-    instance: Annotated[str, "Without job.json: the instance type that it ran on."] = "",
-    nodes: Annotated[int, "Without job.json: how many nodes it should have run on."] = 0,
-    html: Annotated[str, "Write what is shown as a page into this file."] = "",
+    logs: Annotated[Sequence[str], "LOG... | Logs, a folder of logs, the folder of a run, or - for standard input."],
+    tcp: Annotated[str, "PATH | The logs of the same job over TCP: a folder, or one file."] = "",
+    job: Annotated[str, "FILE | The job.json of the job; by default the one beside the run."] = "",
+    instance: Annotated[str, "TYPE | Without job.json: the instance type that it ran on."] = "",
+    nodes: Annotated[int, "N | Without job.json: how many nodes it should have run on."] = 0,
+    html: Annotated[str, "FILE | Write what is shown as a page into this file."] = "",
     json: Json = False,
 ) -> None:
     """Say which network a job's NCCL used, from its logs.
@@ -274,7 +256,6 @@ def verdict(
 
 @task("job.compare build/jobs/before/runs/20261121T060000Z build/jobs/after/runs/20261122T060000Z", name="job.compare")
 def job_compare(
-    _: Context,
     first: Annotated[str, "A result.json, or the folder of a run or of logs."],
     second: Annotated[str, "The result to compare it with."],
     json: Json = False,

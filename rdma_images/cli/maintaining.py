@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from invoke.context import Context
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
@@ -18,10 +17,7 @@ WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a con
 
 
 @task("facts.update", "facts.update --write", name="facts.update")
-def update(
-    _: Context,
-    write: Annotated[bool, "Add a row to facts/ for each new release."] = False,
-) -> None:
+def update(write: Annotated[bool, "Add a row to facts/ for each new release."] = False) -> None:
     """Look for releases that the facts lack.
 
     Reads the package index and the vendors' pages.
@@ -37,7 +33,7 @@ def update(
 
 
 @task("matrix.schema", name="matrix.schema")
-def schema(_: Context) -> None:
+def schema() -> None:
     """Write the JSON schemas of the files that users write.
 
     matrix.yaml, mirrors.yaml and registries.yaml name theirs in the first line, for editors to complete and check them.
@@ -49,10 +45,9 @@ def schema(_: Context) -> None:
 
 @task("ci.matrix --changed-since origin/main", name="ci.matrix")
 def ci_matrix(
-    _: Context,
     target: Targets = (),
-    changed_since: Annotated[str, "A commit: only images whose inputs have changed since."] = "",
-    runner: Annotated[Sequence[str], "platform=label of the machines for a platform; repeatable."] = (),
+    changed_since: Annotated[str, "COMMIT | Only images whose inputs have changed since."] = "",
+    runner: Annotated[Sequence[str], "PLATFORM=LABEL | Label of the machines for a platform."] = (),
 ) -> None:
     """Print the matrix for GitHub Actions."""
     from rdma_images.ci import ci_jobs, select
@@ -66,11 +61,8 @@ def ci_matrix(
 
 @task("test --unit", name="test")
 def run_tests(
-    _: Context,
     unit: Annotated[bool, "Only the fast tests, which need no engine."] = False,
-    exhaustive: Annotated[
-        bool, "Also the long tail: each fault that a validator finds, each broken data path."
-    ] = False,
+    exhaustive: Annotated[bool, "Also each fault that a validator finds, and each broken data path."] = False,
 ) -> None:
     """Run the tests, the fast ones first.
 

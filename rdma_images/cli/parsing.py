@@ -5,6 +5,7 @@ that an option lacks its value, and its errors are tracebacks or suggest no simi
 """
 
 import copy
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 
@@ -23,53 +24,53 @@ class TaskParser(Parser):
 
     def parse_argv(self, argv: Sequence[str]) -> ParseResult:
         """Return invoke's own options, then the tasks that were typed. Raises ParseError, in sentences."""
-        if not self.contexts:  # what comes before the tasks
-            return super().parse_argv(list(argv))
         result = ParseResult()
         if self.initial:
             result.append(copy.deepcopy(self.initial))
-        typed: list[ParserContext] = []
+        context, contexts = self.initial or ParserContext(), list[ParserContext]()
         words = iter(argv[: argv.index("--")] if "--" in argv else argv)
         for word in words:
-            context = typed[-1] if typed else None
-            if word in ("--help", "-h") and context:
+            # The argument of the next word: the first without a value, or one that takes several.
+            argument = next((a for a in context.positional_args if a.kind is list or not a.got_value), None)
+            if word in ("--help", "-h") and contexts:
                 result[0].args["help"].value = context.name
                 return result
             if word.startswith("-") and word != "-":
                 _read_option(word, words, context)
-            elif context and (argument := _next_positional(context)):
+            elif argument:
                 _set(argument, word, context)
             elif word in self.contexts:
-                typed.append(copy.deepcopy(self.contexts[word]))
+                context = copy.deepcopy(self.contexts[word])
+                contexts.append(context)
             else:
                 raise ParseError(unknown_task(word, list(self.contexts), context), context)
-        for context in typed:
-            if missing := [f"--{argument.name}" for argument in context.positional_args if not argument.got_value]:
-                raise ParseError(f"{_name(context)}: {' and '.join(missing)} must be given\n{_help(context)}", context)
-        result.extend(typed)
+        for context in contexts:
+            if missing := [typed(argument) for argument in required(context) if not argument.got_value]:
+                needs = f"{name_of(context)}: {' and '.join(missing)} must be given"
+                raise ParseError(f"{needs}\n{_help(context)}", context)
+        result.extend(contexts)
         return result
 
 
-def _read_option(word: str, following: Iterator[str], context: ParserContext | None) -> None:
+def _read_option(word: str, following: Iterator[str], context: ParserContext) -> None:
     """Set the option that a word names, from this word or the next. Raises ParseError."""
     option, equals, value = word.partition("=")
-    flag = context.flags[option] if context and option in context.flags else None  # its `get` knows no short form
-    if flag is None or (equals and not flag.takes_value):
-        names = [name for name in context.flags if name.startswith("--")] if context else []
-        fix = did_you_mean(option, names) or _help(context)
-        raise ParseError(f"{word}: no such option of {_name(context)}\n{fix}", context)
+    if option not in context.flags or (equals and not context.flags[option].takes_value):
+        fix = did_you_mean(option, [name for name in context.flags if name.startswith("--")]) or _help(context)
+        raise ParseError(f"{word}: no such option of {name_of(context)}\n{fix}", context)
+    flag = context.flags[option]
     if not flag.takes_value:
         flag.value = True
         return
     if flag.got_value and flag.kind is not list:
         raise ParseError(f"--{flag.names[0]}: is given twice\nleave one out", context)
     given = value if equals else next(following, None)
-    if given is None or (not equals and context and given in context.flags):
+    if given is None or (not equals and given in context.flags):
         raise ParseError(f"--{flag.names[0]}: needs a value, and has none\n{_help(context)}", context)
     _set(flag, given, context)
 
 
-def _set(argument: Argument, text: str, context: ParserContext | None) -> None:
+def _set(argument: Argument, text: str, context: ParserContext) -> None:
     """Set a value as typed. Raises ParseError for an empty one, one of another type, and one of several lines."""
     option = f"--{argument.names[0]}"
     try:
@@ -83,27 +84,42 @@ def _set(argument: Argument, text: str, context: ParserContext | None) -> None:
     argument.value = text
 
 
-def _next_positional(context: ParserContext) -> Argument | None:
-    """Return the positional argument for the next word: the first without a value, or one that takes several."""
-    return next((a for a in context.positional_args if a.kind is list or not a.got_value), None)
-
-
-def unknown_task(word: str, tasks: Sequence[str], context: ParserContext | None = None) -> str:
-    """Return the message for a word that names no task; `context` is the task before it."""
-    if context and "--target" in context.flags:
-        return f"{word}: no such task\na target is named with --target: {COMMAND} {_name(context)} --target {word}"
+def unknown_task(word: str, tasks: Sequence[str], context: ParserContext) -> str:
+    """Return the message for a word that names no task; `context` is what comes before it."""
+    options = [argument.names[0] for argument in required(context) if not argument.got_value]
+    if options or "target" in context.args:
+        option = next(iter(options), "target")
+        return f"{word}: no such task\nan option comes before its value: {COMMAND} {name_of(context)} --{option} {word}"
     if word == "init":
         return "init: no such task of a clone\ninstall the wheel: its command is `rdma-images init`"
     return f"{word}: no such task\n{did_you_mean(word, tasks) or f'{COMMAND} --list shows all tasks'}"
 
 
-def _name(context: ParserContext | None) -> str:
+def required(context: ParserContext) -> list[Argument]:
+    """Return the arguments of a task that must be given."""
+    return [argument for argument in context.args.values() if argument.default is inspect.Parameter.empty]
+
+
+def typed(argument: Argument) -> str:
+    """Return an argument as it is typed: `--set AXIS=VALUE`, or LOG... where its place says what it is."""
+    word = str(argument.help).rpartition(" | ")[0] or argument.names[0].upper()
+    return word if argument.positional else f"--{argument.names[0]}{f' {word}' * argument.takes_value}"
+
+
+def help_row(argument: Argument) -> tuple[str, str]:
+    """Return an argument as it is typed, with its short form, and what its annotation says of it."""
+    text = str(argument.help).rpartition(" | ")[2]
+    text = f"{text[:-1]}; repeatable." if argument.kind is list and not argument.positional else text
+    return ", ".join([*(f"-{name}" for name in argument.nicknames), typed(argument)]), text
+
+
+def name_of(context: ParserContext) -> str:
     """Return the name of a task as users type it: invoke has `job.job` for a default task."""
-    return str(next(iter(context.aliases), context.name)) if context else COMMAND
+    return next(iter(context.aliases), context.name or COMMAND)
 
 
-def _help(context: ParserContext | None) -> str:
-    return f"{COMMAND} --help {_name(context)} shows its options" if context else f"{COMMAND} --help shows its options"
+def _help(context: ParserContext) -> str:
+    return f"{COMMAND} --help{f' {name_of(context)}' * bool(context.name)} shows its options"
 
 
 def after_dashes(words: Sequence[str]) -> Sequence[str]:

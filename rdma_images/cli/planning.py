@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 from json import dumps
 from typing import Annotated
 
-from invoke.context import Context
-
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, task, with_measured_base
 from rdma_images.core import exit_codes, paths
@@ -24,20 +22,19 @@ from rdma_images.inputs import project, target_options
     "plan --target efa-pytorch --solve",
 )
 def plan(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
     onto: Onto = "",
     rehearse: Rehearse = False,
     json: Json = False,
-    instance: Annotated[str, "A type that the images have to run on; without --target, only those that do."] = "",
-    solve: Annotated[bool, "Ask the index for the torch and base with wheels of all packages of --target."] = False,
+    instance: Annotated[str, "TYPE | What the images have to run on; without --target, only those that do."] = "",
+    solve: Annotated[bool, "Find a torch and base for which all packages of --target have wheels."] = False,
 ) -> None:
     """Show what would be built, and what is refused and why.
 
-    Downloads nothing but an image that a fabric is added to, which is measured; --solve asks the package index, and so
-    do packages for such an image. Ends with 2 where a combination is refused.
+    Downloads nothing, except that an image named by --onto is pulled and measured. --solve, and packages added with
+    --onto, query the package index. Ends with 2 where a combination is refused.
     """
     from rdma_images.inputs import locked_image
     from rdma_images.plan import instance_fit, plan_table
@@ -100,7 +97,7 @@ def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
 
 
 @task("describe --target efa-pytorch")
-def describe(_: Context, target: Targets = (), all: All = False, set: Changes = ()) -> None:
+def describe(target: Targets = (), all: All = False, set: Changes = (), json: Json = False) -> None:
     """Show what is in the images and how to run them.
 
     Also shows how to run an image on a machine without its fabric.
@@ -109,12 +106,11 @@ def describe(_: Context, target: Targets = (), all: All = False, set: Changes = 
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set)
-    show(describe.describe_images(images, loaded_project.facts))
+    show(describe.as_json(images) if json else describe.describe_images(images, loaded_project.facts))
 
 
 @task("sources --target efa-pytorch")
 def sources(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
@@ -133,14 +129,14 @@ def sources(
     availability.require_reachable(supplies)  # its error shows the table
 
 
-@task("lock --all --upgrade", "lock --all --check")
+@task("lock --target efa-pytorch", "lock --all --upgrade", "lock --all --check")
 def lock(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
     upgrade: Annotated[bool, "Resolve again, to the newest versions."] = False,
     check: Annotated[bool, "Only fail where a build to ship needs a pin that is missing; uses no network."] = False,
+    json: Json = False,
 ) -> None:
     """Pin every download by its digest, in locks/.
 
@@ -160,12 +156,12 @@ def lock(
         return
     outcomes = relock.relock_images(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     lock.remove_superseded(images, loaded_project, progress)
-    show(relock.relock_table(outcomes))
+    show(dumps(list(map(asdict, outcomes)), indent=2) if json else relock.relock_table(outcomes))
     end_with(exit_codes.FAILED if any(locked.outcome == "failed" for locked in outcomes) else 0)
 
 
 @task("render --target efa-pytorch --rehearse")
-def render(_: Context, target: Targets = (), all: All = False, set: Changes = (), rehearse: Rehearse = False) -> None:
+def render(target: Targets = (), all: All = False, set: Changes = (), rehearse: Rehearse = False) -> None:
     """Write the Dockerfiles, and print the path of each."""
     from rdma_images.build import build_spec
 

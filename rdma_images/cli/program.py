@@ -1,18 +1,22 @@
 """Every task, in its group; and the command `rdma-images`, invoke's program with these tasks."""
 
+import inspect
 import io
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from invoke import program
+from invoke import main as invokes_own
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
+from invoke.parser.context import ParserContext
 from invoke.program import Program
+from invoke.terminals import pty_size
 
 from rdma_images.cli import building, engines, jobs, maintaining, planning, publishing, start_quickly, starting
-from rdma_images.cli.parsing import TaskParser, unknown_task
+from rdma_images.cli.parsing import TaskParser, after_dashes, help_row, name_of, required, typed, unknown_task
 from rdma_images.cli.task import Task, ended_in_order
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import suggestion
@@ -25,24 +29,98 @@ HEADINGS: Mapping[str, Sequence[str]] = {
     "Jobs": ("job", "job.run", "verdict", "job.check", "job.", "cluster"),
     "Engine": ("engine.",),
 }
-_parse_core, _parse_tasks, _parse_cleanup = Program.parse_core, Program.parse_tasks, Program.parse_cleanup
-_print_help = Program.print_task_help
+# invoke's own options that are supported, as --help shows them. Every other one is refused.
+OWN_OPTIONS: Mapping[str, tuple[str, str]] = {
+    "help": ("-h, --help [TASK]", "Show this, or the options and examples of a task."),
+    "list": ("-l, --list [GROUP]", "List all tasks, or those of a group, such as engine."),
+    "version": ("-V, --version", "Show the version."),
+    "print-completion-script": ("--print-completion-script SHELL", "For `source`: bash, zsh or fish completes tasks."),
+    "complete": ("--complete -- LINE", "What that script calls."),
+    "search-root": ("-r, --search-root FOLDER", "The checkout; by default this folder, or one above it."),
+}
+
+
+class TaskProgram(Program):
+    """invoke's program, with the parser, the lists and the help of our tasks."""
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        """Parse invoke's own options, and print what --version and --print-completion-script ask for."""
+        with ended_in_order():
+            super().parse_core(argv)
+
+    def _make_parser(self) -> TaskParser:
+        own = [option for name, option in self.initial_context.args.items() if name in OWN_OPTIONS]
+        return TaskParser(self.collection.to_contexts(), ParserContext(args=own))
+
+    def parse_tasks(self) -> None:
+        """Parse the tasks. Raises Exit for a mistake."""
+        start_quickly()  # invoke's own options have just turned off that compiled modules are kept
+        try:
+            super().parse_tasks()
+        except ParseError as error:
+            raise Exit(str(error), code=exit_codes.REFUSED) from None
+
+    def parse_cleanup(self) -> None:
+        """Print what --help and --list ask for. Raises Exit after the answer, and for what cannot be done."""
+        task, group, words = self.args.help.value, self.args.list.value, " ".join(after_dashes(self.argv))
+        void = [f"--{name}" for name, option in self.args.items() if option.got_value and name not in OWN_OPTIONS]
+        mistake = ""
+        if isinstance(task, str) and task not in self.parser.contexts:
+            mistake = unknown_task(task, list(self.parser.contexts), self.core[0])
+        elif isinstance(group, str) and group not in self.collection.collections:
+            mistake = f"{group}: no such group of tasks\n{suggestion(group, self.collection.collections)}"
+        elif void:
+            mistake = f"{void[0]}: this option of invoke's is not supported here\nleave it out"
+        elif words and self.tasks and not self.collection[self.tasks[-1].name].takes_command:
+            mistake = f"{name_of(self.tasks[-1])}: takes no words after --, and got `{words}`\nleave them out"
+        if mistake:
+            raise Exit(mistake, code=exit_codes.REFUSED)
+        with ended_in_order():
+            super().parse_cleanup()
+
+    def list_flat(self) -> None:
+        """Print every task of users under its heading; the tasks of one group (`--list job`) in a single list."""
+        rows = self._make_pairs(self.scoped_collection)
+        if self.list_root:
+            self.display_with_columns(pairs=rows)
+            return
+        # invoke shows the default task of a group as `job.job (job)`.
+        summaries = {name.partition(" (")[2].rstrip(")") or name: summary for name, summary in rows}
+        for heading, names in HEADINGS.items():
+            listed = [t for n in names for t in summaries if t == n or (n.endswith(".") and t.startswith(n))]
+            print(f"{heading}:\n")
+            self.print_columns([(task, summaries.pop(task)) for task in dict.fromkeys(listed)])
+
+    def print_help(self) -> None:
+        """Print the options that come before a task, and the tasks."""
+        print(f"Usage: {paths.COMMAND} TASK [options]\n\nOptions:\n")
+        self.print_columns([row for name, row in OWN_OPTIONS.items() if name in self.args])
+        self.list_tasks()
+
+    def print_task_help(self, name: str) -> None:
+        """Print usage, description, options and examples of a task, and the fields that its --field takes."""
+        task, context = self.collection[name], self.parser.contexts[name]
+        words = [paths.COMMAND, name_of(context), *map(typed, required(context))]
+        words += ["[options]"] * (len(context.args) > len(required(context)))
+        print("Usage:", *words, *["[-- COMMAND]"] * task.takes_command, end="\n\n")
+        for paragraph in inspect.cleandoc(str(task.__doc__)).split("\n\n"):
+            print(textwrap.fill(paragraph, pty_size()[0]), end="\n\n")
+        if context.args:
+            print("Options:\n")
+            self.print_columns(list(map(help_row, context.args.values())))
+        print("Examples:\n", *(f"  {paths.COMMAND} {example}" for example in task.examples), "", sep="\n")
+        if "field" in context.args:
+            from rdma_images.jobs.write import jobs_file  # here: no other help needs the models of jobs
+
+            print("Fields of --field:\n")
+            self.print_columns([(field, row.description) for field, row in jobs_file.untyped_fields().items()])
 
 
 def namespace() -> Collection:
-    """Return every task: `test` is a checkout's alone, `init` an installation's. invoke then parses as we do."""
+    """Return every task: `test` is a checkout's alone, `init` an installation's. invoke becomes our program."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # writes "?" for a character that its encoding lacks
-    vars(program)["Parser"] = TaskParser
-    ours = {
-        "parse_core": _parse_own_options,
-        "parse_tasks": _parse_typed_tasks,
-        "parse_cleanup": _answer,
-        "list_flat": _list_tasks,
-        "print_task_help": _print_task_help,
-    }
-    for name, function in ours.items():
-        setattr(Program, name, function)
+    invokes_own.program.__class__ = TaskProgram
     tasks = Collection()
     for module in (planning, building, publishing, jobs, engines, maintaining, starting):
         for task in vars(module).values():
@@ -63,65 +141,10 @@ def main() -> None:
         sys.exit(exit_codes.REFUSED)
     command = "rdma-images"
     try:
-        Program(name=command, binary=command, version=version(command), namespace=namespace()).run()
+        TaskProgram(name=command, binary=command, version=version(command), namespace=namespace()).run()
     except OSError as error:
         if not Path(error.filename or "").name.startswith(".invoke."):
             raise
         fix = "set HOME to a folder: invoke reads its settings there"
         print(f"{error.filename}: {error.strerror}\n{fix}", file=sys.stderr)
         sys.exit(exit_codes.REFUSED)
-
-
-def _parse_own_options(self: Program, argv: list[str] | None) -> None:
-    """Parse invoke's own options, and print what --version and --print-completion-script ask for."""
-    with ended_in_order():
-        _parse_core(self, argv)
-
-
-def _parse_typed_tasks(self: Program) -> None:
-    """Parse the tasks. Raises Exit for a mistake."""
-    start_quickly()  # invoke's own options have just turned off that compiled modules are kept
-    try:
-        _parse_tasks(self)
-    except ParseError as error:
-        raise Exit(str(error), code=exit_codes.REFUSED) from None
-
-
-def _answer(self: Program) -> None:
-    """Print what --help and --list ask for. Raises Exit after the answer, and for an unknown task, group or setting."""
-    task, group = self.args.help.value, self.args.list.value
-    mistake = ""
-    if isinstance(task, str) and task not in self.parser.contexts:
-        mistake = unknown_task(task, list(self.parser.contexts))
-    elif isinstance(group, str) and group not in self.collection.collections:
-        mistake = f"{group}: no such group of tasks\n{suggestion(group, self.collection.collections)}"
-    elif self.args.config.value:
-        mistake = f"-f {self.args.config.value}: invoke's settings change nothing here\nleave it out"
-    if mistake:
-        raise Exit(mistake, code=exit_codes.REFUSED)
-    with ended_in_order():
-        _parse_cleanup(self)
-
-
-def _list_tasks(self: Program) -> None:
-    """Print every task of users under its heading; the tasks of one group (`--list job`) in a single list."""
-    rows = self._make_pairs(self.scoped_collection)
-    if self.list_root:
-        self.display_with_columns(pairs=rows)
-        return
-    # invoke shows the default task of a group as `job.job (job)`.
-    summaries = {name.partition(" (")[2].rstrip(")") or name: summary for name, summary in rows}
-    for heading, names in HEADINGS.items():
-        listed = [t for name in names for t in summaries if t == name or (name.endswith(".") and t.startswith(name))]
-        print(f"{heading}:\n")
-        self.print_columns([(task, summaries.pop(task)) for task in dict.fromkeys(listed)])
-
-
-def _print_task_help(self: Program, name: str) -> None:
-    """Print the help of a task, and after it the fields that its --field takes."""
-    _print_help(self, name)
-    if "--field" in self.parser.contexts[name].flags:
-        from rdma_images.jobs.write import jobs_file  # here: no other help needs the models of jobs
-
-        print("Fields of --field:")
-        self.print_columns([(field, row.description) for field, row in jobs_file.untyped_fields().items()])

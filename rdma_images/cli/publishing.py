@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
-from invoke.context import Context
-
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.task import All, Changes, Json, Onto, Policy, Targets, refuse_beside, task, with_measured_base
 from rdma_images.core import exit_codes, files, paths
@@ -26,18 +24,17 @@ if TYPE_CHECKING:
     "scan --published team-ecr",
 )
 def scan(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
-    published: Annotated[Sequence[str], "The targets' images in this registry of registries.yaml; repeatable."] = (),
-    report: Annotated[str, "A CycloneDX document that Trivy or Grype wrote elsewhere, instead of a scan."] = "",
+    published: Annotated[Sequence[str], "REGISTRY | The targets' images in a registry of registries.yaml."] = (),
+    report: Annotated[str, "FILE | A CycloneDX document that Trivy or Grype wrote elsewhere, instead of a scan."] = "",
     policy: Policy = "",
     json: Json = False,
 ) -> None:
     """Judge vulnerabilities that Trivy or Grype finds in images.
 
-    Ends with 1 where the policy refuses one. `publish` reads what it writes: scan.json.
+    Ends with 1 where the policy refuses one. The result is written to scan.json, which `publish` reads.
     """
     from datetime import UTC, datetime
 
@@ -96,21 +93,20 @@ def _chosen_images(
 
 
 @task(
-    "publish --target efa-pytorch --to team-ecr",
+    "publish --target efa-pytorch --to team-ecr --sign awskms:///alias/images",
     "publish --image team/training:2026-11 --to team-ecr",
     "publish --join --to team-ecr",
 )
 def publish(
-    _: Context,
     target: Targets = (),
     all: All = False,
     set: Changes = (),
     onto: Onto = "",
-    image: Annotated[Sequence[str], "An image built elsewhere that passed `validate --image`; repeatable."] = (),
-    to: Annotated[Sequence[str], "A registry of registries.yaml; repeatable."] = (),
-    allow_failed: Annotated[Sequence[str], "Publish despite this failed check, by its id; recorded; repeatable."] = (),
+    image: Annotated[Sequence[str], "An image built elsewhere that passed `validate --image`."] = (),
+    to: Annotated[Sequence[str], "REGISTRY | A registry of registries.yaml."] = (),
+    allow_failed: Annotated[Sequence[str], "CHECK | Publish despite this failed check, which is recorded."] = (),
     policy: Policy = "",
-    sign: Annotated[str, "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless."] = "",
+    sign: Annotated[str, "KEY | Sign with cosign: a file, a key service's reference (awskms:///…), or keyless."] = "",
     stargz: Annotated[bool, "Also publish a copy that stargz-snapshotter loads file by file."] = False,
     join: Annotated[bool, "Join the platforms of images that are published already into one index each."] = False,
     json: Json = False,
@@ -159,13 +155,17 @@ def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", j
     end_with(exit_codes.FAILED if any(result.error for result in results) else 0)
 
 
-@task("verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub")
+@task(
+    "verify --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --key cosign.pub",
+    "verify --image ghcr.io/team/efa-pytorch:2.15.0 --identity '^https://github.com/team/images/' "
+    "--issuer https://token.actions.githubusercontent.com",
+)
 def verify(
-    _: Context,
-    image: Annotated[str, "host/repository:tag or host/repository@sha256:…, in any registry."],
-    key: Annotated[str, "The public key of its required signature: a file, or a key service's reference."] = "",
-    identity: Annotated[str, "The signer of its keyless signature, as a regular expression; with --issuer."] = "",
-    issuer: Annotated[str, "The issuer of that identity, as https://token.actions.githubusercontent.com."] = "",
+    *,
+    image: Annotated[str, "HOST/NAME:TAG | The image, in any registry; also as HOST/NAME@sha256:…."],
+    key: Annotated[str, "KEY | The public key of its required signature: a file, or a key service's reference."] = "",
+    identity: Annotated[str, "REGEX | The signer of its keyless signature; with --issuer."] = "",
+    issuer: Annotated[str, "URL | The issuer of that identity, e.g. https://token.actions.githubusercontent.com."] = "",
     json: Json = False,
 ) -> None:
     """Check a published image and its evidence.

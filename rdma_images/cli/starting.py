@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from invoke.context import Context
-
 from rdma_images.cli.output import show
 from rdma_images.cli.task import task
 from rdma_images.core import atomic, files, paths
@@ -22,7 +20,7 @@ WRITTEN = {
 
 
 @task("init", "init --folder images")
-def init(_: Context, folder: Annotated[str, "The new folder; without it the current one."] = ".") -> None:
+def init(folder: Annotated[str, "The new folder; by default the current one."] = ".") -> None:
     """Start a folder of your own: matrix.yaml, .gitignore, a workflow, schemas for editors.
 
     Writes nothing where one of these files exists.

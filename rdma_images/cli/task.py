@@ -14,7 +14,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task as InvokeTask
 
 from rdma_images.cli import output
-from rdma_images.core import exit_codes, files, paths
+from rdma_images.core import exit_codes, files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.progress import progress
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rdma_images.inputs.project import Project
 
 # Options of several tasks: the type of the value, and what --help says.
-Targets = Annotated[Sequence[str], "A target of matrix.yaml; repeatable. Without it: every target."]
+Targets = Annotated[Sequence[str], "A target of matrix.yaml, by default every one."]
 All = Annotated[bool, "The whole default matrix of the targets instead of their default rows."]
-Changes = Annotated[Sequence[str], "axis=value: any value in facts/, also one outside the matrix; repeatable."]
-Onto = Annotated[str, "NAME@sha256:…: add the fabric of the one --target to this existing image."]
+Changes = Annotated[Sequence[str], "AXIS=VALUE | Any value in facts/, also one outside the matrix."]
+Onto = Annotated[str, "NAME@sha256:… | Add the fabric of the one --target to this existing image."]
 Json = Annotated[bool, "JSON on standard output, for programs."]
 Rehearse = Annotated[bool, "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."]
-Policy = Annotated[str, "The rules for vulnerabilities; by default policy.yaml, where there is one."]
+Policy = Annotated[str, "FILE | The rules for vulnerabilities; by default policy.yaml, where there is one."]
 # The short form of an option, the same in every task.
 SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
 
@@ -36,13 +36,20 @@ SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "i
 class Task(InvokeTask[Any]):
     """invoke's task, whose parameters are annotated with the type and the help of their options."""
 
+    examples: Sequence[str] = ()
+    takes_command = False  # after a lone --
+
+    def argspec(self, body: Callable[..., None]) -> inspect.Signature:
+        """Return all parameters: our functions do without invoke's context."""
+        return inspect.signature(body)
+
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
-        """Return how invoke is to make the option of a parameter."""
-        kind, text = get_args(self.argspec(self.body).parameters[name].annotation)
+        """Return how invoke is to make the option of a parameter; one that is not keyword-only may lack its name."""
+        parameter = self.argspec(self.body).parameters[name]
+        kind, text = get_args(parameter.annotation)
         options = super().arg_opts(name, default, taken_names)
-        options |= {"kind": list if get_origin(kind) is Sequence else kind, "help": text}
-        if options["kind"] is list:
-            options["default"] = None
+        options |= {"kind": list if get_origin(kind) is Sequence else kind, "help": text, "default": default}
+        options["positional"] &= parameter.kind is not parameter.KEYWORD_ONLY
         options["names"] += [SHORT[name]] if name in SHORT else []
         return options
 
@@ -51,21 +58,21 @@ def task(*examples: str, name: str | None = None, default: bool = False) -> Call
     """Make a task of the decorated function, with an option for each parameter; those without a default must be given.
 
     Args:
-        examples: Command lines that `--help` shows, without the command's own name.
+        examples: Command lines that `--help` shows, without the command's own name. With ` -- ` in one of them, the
+            task takes a command.
         name: The task's name with its group, as "job.run"; by default the function's.
         default: Whether the task's group stands for it, as `job` does for `job.job`.
     """
 
     def decorate(function: Callable[..., None]) -> Task:
         @functools.wraps(function)
-        def guarded(*arguments: Any, **options: Any) -> None:
+        def guarded(*_: Any, **options: Any) -> None:  # invoke's context comes first
             with ended_in_order():
-                function(*arguments, **options)
+                function(**options)
 
-        # invoke joins the lines of a paragraph: each example is a paragraph of its own.
-        paragraphs = [inspect.cleandoc(function.__doc__ or ""), *(f"Example: {paths.COMMAND} {e}" for e in examples)]
-        guarded.__doc__ = "\n\n".join(paragraphs)
-        return Task(guarded, name=name, default=default, auto_shortflags=False)
+        made = Task(guarded, name=name, default=default, auto_shortflags=False)
+        made.examples, made.takes_command = examples, any(" -- " in example for example in examples)
+        return made
 
     return decorate
 

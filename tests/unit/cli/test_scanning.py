@@ -36,7 +36,7 @@ def policy_file(folder: Path, text: str) -> str:
 
 
 def scan(**options: object) -> None:
-    tasks.ns["scan"].body(None, target=["efa-pytorch"], **options)
+    tasks.ns["scan"].body(target=["efa-pytorch"], **options)
 
 
 @pytest.mark.usefixtures("image")

@@ -15,9 +15,8 @@ import tasks
 from rdma_images.cli.parsing import TaskParser
 from rdma_images.cli.task import Task
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.core.errors import suggestion
 from rdma_images.engine import discovery
-from rdma_images.inputs import target_options
 from rdma_images.jobs.write import jobs_file
 from tests.support import task_server
 
@@ -30,10 +29,14 @@ def invoke() -> Iterator[Invoke]:
         yield server.run
 
 
-def test_a_plan_for_programs(invoke: Invoke) -> None:
-    completed = invoke("plan", "--target", "efa-pytorch", "--json")
-    assert completed.returncode == 0
-    assert json.loads(completed.stdout)["images"][0]["target"] == "efa-pytorch"
+def test_answers_for_programs(invoke: Invoke) -> None:
+    answer, (described,), status = (
+        json.loads(invoke(*words.split(), "--json").stdout)
+        for words in ("plan -t efa-pytorch", "describe -t efa-pytorch", "engine.status")
+    )
+    assert described.pop("docker_run")[:2] == ["docker", "run"]
+    assert answer["images"] == [described]
+    assert "problem" in status
 
 
 def test_a_refusal_ends_with_two_and_says_why(invoke: Invoke) -> None:
@@ -65,6 +68,7 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["plan", "--set", "base=debian14"], "base 'debian14' is not known"),
         (["plan", "--set", "pytorch=9.9"], "pytorch '9.9' is not known\ndid you mean 2.15.0 or 2.14.1 or 2.14.0?\n"),
         (["plan", "--set", "pytorch"], "--set pytorch: not of the form axis=value\nwrite --set axis=value"),
+        (["plan", "--set", "nccl=1", "--set", "nccl=2"], "--set gives nccl two values, 1 and 2\nremove one of them\n"),
         (["plan", "--set", "colour=red"], "no axis 'colour'\n"),
         (["build", "--compression", "lzma"], "--compression lzma: unknown\nchoose from zstd, gzip"),
         (["validate", "--tier", "statik"], "--tier statik: no such tier\ndid you mean static"),
@@ -73,17 +77,16 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["validate", "--image", "x", "--target", "efa-pytorch"], "--image and --target do not go together\n"),
         (["plan", "--target"], "--target: needs a value, and has none\ninvoke --help plan shows its options"),
         (["plan", "--target", "--all"], "--target: needs a value, and has none\n"),
-        (["plan", "--set"], "--set: needs a value, and has none\n"),
         (["plan", "--target", "efa-pytorch", "--target"], "--target: needs a value, and has none\n"),
         (["biuld"], "biuld: no such task\ndid you mean build?\n"),
         (["xyzzy"], "xyzzy: no such task\ninvoke --list shows all tasks\n"),
         (["init"], "init: no such task of a clone\ninstall the wheel: its command is `rdma-images init`\n"),
-        (["cluster", "--instance", "p5.48xlarge"], "cluster: --launcher and --region and --zone must be given\n"),
+        (["cluster", "--instance", "p5.48xlarge"], "cluster: --launcher LAUNCHER and --region REGION and --zone "),
         (["plan", "--targte", "efa-pytorch"], "--targte: no such option of plan\ndid you mean --target or "),
         (["plan", "--json=x"], "--json=x: no such option of plan\ndid you mean --json or "),
+        (["--lits"], "--lits: no such option of invoke\ndid you mean --list or "),
         (["--targte", "x"], "--targte: no such option of invoke\ninvoke --help shows its options\n"),
-        (["plan", "efa-pytorch"], "efa-pytorch: no such task\na target is named with --target: invoke plan --target"),
-        (["job", "efa-pytorch"], "efa-pytorch: no such task\na target is named with --target: invoke job --target"),
+        (["plan", "efa-pytorch"], "efa-pytorch: no such task\nan option comes before its value: invoke plan --target"),
         (["verdict", "x", "--nodes", "two"], "--nodes two: not a whole number from 1 on\nwrite digits, as in"),
         (["verdict", "x", "--nodes", "0"], "--nodes 0: not a whole number from 1 on\n"),
         (["job", "--nodes=-1"], "--nodes -1: not a whole number from 1 on\n"),
@@ -95,7 +98,13 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["plan", "--target", "a\nRUN touch /x"], "--target: the character U+000A is in it"),
         (["verdict", "a\nb"], "--logs: the character U+000A is in it"),
         (["build", "-f", "Dockerfile"], "-f: no such option of build\ninvoke --help build shows its options"),
-        (["-f", "settings.yaml", "plan"], "-f settings.yaml: invoke's settings change nothing here\nleave it out\n"),
+        (["-f", "settings.yaml", "plan"], "--config: this option of invoke's is not supported here\nleave it out\n"),
+        (["--dry", "plan"], "--dry: this option of invoke's is not supported here\nleave it out\n"),
+        (["--list", "--list-depth", "1"], "--list-depth: this option of invoke's is not supported here\n"),
+        (["plan", "-a", "--", "a", "b"], "plan: takes no words after --, and got `a b`\nleave them out\n"),
+        (["job", "--target", "x", "plan", "--", "a"], "plan: takes no words after --, and got `a`\n"),
+        (["verdict"], "verdict: LOG... must be given\ninvoke --help verdict shows its options\n"),
+        (["verify", "registry.example/x"], "registry.example/x: no such task\nan option comes before its value: "),
         (["plan", "-T", "x"], "-T: no such option of plan\n"),
         (["--help", "biuld"], "biuld: no such task\ndid you mean build?"),
         (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
@@ -132,11 +141,7 @@ def test_an_answer_of_invoke_that_cannot_be_written_is_a_sentence(words: list[st
     assert "No space left on device\nfree disk space" in completed.stderr
 
 
-def test_the_list_of_one_group_has_its_tasks_alone(invoke: Invoke) -> None:
-    assert invoke("--list", "engine").stdout.startswith("Available 'engine' tasks:\n")
-
-
-def test_a_short_option_means_one_thing_in_all_tasks() -> None:
+def test_a_short_option_is_a_letter_and_means_one_thing_in_all_tasks() -> None:
     meanings: dict[str, set[str]] = {}
     for _, task in all_tasks():
         for argument in task.get_arguments():
@@ -144,6 +149,8 @@ def test_a_short_option_means_one_thing_in_all_tasks() -> None:
                 meanings.setdefault(short, set()).add(argument.names[0])
     assert {short: names for short, names in meanings.items() if len(names) > 1} == {}
     assert meanings["t"] == {"target"}
+    assert all(len(short) == 1 and short.isalpha() for short in meanings)
+    assert "h" not in meanings  # asks for help
 
 
 def test_several_values_reach_a_task_and_several_tasks_a_line() -> None:
@@ -167,20 +174,26 @@ def test_every_task_has_a_summary_of_one_line_and_an_example() -> None:
         assert summary.endswith("."), name
         assert len(summary) <= 62, f"{name}: `invoke --list` folds it"
         typed = "job" if name == "job.job" else name  # its group's own name stands for it
-        assert f"Example: invoke {typed}" in task.__doc__, name
+        assert {example.split()[0] for example in task.examples} == {typed}
 
 
-def test_a_short_option_is_a_letter_and_h_asks_for_help(invoke: Invoke) -> None:
-    short = {
-        f"{name}: -{entry}"
-        for name, task in all_tasks()
-        for a in task.get_arguments()
-        for entry in a.names
-        if len(entry) < 2
-    }
-    assert {option for option in short if not option[-1].isalpha() or option.endswith("-h")} == set()
-    for words in (["build", "-h"], ["verdict", "-h"], ["job", "--help"], ["job.check", "--json", "--help"]):
-        assert f"Example: invoke {words[0]} " in invoke(*words).stdout
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ("--list engine", ["Available 'engine' tasks:"]),
+        ("", ["Usage: invoke TASK [options]", "  -l, --list [GROUP]", "  plan "]),
+        ("job.check --json --help", ["Usage: invoke job.check PATH... [options]", "  invoke job.check -"]),
+        ("verdict -h", ["Usage: invoke verdict LOG... [options]", "  LOG... ", "  --job FILE ", "  --nodes N "]),
+        ("run -h", ["Usage: invoke run [options] [-- COMMAND]", "  --env NAME[=VALUE] ", "  -s, --set AXIS=VALUE "]),
+        ("verify -h", ["Usage: invoke verify --image HOST/NAME:TAG [options]"]),
+        ("report -h", ["Usage: invoke report", "Examples:", "  invoke report"]),
+    ],
+)
+def test_a_help_shows_what_to_type(invoke: Invoke, words: str, rows: list[str]) -> None:
+    shown = invoke(*words.split()).stdout
+    assert all(f"\n{row}" in f"\n{shown}" for row in rows), shown
+    assert not [name for name in ("--dry", "STRING", "--no-dedupe") if name in shown]
+    assert max(map(len, shown.partition("Examples:")[0].splitlines())) <= 80
 
 
 def test_the_help_of_a_job_lists_the_fields_without_an_option(invoke: Invoke) -> None:
@@ -188,11 +201,6 @@ def test_the_help_of_a_job_lists_the_fields_without_an_option(invoke: Invoke) ->
     options = {*tasks.ns["job"].argspec(tasks.ns["job"].body).parameters, "mounts", "command", "roles"}
     named = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "}
     assert named == {name.replace("_", "-") for name in jobs_file.JobEntry.model_fields if name not in options}
-
-
-def test_one_axis_has_one_value() -> None:
-    with pytest.raises(RefusedError, match=r"nccl two values, 1 and 2\nremove"):
-        target_options.parse_pairs(["nccl=1", "nccl=2"])
 
 
 @pytest.mark.parametrize("words", ["plan", "plan --json", "describe"])
@@ -226,7 +234,7 @@ def test_the_list_of_tasks_and_completion_import_no_facts() -> None:
 
 def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
     script = (
-        "import sys; from tasks import ns; ns['plan'].body(None, all=True, json=True); "
+        "import sys; from tasks import ns; ns['plan'].body(all=True, json=True); "
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
     environ = {**os.environ, "RDMA_IMAGES_STATE": str(tmp_path)}
@@ -283,7 +291,7 @@ def test_kill_ends_a_task_in_order(tmp_path: Path) -> None:
 import tempfile, time
 from rdma_images.cli.task import task
 @task("work")
-def work(_):
+def work():
     with tempfile.TemporaryDirectory(dir=".") as name:
         print(name, flush=True)
         time.sleep(60)

@@ -203,9 +203,9 @@ def test_without_a_matrix_the_message_says_how_to_get_one(command: Path, folder:
 
 
 def test_help_and_completion_name_the_command(command: Path, folder: Path) -> None:
-    assert "Example: rdma-images build --target" in command_output(command, folder, "--help", "build")
+    assert "\n  rdma-images build --target" in command_output(command, folder, "--help", "build")
     assert "invoke build" not in command_output(command, folder, "--help", "build")
-    assert "Example: rdma-images validate --image" in command_output(command, folder, "--help", "validate")
+    assert "\n  rdma-images validate --image" in command_output(command, folder, "--help", "validate")
     assert "complete" in command_output(command, folder, "--print-completion-script", "bash")
 
 

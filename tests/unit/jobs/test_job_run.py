@@ -129,7 +129,7 @@ def test_an_option_is_refused_before_the_job_starts(
     tmp_path: Path, calls: Path, options: dict[str, Any], refusal: str
 ) -> None:
     with pytest.raises(Exit, match=refusal):
-        job_run_task.body(None, folder=str(write_job(tmp_path, "docker")), **options)
+        job_run_task.body(folder=str(write_job(tmp_path, "docker")), **options)
     assert not calls.exists()
 
 
@@ -145,13 +145,13 @@ def test_what_is_not_attached_is_said_with_its_reason(
 ) -> None:
     monkeypatch.setenv("TEST_JOB", command)
     with pytest.raises(Exit) as ended:
-        job_run_task.body(None, folder=str(write_job(tmp_path, "docker")), attach=True)
+        job_run_task.body(folder=str(write_job(tmp_path, "docker")), attach=True)
     assert ended.value.code == code
     assert f"not attached: only a run with exit code 0 is, and this one's is {code}\n" in capsys.readouterr().err
     (run,) = tmp_path.glob("j/runs/*")
     for options, refusal in (({}, "add --attach"), ({"attach": True, "keep": True}, "--keep"), ({"attach": True}, why)):
         with pytest.raises(Exit, match=refusal):
-            job_run_task.body(None, folder=str(run), **options)
+            job_run_task.body(folder=str(run), **options)
 
 
 @mock_aws
