@@ -45,7 +45,7 @@ def pack(image: Image) -> str | None:
     if image.additions is None or not image.additions.files:
         return None
     path = paths.image_folder(image.id) / NAME
-    with atomic.replacing(path) as temporary, files.as_file_error():
+    with atomic.replacing(path) as temporary, files.raising_file_error():
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as archive:
             for entry in image.additions.files:
                 for source, destination in _members(entry):
@@ -66,7 +66,7 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
         RefusedError: the files are larger than `MAX_BYTES`.
     """
     digest = hashlib.sha256()
-    with files.as_file_error():
+    with files.raising_file_error():
         for path, name in _members(AddedFile(os.path.normpath(folder), "/", (0, 0)), ignored):
             status = path.lstat()
             digest.update(f"{name}\0{stat.filemode(status.st_mode)}\0".encode())
@@ -99,7 +99,7 @@ def package_contexts(image: Image, lock: Lock, mirrors: "Mirrors", progress: Pro
         elif package.kind == "folder":
             _copy_folder(package.address, target)
         else:
-            with files.as_file_error():
+            with files.raising_file_error():
                 target.mkdir(parents=True)
                 shutil.copy(package.path, target)  # with a new time: BuildKit tells files by name, size and time
         staged[f"package-{name}"] = str(target)  # the context that the stage of its installation names

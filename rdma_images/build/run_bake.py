@@ -164,7 +164,7 @@ class BakeCommand:
 def log_file() -> Path:
     """Return the file with all that BuildKit printed into pipes in the last build."""
     file = paths.BUILD / "buildkit.log"
-    with files.as_file_error(file):
+    with files.raising_file_error(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     return file
 

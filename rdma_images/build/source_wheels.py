@@ -123,7 +123,7 @@ class _SourceWheels:
         for leftover in root().glob(".*"):  # of killed builds; no other runs, by the lock of builds
             shutil.rmtree(leftover, ignore_errors=True)
         try:
-            with files.as_file_error(unfinished):
+            with files.raising_file_error(unfinished):
                 unfinished.mkdir(parents=True)
             is_remote = self.repository and fetch(tag, self.repository, unfinished, self.progress)
             if not is_remote:
@@ -205,7 +205,7 @@ def send(tag: str, repository: Repository, folder: Path, progress: Progress = si
 
 
 def _send_wheel(tag: str, repository: Repository, wheel: Path) -> None:
-    with files.as_file_error(wheel), wheel.open("rb") as content:
+    with files.raising_file_error(wheel), wheel.open("rb") as content:
         digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
         size = wheel.stat().st_size
     repository.put_file(digest, wheel)

@@ -62,7 +62,7 @@ def bring_wheel_layers(
             layer_pool = LayerPool(destination.recipes, *sources.index_for(project.mirrors), progress)
             with ThreadPoolExecutor(1) as executor, layer_pool:
                 images = executor.submit(destination.bring, layer_pool)
-                if destination.is_long:
+                if destination.has_layers_to_bring:
                     build_system_layers(list(by_image))
                 return _contexts(by_image, images.result(), destination.registry)
         except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
@@ -73,7 +73,7 @@ def bring_wheel_layers(
 class _InEngine:
     """The layers in an engine that keeps them as it gets them.
 
-    `recipes` are the layers that are needed here; `is_long` says whether one is to be made, or sent.
+    `recipes` are the layers that are needed here; `has_layers_to_bring` says whether one is to be made, or sent.
     """
 
     registry = ""
@@ -85,7 +85,9 @@ class _InEngine:
         self._present = read_engine_layers(engine, compression)
         self.recipes = [recipe for layer_set in layer_sets for recipe in layer_set.recipes]
         wanted = ((layer_store.find(recipe), each.variant) for each in layer_sets for recipe in each.recipes)
-        self.is_long = not all(layer and self._present.has(layer.blob(variant)) for layer, variant in wanted)
+        self.has_layers_to_bring = not all(
+            layer and self._present.has(layer.blob(variant)) for layer, variant in wanted
+        )
 
     def bring(self, layer_pool: LayerPool) -> dict[LayerSet, LoadedImage]:
         """Load what the engine lacks; return the images of the layers."""
@@ -103,7 +105,7 @@ class _InRegistry:
         self._remotes = {layer_set: query_registry(layer_set, repository) for layer_set in layer_sets}
         self.registry = repository.ref
         self.recipes = [recipe for remote in self._remotes.values() for recipe in remote.missing]
-        self.is_long = bool(self.recipes)
+        self.has_layers_to_bring = bool(self.recipes)
 
     def bring(self, layer_pool: LayerPool) -> dict[LayerSet, LoadedImage]:
         """Send what the registry lacks; return the images of the layers."""

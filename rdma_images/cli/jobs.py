@@ -166,8 +166,8 @@ def job_run(
     job, also on Ctrl-C. If a log line shows a fatal NCCL error, the job is stopped 10 seconds later.
     """
     from rdma_images.cli.publishing import publisher
-    from rdma_images.jobs.results import from_logs, result_table, run_folder
-    from rdma_images.jobs.run import job_run, record
+    from rdma_images.jobs.results import from_logs, result_table, run_files
+    from rdma_images.jobs.run import lifecycle, record
     from rdma_images.jobs.write import folder as job_folder
 
     path = Path(folder)
@@ -183,34 +183,34 @@ def job_run(
         return
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    limit = parse_duration(timeout, "--timeout") if timeout else job_run.JobRunOptions.limit
+    limit = parse_duration(timeout, "--timeout") if timeout else lifecycle.JobRunOptions.limit
     if not timeout:
         limit += job_folder.load(path).settings.time
-    options = job_run.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
-    run_path = job_run.run_job(path, project.load(), options, progress)
-    result = from_logs.read_job_result([run_path])
-    run_folder.write(result, run_path)
-    show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    failures = record.failures(run_path)
+    options = lifecycle.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
+    run_folder = lifecycle.run_job(path, project.load(), options, progress)
+    result = from_logs.read_job_result([run_folder])
+    run_files.write(result, run_folder)
+    show(run_files.RESULT.text(result).rstrip() if json else result_table.result_table(result))
+    failures = record.failures(run_folder)
     for why in failures:
         show(f"the job failed: {why}", file=sys.stderr)
     exit_code = exit_codes.FAILED if failures else result.exit_code
     if attach:
         note = f"not attached: only a run with exit code 0 is, and this one's is {exit_code}"
-        show(note if exit_code else _attach(run_path, result_publisher), file=sys.stderr)
+        show(note if exit_code else _attach(run_folder, result_publisher), file=sys.stderr)
     end_with(exit_code)
 
 
-def _attach(run_path: Path, result_publisher: "Publisher") -> str:
+def _attach(folder: Path, result_publisher: "Publisher") -> str:
     """Attach the result of a run to the image that it ran, signed; return a sentence that says so."""
-    from rdma_images.jobs.results import evidence, run_folder
+    from rdma_images.jobs.results import evidence, run_files
     from rdma_images.jobs.run import record
 
-    if failures := record.failures(run_path):
-        raise RefusedError(f"{run_path}: the job did not succeed: {failures[0]}\nrun it again, and attach that result")
-    job = run_folder.read_job(run_path)
+    if failures := record.failures(folder):
+        raise RefusedError(f"{folder}: the job did not succeed: {failures[0]}\nrun it again, and attach that result")
+    job = run_files.read_job(folder)
     image = job.image if job else ""
-    attached = evidence.publish(run_folder.load(run_path), image, result_publisher)
+    attached = evidence.publish(run_files.load(folder), image, result_publisher)
     return f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}"
 
 
@@ -237,11 +237,11 @@ def verdict(
     paths = [Path("/dev/stdin" if name == "-" else name) for name in logs]
     is_about_job = bool(tcp or job or instance or nodes or html)
     from rdma_images.core import atomic
-    from rdma_images.jobs.results import from_logs, result_table, run_folder, run_results
+    from rdma_images.jobs.results import from_logs, result_table, run_files, run_results
 
-    if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_folder.RESULT.name and not is_about_job:
+    if len(paths) == 1 and not paths[0].is_dir() and paths[0].name != run_files.RESULT.name and not is_about_job:
         judged = run_results.judge_log(paths[0])
-        show(dumps(asdict(judged), indent=2) if json else f"{judged.network}: {judged.sentence_on_job}")
+        show(dumps(asdict(judged), indent=2) if json else f"{judged.network}: {judged.sentence_with_rank_count}")
         end_with(judged.exit_code)
         return
     result = from_logs.read_job_result(
@@ -250,7 +250,7 @@ def verdict(
     if html:
         atomic.write(Path(html), result_table.result_html(result))
         progress(f"wrote {html}")
-    show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
+    show(run_files.RESULT.text(result).rstrip() if json else result_table.result_table(result))
     end_with(result.exit_code)
 
 

@@ -81,7 +81,7 @@ def task(*examples: str, name: str | None = None, default: bool = False) -> Call
 def ended_in_order() -> Iterator[None]:
     """Raise Exit, which ends the process without a traceback, for an expected error, a signal, and a gone reader."""
     try:
-        with files.as_file_error(), _signals_as_interrupts():
+        with files.raising_file_error(), _signals_as_interrupts():
             try:
                 yield
             finally:

@@ -94,7 +94,7 @@ AWS_OFI_NCCL = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(facts.plugin.releases),
         decided_by=INSTALLER,
-        implied=lambda facts, values: facts.efa.releases[values[INSTALLER]].plugin,
+        version_from=lambda facts, values: facts.efa.releases[values[INSTALLER]].plugin,
     ),
     tag="ofi",
     details=_details,

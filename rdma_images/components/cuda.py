@@ -66,7 +66,7 @@ CUDA = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(release.cuda for release in facts.torch.releases.values()),
         decided_by=pytorch.NAME,
-        implied=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].cuda,
+        version_from=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].cuda,
     ),
     tag="cu",
     details=_details,

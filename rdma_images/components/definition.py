@@ -29,7 +29,7 @@ class Combination(Protocol):
 class Axis:
     """One axis of the matrix. `values` lists its values from the facts, the oldest first.
 
-    Where no value is chosen, `decided_by` names the axis whose value implies this one's; `implied` looks it up
+    Where no value is chosen, `decided_by` names the axis whose value implies this one's; `version_from` looks it up
     (None: the facts do not know it, or there is none). `default` is for an axis that nothing implies: a property of the
     image, which has no version and is no component. With `property_of`, of a component: it exists only with that.
     `aliases` has the value for a word that users may write instead, in small letters.
@@ -38,7 +38,7 @@ class Axis:
     name: str
     values: Callable[[Facts], Iterable[str]]
     decided_by: str | None = None
-    implied: Callable[[Facts, Mapping[str, str]], str | None] | None = None
+    version_from: Callable[[Facts, Mapping[str, str]], str | None] | None = None
     default: str | None = None
     property_of: str | None = None
     aliases: Callable[[Facts], Mapping[str, str]] = lambda _: {}

@@ -33,7 +33,7 @@ NCCL = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(facts.nccl.releases),
         decided_by=pytorch.NAME,
-        implied=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].nccl,
+        version_from=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].nccl,
     ),
     tag="nccl",
     details=_details,

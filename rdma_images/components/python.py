@@ -11,7 +11,7 @@ PYTHON = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(row.python for row in facts.bases.bases.values()),
         decided_by=base.NAME,
-        implied=lambda facts, values: facts.bases.bases[values[base.NAME]].python,
+        version_from=lambda facts, values: facts.bases.bases[values[base.NAME]].python,
     ),
     role="foundation",
     tag="py",

@@ -60,7 +60,7 @@ def describe_file_error(error: OSError | ValueError, path: Path | str | None = N
 
 
 @contextmanager
-def as_file_error(path: Path | str | None = None) -> Iterator[None]:
+def raising_file_error(path: Path | str | None = None) -> Iterator[None]:
     """Raise errors about the user's files in the block as FileError.
 
     Without `path`, only errors that name a file, and those of a full disk: the others may be about something else.
@@ -83,7 +83,7 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
 def read_text(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a user's file. Raises FileError as `read_bytes`, and if not UTF-8."""
     content = read_bytes(path, largest)
-    with as_file_error(path):
+    with raising_file_error(path):
         return content.decode("utf-8").replace("\r\n", "\n")
 
 
@@ -95,7 +95,7 @@ def read_bytes(path: Path, largest: int = MAX_TEXT_BYTES) -> bytes:
     Raises:
         FileError: for a file that is missing, cannot be read, is a named pipe, or has more bytes.
     """
-    with as_file_error(path):
+    with raising_file_error(path):
         if path.is_fifo() and path.parts[:2] != ("/", "dev"):
             raise FileError(f"{path}: is a named pipe\nname a file")
         with path.open("rb") as file:
@@ -109,13 +109,13 @@ def list_folder(folder: Path) -> list[Path]:
     """Return the sorted paths in a folder, none without it. Raises FileError if unreadable."""
     if not exists(folder):
         return []
-    with as_file_error(folder):
+    with raising_file_error(folder):
         return sorted(folder.iterdir())
 
 
 def exists(path: Path) -> bool:
     """Return whether `path` exists. Raises FileError if unknown, and for a link to nothing."""
-    with as_file_error(path):
+    with raising_file_error(path):
         try:
             path.stat()
         except FileNotFoundError:

@@ -81,7 +81,7 @@ def file_size(
         FileError: There is no such file on this machine.
     """
     if path := local_path(address):
-        with files.as_file_error(path):
+        with files.raising_file_error(path):
             return path.stat().st_size
     with request("GET", address, mirrors, timeout, {"Range": "bytes=0-0"}, retry_policy) as response:
         headers = response.headers

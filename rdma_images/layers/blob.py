@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 from rdma_images.layers import seekable_layer
 from rdma_images.layers.recipe import END_BLOCKS, LEVELS
-from rdma_images.layers.wheel_tree import LayerMember, chunks
+from rdma_images.layers.wheel_members import LayerMember, chunks
 from rdma_images.render.bake import Compression
 
 CHUNK = 1 << 18  # bytes

@@ -11,7 +11,7 @@ from rdma_images.core import disk_space, files, locking, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.make_wheel_layer import LISTING_FILE, RECORD_FILE, collision, differ
+from rdma_images.layers.make_wheel_layer import LISTING_FILE, RECORD_FILE, collision_error, contents_conflict
 from rdma_images.layers.recipe import Recipe
 
 # The layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
@@ -82,7 +82,7 @@ def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progre
             return layer
         try:
             shutil.rmtree(temporary, ignore_errors=True)
-            with files.as_file_error(temporary):
+            with files.raising_file_error(temporary):
                 temporary.mkdir(parents=True)
             build(temporary)
             shutil.rmtree(folder(recipe.key), ignore_errors=True)
@@ -104,8 +104,8 @@ def check_collisions(recipes: Sequence[Recipe]) -> None:
     for layer in filter(None, map(find, recipes)):
         for path, (digest, wheel) in layer.paths().items():
             first_digest, first_wheel = by_path.setdefault(path, (digest, wheel))
-            if differ(path, first_digest, digest):
-                raise collision(path, first_wheel, wheel)
+            if contents_conflict(path, first_digest, digest):
+                raise collision_error(path, first_wheel, wheel)
 
 
 def size_limit() -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from rdma_images.core import files
 from rdma_images.layers import blob
 from rdma_images.layers.recipe import PREFIX
-from rdma_images.layers.wheel_tree import IsDevel, LayerMember, WheelError, WrongRecordError, tree
+from rdma_images.layers.wheel_members import DevelFileMatcher, LayerMember, WheelError, WrongRecordError, layer_members
 from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.
@@ -38,7 +38,7 @@ class LayerTask:
     folder: Path
 
 
-def matcher(patterns: str) -> IsDevel:
+def devel_file_matcher(patterns: str) -> DevelFileMatcher:
     """Return whether a path matches one of `patterns`, a line each."""
     return re.compile("|".join(map(translate, patterns.splitlines()))).match
 
@@ -75,32 +75,33 @@ def make_layer(task: LayerTask) -> tuple[str, ...]:
 
 def _make_layer(task: LayerTask, misstated: Collection[Path]) -> None:
     """Make one layer, with the digests of the files themselves for the `misstated` wheels."""
-    trees = [tree(wheel, size, matcher(task.patterns), wheel in misstated) for wheel, size in task.wheels]
-    runtime, devel = merge_members([t.runtime for t in trees]), merge_members([t.devel for t in trees])
-    with files.as_file_error(task.folder):
+    is_devel = devel_file_matcher(task.patterns)
+    members = [layer_members(wheel, size, is_devel, wheel in misstated) for wheel, size in task.wheels]
+    runtime, devel = merge_members(each.runtime for each in members), merge_members(each.devel for each in members)
+    with files.raising_file_error(task.folder):
         listed = {entry.path: (entry.digest, entry.wheel.name) for entry in runtime}
         write_record(task.folder, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
 
 
-def merge_members(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
+def merge_members(wheels: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
     """Return the entries of several wheels by path, a common file once.
 
     Raises WheelError for one that two bring with different contents, except for UNUSED_FILE.
     """
     merged_entries: dict[str, LayerMember] = {}
-    for entry in (entry for entries in trees for entry in entries):
+    for entry in (entry for entries in wheels for entry in entries):
         merged_entry = merged_entries.setdefault(entry.path, entry)
-        if differ(entry.path, merged_entry.digest, entry.digest):
-            raise collision(entry.path, merged_entry.wheel.name, entry.wheel.name)
+        if contents_conflict(entry.path, merged_entry.digest, entry.digest):
+            raise collision_error(entry.path, merged_entry.wheel.name, entry.wheel.name)
     return [merged_entries[path] for path in sorted(merged_entries)]
 
 
-def differ(path: str, first_digest: str, second_digest: str) -> bool:
+def contents_conflict(path: str, first_digest: str, second_digest: str) -> bool:
     """Return whether two wheels bring a file with different contents that an image may use."""
     return first_digest != second_digest and not UNUSED_FILE.fullmatch(path)
 
 
-def collision(path: str, first: str, second: str) -> WheelError:
+def collision_error(path: str, first: str, second: str) -> WheelError:
     """Return the error for two wheels that cannot be in one image."""
     return WheelError(
         f"{first} and {second} both bring {path}, with different contents\n"

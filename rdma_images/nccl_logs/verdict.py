@@ -50,7 +50,7 @@ class Verdict:
         return self.network in (FABRIC_NETWORKS.values() if fabric == "any" else (FABRIC_NETWORKS[fabric],))
 
     @property
-    def sentence_on_job(self) -> str:
+    def sentence_with_rank_count(self) -> str:
         """Return `sentence`, and how many of the job's ranks wrote lines if some did not."""
         if not 0 < self.ranks_logged < self.ranks or self.network == "refused":
             return self.sentence

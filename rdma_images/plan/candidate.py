@@ -78,8 +78,8 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
         if axis.name not in axis_values or axis.default or axis.name in undecided:
             continue
         value: str | None = axis_values[axis.name]
-        if value == axis.decided_by and axis.implied:
-            value = axis.implied(facts, versions)
+        if value == axis.decided_by and axis.version_from:
+            value = axis.version_from(facts, versions)
         if value == axes.NEWEST:
             value = axes.values(axis, facts)[-1]
         if value is not None:

@@ -51,7 +51,7 @@ def pin(text: str, folder: Path, where: str) -> str:
     if match is None:
         return text
     try:
-        with files.as_file_error():
+        with files.raising_file_error():
             _refuse_login(match["url"])
             name, package_url = _commit(match) if "git+" in match["url"] else _local(match, folder)
             if (axis := axis_of_wheel(canonicalize_name(name))) and axis not in OPTIONAL:

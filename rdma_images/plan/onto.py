@@ -32,7 +32,7 @@ from rdma_images.plan.rules import wheel_rules
 DECIDED_BY = "--onto"  # what decides the versions that were measured
 SOURCE = "measured in the image"
 # Rules about wheels that would be installed: the image's own NCCL is in it already.
-UNRELATED = frozenset({wheel_rules.nccl_has_wheel_for_cuda.id})
+RULES_ABOUT_WHEELS_TO_INSTALL = frozenset({wheel_rules.nccl_has_wheel_for_cuda.id})
 # Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 PLUGIN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")

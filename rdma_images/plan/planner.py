@@ -75,7 +75,7 @@ def _plan_row(
     """Return the image of a candidate, or why it cannot be built."""
     broken, nearest_row = rules.broken_rules(planned, facts), None
     if base and planned[NCCL] == base.nccl:
-        broken = tuple(rule for rule in broken if rule.rule not in onto.UNRELATED)
+        broken = tuple(rule for rule in broken if rule.rule not in onto.RULES_ABOUT_WHEELS_TO_INSTALL)
     if broken:
         nearest_row = nearest(planned, target, facts, changes, broken, IMAGE_AXES if base else ())
     else:

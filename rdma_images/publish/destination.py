@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds import RegistryKind, open_kind
+from rdma_images.publish.registry_kinds import RegistryKind, open_kind
 from rdma_images.registry import registries
 from rdma_images.registry.client import Repository
 from rdma_images.registry.connection import Connection

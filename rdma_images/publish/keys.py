@@ -75,7 +75,7 @@ def _require_key_file(option: str, key: str) -> None:
     if _REFERENCE.match(key):
         return
     if files.exists(Path(key)):
-        with files.as_file_error(key), Path(key).open("rb"):
+        with files.raising_file_error(key), Path(key).open("rb"):
             return
     else:
         raise RefusedError(f"{option} {key}: no such file\nname a key file, or a key service's reference (awskms://…)")

@@ -43,21 +43,21 @@ def join(
         images: The images of the whole matrix.
     """
     for name, registry in registries.items():
-        for joined in by_joint_tag(images, matrix):
-            tag = str(joined[0][1].joint)
+        for joined in by_multi_platform_tag(images, matrix):
+            tag = str(joined[0][1].multi_platform)
             try:
                 yield _join(joined, open_destination(name, registry), publisher)
             except RdmaImagesError as error:
                 yield JoinResult(name, tag, error=str(error))
 
 
-def by_joint_tag(images: Sequence[Image], matrix: Matrix) -> list[JoinedImages]:
+def by_multi_platform_tag(images: Sequence[Image], matrix: Matrix) -> list[JoinedImages]:
     """Return the images of several platforms, grouped by tag."""
     joined: dict[tuple[str, str], list[tuple[Image, Tags]]] = {}
     for image in sorted(images, key=lambda image: image.platform):
         tags = image_tags(image, images, matrix, rehearsal=False)
-        if tags.joint is not None:
-            joined.setdefault((image.target, tags.joint), []).append((image, tags))
+        if tags.multi_platform is not None:
+            joined.setdefault((image.target, tags.multi_platform), []).append((image, tags))
     return list(joined.values())
 
 
@@ -65,7 +65,7 @@ def _join(joined: JoinedImages, destination: Destination, publisher: Publisher) 
     copies = [_published_copy(image, destination.name) for image, _ in joined]
     repository = destination.repository(joined[0][0].target)
     ending = REHEARSAL if any(copy.tags[0].endswith(REHEARSAL) for copy in copies) else ""
-    tag = f"{joined[0][1].joint}{ending}"
+    tag = f"{joined[0][1].multi_platform}{ending}"
     # Where a platform's full tag stays with an earlier build, the index's does too.
     if [copy.tags[0] for copy in copies] != [f"{tags.full}{ending}" for _, tags in joined]:
         tag = unique_tag(tag, copies[0].ref.partition("@")[2])

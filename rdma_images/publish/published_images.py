@@ -22,5 +22,5 @@ def published_images(
         for image in images:
             tags = image_tags(image, all_images, matrix, rehearsal=False)
             repository = destination.repository(image.target)
-            manifest = repository.manifest(tags.short[-1] if tags.short and not tags.joint else tags.full)
+            manifest = repository.manifest(tags.short[-1] if tags.short and not tags.multi_platform else tags.full)
             yield ScannedImage(f"{repository.ref}@{manifest.digest}", manifest.digest)

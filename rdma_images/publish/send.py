@@ -125,7 +125,7 @@ def move_tags(
 ) -> PublishedCopy:
     """Point the short tags to an arrived image; return the copy with its tags."""
     repository = destination.repository(approved.image.target)
-    if approved.tags.joint is not None:  # they belong to the index over the platforms
+    if approved.tags.multi_platform is not None:  # they belong to the index over the platforms
         return copy
     moved_tags = publisher.retry(
         partial(advance_tags, approved.tags.short, approved.build.digest, repository, publisher.progress)

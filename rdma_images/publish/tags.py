@@ -33,14 +33,14 @@ _UNKNOWN_TIME = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Tags:
-    """The tags of one image; `joint` is that of the index over several platforms.
+    """The tags of one image; `multi_platform` is that of the index over its platforms.
 
     The `short` tags move to later builds, and must stay movable where tags are immutable.
     """
 
     full: str
     short: tuple[str, ...] = ()
-    joint: str | None = None
+    multi_platform: str | None = None
 
 
 def unique_tag(full_tag: str, digest: str) -> str:
@@ -60,7 +60,7 @@ def image_tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal:
     short_tags = tuple(f"{name}{ending}" for name in _short_tags(image, images, matrix))
     if is_only_platform:
         return Tags(image.tag + ending, short_tags)
-    return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short_tags, joint=plain + ending)
+    return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short_tags, multi_platform=plain + ending)
 
 
 def _differ_in_platform(image: Image, other_image: Image) -> bool:

@@ -258,7 +258,7 @@ class Repository:
         checksum, headers = hashlib.sha256(), {"Accept-Encoding": "identity"}
         with (
             self._request("GET", f"blobs/{digest}", digest, headers=headers, stream=True) as response,
-            files.as_file_error(file),
+            files.raising_file_error(file),
             file.open("wb") as target,
         ):
             try:
@@ -280,7 +280,7 @@ class Repository:
 
     def put_file(self, digest: str, file: Path) -> None:
         """Store a file as the blob `digest`; nothing is sent if it is present."""
-        with files.as_file_error(file), file.open("rb") as content:
+        with files.raising_file_error(file), file.open("rb") as content:
             if not self.has_blob(digest, file.stat().st_size):
                 self._upload(digest, content)
 

@@ -15,7 +15,7 @@ from rdma_images.jobs.results import evidence
 from rdma_images.publish import verify
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Signer, Trust
-from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.registry_kinds import open_kind
 from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rdma_images.core import http
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.layers import wheel_tree
+from rdma_images.layers import wheel_members
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
@@ -102,10 +102,10 @@ def read_registry(server: _Server, folder: Path) -> None:
 def read_wheel(content: Any, folder: Path) -> None:
     file = folder / "thing-1.0-py3-none-any.whl"
     file.write_bytes(content)
-    entries = wheel_tree.tree(file, len(content), lambda _: False)
+    entries = wheel_members.layer_members(file, len(content), lambda _: False)
     with zipfile.ZipFile(file) as archive:
         for entry in entries.runtime:
-            for _ in wheel_tree.chunks(entry, archive, 1 << 16):
+            for _ in wheel_members.chunks(entry, archive, 1 << 16):
                 pass
 
 

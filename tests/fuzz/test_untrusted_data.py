@@ -23,7 +23,7 @@ from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.jobs.check import job_files
-from rdma_images.jobs.results import run_folder
+from rdma_images.jobs.results import run_files
 from rdma_images.jobs.results.run_results import read_run_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
@@ -268,7 +268,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes((RESULTS / "2.19.6-socket.txt").read_bytes()),
         in_file(lambda path: read_run_logs([path])),
     ),
-    "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_folder.load)),
+    "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_files.load)),
     "METADATA of a wheel": (edited_bytes(b"Metadata-Version: 2.4\nName: a_b\nVersion: 1.0\n\nText\n"), read_wheel),
     "a source's archive": (edited_bytes(a_source()), read_source),
     "an index of packages": (

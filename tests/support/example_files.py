@@ -14,7 +14,7 @@ from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.image import BuildRecord, Image
 from rdma_images.core.step_files import BUILD_FILE
-from rdma_images.jobs.results import from_logs, run_folder
+from rdma_images.jobs.results import from_logs, run_files
 from rdma_images.plan import matrix, planner
 from rdma_images.report import report_files as reports
 from tests.support import published_image, results_parts, scan_parts
@@ -76,7 +76,7 @@ def _results(folder: Path) -> None:
     ):
         results_parts.write(logs)
     results_parts.write(folder / "logs-over-tcp", results_parts.TCP)
-    measured = run_folder.RESULT.text(from_logs.read_job_result([folder / "logs"]))
+    measured = run_files.RESULT.text(from_logs.read_job_result([folder / "logs"]))
     for name in ("before.json", "after.json"):
         (folder / name).write_text(measured)
     ranks = sorted((folder / "logs").iterdir(), key=lambda log: int(log.stem))

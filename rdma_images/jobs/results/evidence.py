@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.results import run_folder
+from rdma_images.jobs.results import run_files
 from rdma_images.jobs.results.result import Result
 from rdma_images.publish import statement
 from rdma_images.publish.attach import (
@@ -72,7 +72,7 @@ def newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -
         try:
             content = read_content(repository, entry.digest)
             encoded = statement.parse_predicate(content)["results"]
-            results = tuple(run_folder.RESULT.decode(result) for result in encoded)
+            results = tuple(run_files.RESULT.decode(result) for result in encoded)
         except (registry_errors.MalformedError, ValueError, KeyError, TypeError):
             continue  # anybody with push access can have attached it
         artifact = Artifact(statement.IN_TOTO, TITLE, content, "", statement.RESULTS)
@@ -82,7 +82,7 @@ def newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -
 
 
 def _artifact(name: str, digest: str, results: list[Result]) -> Artifact:
-    predicate = {"results": [run_folder.RESULT.encode(result) for result in results]}
+    predicate = {"results": [run_files.RESULT.encode(result) for result in results]}
     content = statement.in_toto_statement(name, digest, statement.RESULTS, predicate)
     created = datetime.now(UTC).isoformat(timespec="microseconds")
     return Artifact(statement.IN_TOTO, TITLE, content, created, statement.RESULTS, sha256_digest(canonical(predicate)))

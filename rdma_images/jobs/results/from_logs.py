@@ -8,7 +8,7 @@ from pathlib import Path
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import format_count, format_size
-from rdma_images.jobs.results import expectations, run_folder, run_results, tables
+from rdma_images.jobs.results import expectations, run_files, run_results, tables
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import Result, RunResult
 from rdma_images.jobs.write import folder
@@ -106,13 +106,13 @@ def read_job_result(
         RefusedError: The arguments contradict each other.
     """
     first_path = paths[0]
-    if len(paths) == 1 and first_path.name == run_folder.RESULT.name:
-        return run_folder.load(first_path)
-    spec = folder.load(job) if job else run_folder.read_job(first_path) if first_path.is_dir() else None
+    if len(paths) == 1 and first_path.name == run_files.RESULT.name:
+        return run_files.load(first_path)
+    spec = folder.load(job) if job else run_files.read_job(first_path) if first_path.is_dir() else None
     if spec and (instance or nodes):
         raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
     fabric_logs = [log for path in paths for log in find_logs(path)]
-    tcp_logs = list(find_logs(tcp) if tcp else run_folder.logs(first_path, "tcp") if first_path.is_dir() else ())
+    tcp_logs = list(find_logs(tcp) if tcp else run_files.logs(first_path, "tcp") if first_path.is_dir() else ())
     fabric_logs, tcp_logs = [log.absolute() for log in fabric_logs], [log.absolute() for log in tcp_logs]
     folders = [first_path.absolute()] if first_path.is_dir() else [log.parent for log in fabric_logs]
     base = Path(os.path.commonpath([*folders, *(log.parent for log in tcp_logs)]))
@@ -121,18 +121,18 @@ def read_job_result(
 
 def read_result(path: Path) -> Result:
     """Return the result at `path`: a result.json, a run's folder, or logs."""
-    has_result = path.suffix == ".json" or (path / run_folder.RESULT.name).is_file()
-    return run_folder.load(path) if has_result else read_job_result([path])
+    has_result = path.suffix == ".json" or (path / run_files.RESULT.name).is_file()
+    return run_files.load(path) if has_result else read_job_result([path])
 
 
 def find_logs(path: Path) -> tuple[Path, ...]:
     """Return the logs at `path`, a log or a folder with some. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)
-    if (path / run_folder.LOGS).is_dir():
-        log_files = run_folder.logs(path)
+    if (path / run_files.LOGS).is_dir():
+        log_files = run_files.logs(path)
     else:
-        no_logs = {run_folder.RESULT.name, run_folder.PAGE, *folder.written_files(path)}
+        no_logs = {run_files.RESULT.name, run_files.PAGE, *folder.written_files(path)}
         entries = (entry for entry in files.list_folder(path) if entry.name not in no_logs)
         log_files = tuple(filter(Path.is_file, entries))
     if not log_files:

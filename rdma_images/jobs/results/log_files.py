@@ -40,14 +40,14 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
 
     A very long line comes in pieces, too. Raises FileError for what cannot be read as text.
     """
-    with files.as_file_error(path):
+    with files.raising_file_error(path):
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
             raise FileError(f"{path}: no such log\ngive a log, a folder with logs, or - for standard input") from None
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
         raise FileError(f"{path}: neither a file nor a pipe\ngive the log of a job")
-    with files.as_file_error(path), path.open("rb") as file:
+    with files.raising_file_error(path), path.open("rb") as file:
         buffer, number = LineBuffer(), 1
         for piece in _decode(file, path):
             complete = buffer.complete_lines(piece)

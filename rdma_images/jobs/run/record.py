@@ -11,7 +11,7 @@ from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.paths import display_path
 from rdma_images.core.progress import Progress
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results import run_folder
+from rdma_images.jobs.results import run_files
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run.command import CommandError
 from rdma_images.jobs.run.runner import Runner
@@ -84,19 +84,19 @@ def remove_leftovers(job_folder: Path, load_runner: Callable[[Path, str], Runner
 
     `load_runner` takes the folder that a run made for a submission, and its tag. Raises CommandError for what is left.
     """
-    for run_path in filter(Path.is_dir, files.list_folder(job_folder / RUNS)):
-        entries = load(run_path)
+    for run_folder in filter(Path.is_dir, files.list_folder(job_folder / RUNS)):
+        entries = load(run_folder)
         for number, entry in enumerate(entries):
             if entry.cleanup != "not removed":
                 continue
-            progress(f"removing what the run of {run_path.name} left")
+            progress(f"removing what the run of {run_folder.name} left")
             try:
-                source = run_path / run_folder.TCP if entry.run == "tcp" else run_path
+                source = run_folder / run_files.TCP if entry.run == "tcp" else run_folder
                 remove_submission(load_runner(source, entry.tag), progress)
             except RdmaImagesError as error:
                 raise CommandError(
-                    f"{display_path(run_path)}: what this run submitted was not removed: {error}\n"
+                    f"{display_path(run_folder)}: what this run submitted was not removed: {error}\n"
                     f"or remove what has the tag {entry.tag} by hand, and then {RUN_FILE.name} of that folder"
                 ) from None
             entries[number] = replace(entry, cleanup="removed")
-            write(run_path, entries)
+            write(run_folder, entries)

@@ -63,12 +63,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[LayerSet]:
 
 
 @pytest.mark.usefixtures("loaded")
-@pytest.mark.parametrize(("present", "is_long"), [(set(), True), ({"sha256:another"}, True), ({BLOB.digest}, False)])
+@pytest.mark.parametrize(("present", "is_missing"), [(set(), True), ({"sha256:another"}, True), ({BLOB.digest}, False)])
 def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
-    spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
+    spec: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_missing: bool
 ) -> None:
     monkeypatch.setattr(wheel_contexts, "read_engine_layers", lambda *_: EngineLayers(loaded=present))
-    assert built_meanwhile(spec, BuildOptions()) == ([spec.image.id] if is_long else [])
+    assert built_meanwhile(spec, BuildOptions()) == ([spec.image.id] if is_missing else [])
 
 
 @pytest.mark.parametrize("compiling", [True, False])

@@ -62,7 +62,7 @@ def test_what_is_in_the_way_of_the_build_folder_is_reported(
     images: Path, where: str, obstacle: Callable[..., object], expected: str
 ) -> None:
     obstacle(Path(os.path.normpath(images / where)))
-    with pytest.raises(files.FileError, match=rf"{expected}\n(move|remove)"), files.as_file_error():
+    with pytest.raises(files.FileError, match=rf"{expected}\n(move|remove)"), files.raising_file_error():
         reports.write_page()
 
 
@@ -70,7 +70,7 @@ def test_a_full_disk_and_a_long_path_are_reported() -> None:
     full = Path("/dev/full")
     with (
         pytest.raises(files.FileError, match=rf"^{full}: No space left on device\nfree disk space") as caught,
-        files.as_file_error(full),
+        files.raising_file_error(full),
     ):
         full.write_text("x")
     assert caught.value.exit_code == exit_codes.FAILED
@@ -82,7 +82,7 @@ def test_a_full_disk_and_a_long_path_are_reported() -> None:
 def test_a_full_disk_is_reported_where_the_system_names_no_file(number: int) -> None:
     """As of a write to a file that is open: it is no matter of the command's own output."""
     message = rf"^{os.strerror(number)}\nfree disk space; `invoke engine.status` says what can be freed"
-    with pytest.raises(files.FullDiskError, match=message), files.as_file_error():
+    with pytest.raises(files.FullDiskError, match=message), files.raising_file_error():
         raise OSError(number, os.strerror(number))
 
 
@@ -151,9 +151,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> No
 
 def test_a_program_that_is_not_installed_is_not_reported_as_a_file() -> None:
     message = r"^no-such-program: no such program on PATH\ninstall it$"
-    with pytest.raises(files.FileError, match=message), files.as_file_error():
+    with pytest.raises(files.FileError, match=message), files.raising_file_error():
         subprocess.run(["no-such-program", "--version"], check=False)
-    with pytest.raises(files.FileError, match=r"no-such-file: No such file"), files.as_file_error():
+    with pytest.raises(files.FileError, match=r"no-such-file: No such file"), files.raising_file_error():
         Path("no-such-file").read_text(encoding="utf-8")
 
 

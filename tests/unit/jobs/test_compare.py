@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.results import compare, from_logs, run_folder
+from rdma_images.jobs.results import compare, from_logs, run_files
 from tests.support.results_parts import P5, TWO, judged
 
 SLOWER = ((8, 29.1, 0.0, 0.0, 0), (1 << 30, 4607.6, 200.0, 375.0, 0), (1 << 34, 66132.0, 252.0, 472.5, 0))
@@ -38,7 +38,7 @@ def test_results_without_a_common_size_are_refused(tmp_path: Path) -> None:
 
 def test_a_result_and_logs_can_be_compared(tmp_path: Path) -> None:
     first = judged(tmp_path / "a")
-    run_folder.write(first, tmp_path / "a")
+    run_files.write(first, tmp_path / "a")
     (tmp_path / "a" / "logs" / "0.log").unlink()
     loaded, read = (
         from_logs.read_result(tmp_path / "a"),

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.results import from_logs, result_table, run_folder, tables
+from rdma_images.jobs.results import from_logs, result_table, run_files, tables
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.result import Bandwidth, Measurement, RunResult
 from tests.support import results_parts as parts
@@ -177,7 +177,7 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
     assert result.runs[0].largest
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
     assert result.runs[0].largest.busbw == 487.09
-    assert "92.3" not in run_folder.RESULT.text(result)
+    assert "92.3" not in run_files.RESULT.text(result)
 
 
 def measured_run(name: str, rows: dict[int, float]) -> RunResult:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.results import from_logs, run_folder
+from rdma_images.jobs.results import from_logs, run_files
 from rdma_images.jobs.results.result import RunResult
 from rdma_images.jobs.write import folder
 from tests.support import job_parts
@@ -15,14 +15,14 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 
 def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     result = from_logs.job_result([LOGS / "gpu-two-nodes.log"], None)
-    run_folder.write(result, tmp_path)
-    assert run_folder.load(tmp_path) == result
+    run_files.write(result, tmp_path)
+    assert run_files.load(tmp_path) == result
 
 
 def test_what_is_no_result_is_reported_with_what_makes_one(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"schema": 2}')
     with pytest.raises(RdmaImagesError, match=r"verdict DIR` again"):
-        run_folder.load(tmp_path)
+        run_files.load(tmp_path)
 
 
 def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> None:

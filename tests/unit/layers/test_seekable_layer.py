@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 import zstandard
 
-from rdma_images.layers import blob, seekable_layer, wheel_tree
-from rdma_images.layers.make_wheel_layer import matcher
+from rdma_images.layers import blob, seekable_layer, wheel_members
+from rdma_images.layers.make_wheel_layer import devel_file_matcher
 from rdma_images.layers.recipe import devel_patterns
 from tests.support import layer_wheels
 from tests.support.lazy_reader import FOOTER, DigestMismatchError, LazyReader
@@ -48,7 +48,7 @@ class WrittenLayer:
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> WrittenLayer:
     wheel = layer_wheels.make(tmp_path_factory.mktemp("wheel"), files=FILES, executable=("thing/run",))
-    entries = wheel_tree.tree(wheel, wheel.stat().st_size, matcher(devel_patterns())).runtime
+    entries = wheel_members.layer_members(wheel, wheel.stat().st_size, devel_file_matcher(devel_patterns())).runtime
     out = io.BytesIO()
     return WrittenLayer(blob.write(entries, out, "zstd"), bytearray(out.getvalue()))
 

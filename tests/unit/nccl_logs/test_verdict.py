@@ -643,9 +643,9 @@ def test_ranks_without_a_line_are_counted() -> None:
 
     one = verdict_on(EFA, rank(0), LIBFABRIC)
     assert (one.exit_code, one.ranks_logged, one.ranks) == (0, 1, 16)
-    assert one.sentence_on_job.endswith("; 1 of 16 ranks has lines in the log")
-    assert "; 2 of 16 ranks have lines" in verdict_on(EFA, rank(0), rank(9), LIBFABRIC).sentence_on_job
-    assert "ranks" not in verdict_on(EFA, *map(rank, range(16)), LIBFABRIC).sentence_on_job
+    assert one.sentence_with_rank_count.endswith("; 1 of 16 ranks has lines in the log")
+    assert "; 2 of 16 ranks have lines" in verdict_on(EFA, rank(0), rank(9), LIBFABRIC).sentence_with_rank_count
+    assert "ranks" not in verdict_on(EFA, *map(rank, range(16)), LIBFABRIC).sentence_with_rank_count
 
 
 NO_RC = "EFA has SRD and no RC"

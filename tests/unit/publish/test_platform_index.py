@@ -124,4 +124,4 @@ def test_a_platform_that_was_not_published_from_here_is_named(repository: Reposi
 
 
 def test_an_image_of_one_platform_is_not_joined(images: list[Image]) -> None:
-    assert platform_index.by_joint_tag(images[1:], matrix.load()) == []
+    assert platform_index.by_multi_platform_tag(images[1:], matrix.load()) == []

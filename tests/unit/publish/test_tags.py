@@ -71,7 +71,7 @@ def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default: Imag
     amd_tags, arm_tags = (image_tags(image, images, matrix.load(), False) for image in images)
     assert amd_tags.full == f"{default.tag}-amd64"
     assert arm_tags.full == f"{default.tag}-arm64"
-    assert amd_tags.joint == arm_tags.joint == default.tag
+    assert amd_tags.multi_platform == arm_tags.multi_platform == default.tag
 
 
 def test_what_was_measured_confirms_the_tag(default: Image) -> None:

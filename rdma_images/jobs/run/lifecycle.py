@@ -16,7 +16,7 @@ from rdma_images.core.paths import COMMAND, display_path
 from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import RunMethod
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.results import run_folder
+from rdma_images.jobs.results import run_files
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.command import CommandError, ProgramMissingError
@@ -70,20 +70,20 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), handle_stop_signals() as stop:
         remove_leftovers(job_folder, partial(_earlier_runner, project), progress)
-        run_path = _new_folder(job_folder)
-        folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
+        run_folder = _new_folder(job_folder)
+        folder.write(run_folder, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
         sources: dict[RunName, Path] = {"fabric": job_folder}
         if tcp_files:
-            sources["tcp"] = run_path / run_folder.TCP
+            sources["tcp"] = run_folder / run_files.TCP
             folder.write(sources["tcp"], {**tcp_files, **folder.container_files(job, job_folder)})
-        job_run = _JobRun(run_path, options, stop, progress)
+        submissions = _Submissions(run_folder, options, stop, progress)
         for name, source in sources.items():
-            job_run.run(name, _submission(method, source, run_path if name == "fabric" else source))
-    return run_path
+            submissions.run_one(name, _submission(method, source, run_folder if name == "fabric" else source))
+    return run_folder
 
 
 @dataclass
-class _JobRun:
+class _Submissions:
     """A job's submissions, one after the other: the job itself, and the same over TCP."""
 
     folder: Path
@@ -92,7 +92,7 @@ class _JobRun:
     progress: Progress
     finished: list[SubmissionRecord] = field(default_factory=list)
 
-    def run(self, name: RunName, submission: Submission) -> None:
+    def run_one(self, name: RunName, submission: Submission) -> None:
         """Submit, follow, collect and remove. Raises JobEndedError where the job does not come to its end."""
         job, runner = submission.job, RUNNERS[submission.method.runner](submission)
         entry = self._record(SubmissionRecord(name, submission.tag, _now()))
@@ -161,16 +161,16 @@ class _JobRun:
 def _new_folder(job_folder: Path) -> Path:
     """Return the folder of a new run, named by the current second, once it is free."""
     while True:
-        run_path = job_folder / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        if not run_path.exists():
-            return run_path
+        run_folder = job_folder / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        if not run_folder.exists():
+            return run_folder
         time.sleep(0.1)
 
 
-def _submission(method: RunMethod, source: Path, run_path: Path) -> Submission:
-    """Return a submission of the job in the folder `source`, whose logs are written below `run_path`."""
-    logs = run_path / run_folder.LOGS
-    with files.as_file_error(logs):
+def _submission(method: RunMethod, source: Path, run_folder: Path) -> Submission:
+    """Return a submission of the job in the folder `source`, whose logs are written below `run_folder`."""
+    logs = run_folder / run_files.LOGS
+    with files.raising_file_error(logs):
         logs.mkdir()
     return Submission(folder.load(source), method, source, logs, secrets.token_hex(3))
 
@@ -179,7 +179,7 @@ def _earlier_runner(project: Project, source: Path, tag: str) -> Runner:
     """Return the runner of a submission of an earlier run, by the job.json that it kept in `source`."""
     job = folder.load(source)
     method = _run_method(job, project)
-    return RUNNERS[method.runner](Submission(job, method, source, source / run_folder.LOGS, tag))
+    return RUNNERS[method.runner](Submission(job, method, source, source / run_files.LOGS, tag))
 
 
 def _run_method(job: Job, project: Project) -> RunMethod:

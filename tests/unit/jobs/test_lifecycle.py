@@ -16,7 +16,7 @@ from moto import mock_aws
 
 from rdma_images.cli.jobs import job_run as job_run_task
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import job_run, kubernetes, record, sagemaker
+from rdma_images.jobs.run import kubernetes, lifecycle, record, sagemaker
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.jobs.write import create, folder
 from rdma_images.jobs.write.job_settings import CODE, Code, JobSettings
@@ -53,7 +53,7 @@ def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
 
 def start(job_folder: Path, **options: Any) -> record.SubmissionRecord:
     return record.load(
-        job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(**options), lambda _: None)
+        lifecycle.run_job(job_folder, jobs.load_project(), lifecycle.JobRunOptions(**options), lambda _: None)
     )[-1]
 
 
@@ -90,8 +90,8 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
             os.kill(os.getpid(), signal.SIGTERM)
 
     job_folder = write_job(tmp_path, "docker")
-    with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as raised:
-        job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(), stop_once_it_runs)
+    with pytest.raises(lifecycle.JobEndedError, match="SIGTERM while it was running") as raised:
+        lifecycle.run_job(job_folder, jobs.load_project(), lifecycle.JobRunOptions(), stop_once_it_runs)
     assert raised.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
 
@@ -107,7 +107,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if restarts else 'sleep 600'}")
     lines: list[str] = []
     job_folder = write_job(tmp_path, "docker", settings=JobSettings(restarts=restarts))
-    run = job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(), lines.append)
+    run = lifecycle.run_job(job_folder, jobs.load_project(), lifecycle.JobRunOptions(), lines.append)
     (submission,) = record.load(run)
     assert submission.cleanup == "removed"
     assert (submission.ending, "did not answer over RDMA" in submission.why) == (

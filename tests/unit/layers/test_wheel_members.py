@@ -17,10 +17,10 @@ import zstandard
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.layers import blob, make_wheel_layer, wheel_tree
-from rdma_images.layers.make_wheel_layer import matcher
+from rdma_images.layers import blob, make_wheel_layer
+from rdma_images.layers.make_wheel_layer import devel_file_matcher
 from rdma_images.layers.recipe import devel_patterns
-from rdma_images.layers.wheel_tree import LayerMember, WheelError
+from rdma_images.layers.wheel_members import LayerMember, WheelError, layer_members
 from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
 
@@ -43,7 +43,7 @@ EXECUTABLE = ("thing/bin/run",)
 
 
 def runtime(wheel_file: Path) -> tuple[LayerMember, ...]:
-    return wheel_tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns())).runtime
+    return layer_members(wheel_file, wheel_file.stat().st_size, devel_file_matcher(devel_patterns())).runtime
 
 
 def write_blob(entries: tuple[LayerMember, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
@@ -104,7 +104,7 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
     (site,) = layer.glob("lib/python3.*/site-packages")
     site.rename(layer / "site-packages")
     theirs = {str(path.relative_to(tmp_path / "layer")): path for path in layer.rglob("*") if path.is_file()}
-    entries = wheel_tree.tree(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
+    entries = layer_members(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
     ours = {entry.path: entry for entry in entries}
     # uv notes where a wheel came from that is no package index's, and locks what it installs into.
     only_uv = {"opt/venv/.lock", *(name for name in theirs if name.endswith(("uv_cache.json", "direct_url.json")))}
@@ -125,7 +125,7 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
 def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path: Path) -> None:
     """Compiled Python, which numpy's wheel for Python 3.11 has, is in neither, and nobody is warned of it."""
     wheel_file = wheel(tmp_path, files={**FILES, "thing/__pycache__/old.cpython-311.pyc": b"x"})
-    split = wheel_tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns()))
+    split = layer_members(wheel_file, wheel_file.stat().st_size, devel_file_matcher(devel_patterns()))
     record = "opt/venv/site-packages/thing-1.0.dist-info/RECORD"
     assert {entry.path for entry in split.devel} == {"opt/venv/site-packages/thing/lib/static.a", record}
     for entries, everything in ((split.runtime, split.runtime), (split.devel, (*split.runtime, *split.devel))):

@@ -4,7 +4,7 @@ import docker.auth
 from docker.credentials.errors import StoreError
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds import join_path
+from rdma_images.publish.registry_kinds import join_path
 from rdma_images.registry.credentials import Login, resolve_secret
 from rdma_images.registry.registries import LoginReferences, Oci
 

@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from moto.server import ThreadedMotoServer
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds import RegistryKind, open_kind
+from rdma_images.publish.registry_kinds import RegistryKind, open_kind
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun, Ecr, LoginReferences, Oci
@@ -235,6 +235,6 @@ class TestDockerConfig:
 
 def test_a_missing_sdk_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    monkeypatch.delitem(sys.modules, "rdma_images.publish.kinds.ecr", raising=False)
+    monkeypatch.delitem(sys.modules, "rdma_images.publish.registry_kinds.ecr", raising=False)
     with pytest.raises(RefusedError, match=r"pip install 'rdma-images\[ecr\]'"):
         open_kind(ecr())

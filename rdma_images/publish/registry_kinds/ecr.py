@@ -11,7 +11,7 @@ import boto3
 import botocore.exceptions
 
 from rdma_images.publish import tags
-from rdma_images.publish.kinds import join_path
+from rdma_images.publish.registry_kinds import join_path
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr

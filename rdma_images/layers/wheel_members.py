@@ -48,7 +48,7 @@ ALGORITHMS = ("sha256", "sha384", "sha512")  # that a RECORD may have, by the wh
 
 PIECE = 1 << 20  # bytes that are read at once
 
-IsDevel = Callable[[str], object]  # whether a path of RECORD is only for building software
+DevelFileMatcher = Callable[[str], object]  # whether a path of RECORD is only for building software
 
 
 class WheelError(RdmaImagesError):
@@ -79,14 +79,14 @@ class LayerMember:
 
 
 @dataclass(frozen=True)
-class WheelTree:
+class WheelMembers:
     """A wheel's files by path: for runtime images, and what devel images add."""
 
     runtime: tuple[LayerMember, ...]
     devel: tuple[LayerMember, ...]
 
 
-def tree(wheel: Path, size: int, is_devel: IsDevel, rehash: bool = False) -> WheelTree:
+def layer_members(wheel: Path, size: int, is_devel: DevelFileMatcher, rehash: bool = False) -> WheelMembers:
     """Return the files of `wheel`, which has `size` bytes by its lock.
 
     Raises WheelError for a wheel that is damaged, or that no installer should unpack. Contents are compared with
@@ -259,14 +259,14 @@ def _digests(archive: zipfile.ZipFile, records: Mapping[str, tuple[str, str]]) -
     return digests
 
 
-def _split(destination: _Destination, is_devel: IsDevel) -> WheelTree:
+def _split(destination: _Destination, is_devel: DevelFileMatcher) -> WheelMembers:
     """Return the runtime and devel trees, each with its own RECORD."""
     devel_paths = {name for name in destination.entries if is_devel(name)}
     kept_entries = [
         entry for name, entry in destination.entries.items() if name not in devel_paths and name != destination.record
     ]
     devel = [*(destination.entries[name] for name in devel_paths), destination.listing(())] if devel_paths else []
-    return WheelTree(_in_order([*kept_entries, destination.listing(devel_paths)]), _in_order(devel))
+    return WheelMembers(_in_order([*kept_entries, destination.listing(devel_paths)]), _in_order(devel))
 
 
 def _in_order(entries: Iterable[LayerMember]) -> tuple[LayerMember, ...]:

@@ -4,7 +4,7 @@ import re
 from functools import cached_property
 from typing import Any
 
-from rdma_images.publish.kinds import join_path
+from rdma_images.publish.registry_kinds import join_path
 from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun
