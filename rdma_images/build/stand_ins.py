@@ -50,12 +50,12 @@ def folder_name(source: Source) -> str:
 
 def combined_digest(folders: Iterable[str]) -> str:
     """Return one digest of all files in the folders that a stand-in is made from."""
-    sum_ = sha256()
+    hasher = sha256()
     for name in sorted({*folders, SHARED}):
         root = _folder(name)
         for file in sorted(path for path in root.rglob("*") if path.is_file()):
-            sum_.update(f"{file.relative_to(root.parent)}\0".encode() + file.read_bytes())
-    return sum_.hexdigest()
+            hasher.update(f"{file.relative_to(root.parent)}\0".encode() + file.read_bytes())
+    return hasher.hexdigest()
 
 
 def _folder(name: str) -> Path:

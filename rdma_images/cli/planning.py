@@ -42,21 +42,21 @@ def plan(
     loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
         set = _solve(loaded_project, target, all or bool(set))
-    plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
-    changed = tuple(locked_image.with_package_changes(image, loaded_project, progress) for image in plan_.images)
-    plan_, misfits = replace(plan_, images=changed), list[str]()
+    image_plan = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
+    changed = tuple(locked_image.with_package_changes(image, loaded_project, progress) for image in image_plan.images)
+    image_plan, misfits = replace(image_plan, images=changed), list[str]()
     if instance:
-        plan_, misfits = instance_fit.restrict_plan(plan_, instance, bool(target), loaded_project.facts)
-    problems = [*_problems(plan_.images), *misfits]
+        image_plan, misfits = instance_fit.restrict_plan(image_plan, instance, bool(target), loaded_project.facts)
+    problems = [*_problems(image_plan.images), *misfits]
     if json:
-        show(plan_table.as_json(plan_, paths.overrides(), problems))
+        show(plan_table.as_json(image_plan, paths.overrides(), problems))
     else:
-        show(plan_table.table(plan_), *_notes(plan_.images, loaded_project))
+        show(plan_table.table(image_plan), *_notes(image_plan.images, loaded_project))
         if instance and not problems:
             show("", instance_fit.description(instance, loaded_project.facts))
     if problems and not json:
         raise RefusedError("\n".join(problems))
-    end_with(exit_codes.REFUSED if plan_.refusals or problems else 0)
+    end_with(exit_codes.REFUSED if image_plan.refusals or problems else 0)
 
 
 def _solve(loaded_project: project.Project, targets: Sequence[str], with_more: bool) -> list[str]:

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.inputs import index_client
+from rdma_images.inputs import index_queries
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
 
@@ -39,7 +39,7 @@ def require_current(
     if by_name:
         texts = {"requirements.in": "\n".join(by_name)}
         options = ("--no-config", "--no-deps", "--universal", "--python-version", request.python)
-        for newest in index_client.compile("the newest releases", texts, options, index, mirrors):
+        for newest in index_queries.compile_requirements("the newest releases", texts, options, index, mirrors):
             _require_current(*by_name[newest.name], newest)
 
 

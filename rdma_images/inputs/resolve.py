@@ -25,7 +25,7 @@ from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.image import MACHINES
 from rdma_images.core.local_package import LocalPackage
 from rdma_images.core.paths import COMMAND
-from rdma_images.inputs import git_repositories, index_client, releases, web
+from rdma_images.inputs import git_repositories, index_queries, releases, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 
@@ -262,8 +262,8 @@ def _compile(
         **dict(_empty_wheel(name, version) for name, version in _kept_packages(request)),
     }
     try:
-        return index_client.compile(f"locking {request.key}", beside, options, index, mirrors)
-    except index_client.NoFittingReleaseError as error:
+        return index_queries.compile_requirements(f"locking {request.key}", beside, options, index, mirrors)
+    except index_queries.NoFittingReleaseError as error:
         _raise_setup_error(error.words)
         raise NoSolutionError(request, error.words) from None
 
@@ -293,7 +293,7 @@ def _raise_setup_error(words: str) -> None:
 
 def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple[str, ...]:
     """Return the requirements stated in a release's source. Raises RdmaImagesError."""
-    source = index_client.release(name, version, index, mirrors).sdist
+    source = index_queries.find_release(name, version, index, mirrors).sdist
     if source is None:
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
     address = source.url or str(source.path)

@@ -14,8 +14,8 @@ class RefusedPlanError(RefusedError):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        refused, all_ = len(plan.refusals), len(plan.refusals) + len(plan.images)
-        super().__init__(f"{refused} of {all_} requested combinations {'are' if refused > 1 else 'is'} refused")
+        refused, total = len(plan.refusals), len(plan.refusals) + len(plan.images)
+        super().__init__(f"{refused} of {total} requested combinations {'are' if refused > 1 else 'is'} refused")
 
     def details(self) -> object:
         """Return refusals with rules, reasons, sources, and the nearest combination."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.source import Source
-from rdma_images.inputs import download_store, fetch, index_client
+from rdma_images.inputs import download_store, fetch, index_queries
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
@@ -33,8 +33,8 @@ def remove_wheel(wheel: Wheel) -> None:
 def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
     """Return the address of a wheel's file. Raises RdmaImagesError if the index lists no such file."""
     minors = [int(tag.interpreter[3:]) for tag in wheel.tags if tag.interpreter[:3] == "cp3" and tag.abi != "abi3"]
-    python = f"3.{max(minors)}" if minors else index_client.LATEST_PYTHON
-    release = index_client.release(wheel.name, wheel.version, index, mirrors, python)
+    python = f"3.{max(minors)}" if minors else index_queries.LATEST_PYTHON
+    release = index_queries.find_release(wheel.name, wheel.version, index, mirrors, python)
     for file in release.wheels or ():
         if file.filename == wheel.file:
             return file.url or str(file.path)

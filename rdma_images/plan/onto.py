@@ -262,8 +262,8 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
 def _changes(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
     if INSTALLER in image.components:
         libfabric = image.components.get(LIBFABRIC.name)
-        with_ = f"libfabric {libfabric.version}" if libfabric else "libfabric"
-        reason = f"{with_}, rdma-core and Open MPI of EFA"
+        installed = f"libfabric {libfabric.version}" if libfabric else "libfabric"
+        reason = f"{installed}, rdma-core and Open MPI of EFA"
         if base.installer:
             yield ImageChange("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {reason}")
         else:

@@ -33,7 +33,7 @@ class ComputedLoader:
         """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64"."""
         self.root, self.machine, self.environment = root, machine, environment
         self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
-        self.cache = cache(root.start("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
+        self.cache = cache(root.read_head("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
         self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT_FOLDERS)))
         self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.path_condition(root, file, machine))

@@ -37,9 +37,9 @@ def record_entry_point(
         entry_point = config.get("Entrypoint") or []
         if not entry_point:
             return EntryPointChanges()
-        with container.scratch_container(client, image_config.digest, box, command=command(entry_point)) as container_:
-            line = docker_command.command_line("start", "--attach", str(container_.id))
-            clock = container.IdleClock(client, container_)
+        with container.scratch_container(client, image_config.digest, box, command=command(entry_point)) as started:
+            line = docker_command.command_line("start", "--attach", str(started.id))
+            clock = container.IdleClock(client, started)
             rc, out, err = transport.run_with_limits(
                 line, ENTRY_SECONDS, engine.environ(), silence=BUSY_SECONDS, clock=clock
             )

@@ -61,7 +61,7 @@ class _Validation:
         earlier = REPORT.read_file_if_valid(self.folder / REPORT.name)
         checks = suite.run(inspection, self.tiers)
         rehearsal = (*(self.build.stand_ins if self.build else ()), *image_config.stand_ins)
-        answer = Report(
+        image_report = Report(
             ref=image_config.ref,
             digest=image_config.digest,
             suite=suite.digest(),
@@ -75,8 +75,8 @@ class _Validation:
             base_faults=_base_faults(checks, self.image),
             no_longer_checked=_no_longer_checked(checks, earlier),
         )
-        report.write(answer, self.folder)
-        return answer
+        report.write(image_report, self.folder)
+        return image_report
 
 
 def validate(
@@ -129,11 +129,11 @@ def validate(
     commands = image.checks if image and "static" in tiers else ()
     image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, scenario.instance, again)
     emulated = datapath.run(digest, engine, run.folder, image, progress) if "datapath" in tiers else ()
-    report_ = run.write_report(image_config, measured, (*own, *emulated))
+    image_report = run.write_report(image_config, measured, (*own, *emulated))
     # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
-    if not report_.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
-        REPORT.write_file(kept, report_)
-    return report_
+    if not image_report.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
+        REPORT.write_file(kept, image_report)
+    return image_report
 
 
 def kept_report(ref: str, digest: str, image: Image | None, tiers: tuple[str, ...]) -> Path:

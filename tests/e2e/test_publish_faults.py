@@ -326,10 +326,10 @@ def test_an_engine_with_the_classic_store_is_refused_before_a_byte(
 ) -> None:
     monkeypatch.setenv("TEST_REGISTRY_USER", USER)
     monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
-    small_ = build_small(classic, tmp_path / "context", "classic", layers=1, size=1 << 20)
+    build = build_small(classic, tmp_path / "context", "classic", layers=1, size=1 << 20)
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     image = planned_image()
-    write_steps(image, *green(image, small_))
+    write_steps(image, *green(image, build))
     (item,) = publish_images.approved_images([image], [image], matrix.load(), SUITE)
     registry = Registry(program, tmp_path / "registry").start()
     try:

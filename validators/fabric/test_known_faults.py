@@ -64,11 +64,11 @@ def test_packages(
 def _is_the_build(libraries: Libraries, row: PackageFault) -> bool:
     """Return whether the package's modules are of the faulty build, by their needs."""
     module_closures = [
-        closure_
-        for path, closure_ in libraries.closures.items()
+        loaded
+        for path, loaded in libraries.closures.items()
         if row.modules and f"-packages/{row.modules}/" in path and EXTENSION.fullmatch(path)
     ]
-    names = {name for closure_ in module_closures for name in (*closure_.libraries, *closure_.missing)}
+    names = {name for loaded in module_closures for name in (*loaded.libraries, *loaded.missing)}
     if row.modules and not module_closures:
         return False
     return row.unless_needs not in names and (not row.needs or row.needs in names)

@@ -25,7 +25,7 @@ def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> boo
     """Return whether the image asks for GPUs, or has what uses CUDA or NCCL."""
     devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     cuda = any(CUDA_FILE.fullmatch(base_name(path)) for path in files.library_files)
-    return bool(devices) or cuda or any(LIBNCCL in closure_.missing for closure_ in libraries.closures.values())
+    return bool(devices) or cuda or any(LIBNCCL in loaded.missing for loaded in libraries.closures.values())
 
 
 @validator("nccl.found", source="a training image without NCCL cannot use a fabric")

@@ -102,9 +102,9 @@ def test_verbs_loader(
     if not intended:
         skip("the provider stands alone: there is no library beside it")
     loaded = {name: {libraries.resolved[name].file} for name in intended}
-    for closure_ in libraries.closures.values():
-        for name in intended.keys() & closure_.libraries.keys():
-            loaded[name].add(closure_.libraries[name])
+    for needed in libraries.closures.values():
+        for name in intended.keys() & needed.libraries.keys():
+            loaded[name].add(needed.libraries[name])
     foreign = sorted(p for name, candidates in loaded.items() for p in candidates if p and p not in intended[name])
     require(
         not foreign,

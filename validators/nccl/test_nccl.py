@@ -130,9 +130,9 @@ def _runtime_of_torch(libraries: Libraries) -> str:
     "" where there is no torch, or one without CUDA.
     """
     torch_closures = [
-        closure_ for path, closure_ in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")
+        loaded for path, loaded in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")
     ]
-    names = [name for closure_ in torch_closures for name in (*closure_.libraries, *closure_.missing)]
+    names = [name for loaded in torch_closures for name in (*loaded.libraries, *loaded.missing)]
     return next((match.group(1) for name in names if (match := CUDA_RUNTIME.match(name))), "")
 
 

@@ -138,15 +138,15 @@ def known_faults(inspection: Inspection, versions: Mapping[str, str], *component
 
     Those for which a plan is refused are first.
     """
-    table_, environment = facts_file.read(Table), started_environment(inspection)
+    table, environment = facts_file.read(Table), started_environment(inspection)
     conditions = (versions, inspection.subject.machine, environment, inspection.expected.fabric)
     rows = [
-        row for row in table_.faults if row.component in components and not row.compiling and row.holds_for(*conditions)
+        row for row in table.faults if row.component in components and not row.compiling and row.holds_for(*conditions)
     ]
     rows = [row for row in rows if not row.missing_library or _lacks(inspection, row.missing_library)]
     rows.sort(key=lambda row: not row.refuses)
     fix = join_fixes(row.fix for row in rows)
-    return KnownFaults("; ".join(table_.sentences(rows, versions)), fix, any(row.refuses for row in rows))
+    return KnownFaults("; ".join(table.sentences(rows, versions)), fix, any(row.refuses for row in rows))
 
 
 def _lacks(inspection: Inspection, library: str) -> bool:

@@ -179,7 +179,7 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
     lines = []
     for name in request.fields():
         if name not in launcher.fields:
-            supporting = [name_ for name_, row in table.launchers.items() if name in row.fields]
+            supporting = [other for other, row in table.launchers.items() if name in row.fields]
             support = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
             reason = f": {launcher.unsupported_fields[name]}" if name in launcher.unsupported_fields else ""
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}){reason}; {support}")

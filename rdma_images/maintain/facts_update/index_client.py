@@ -10,7 +10,7 @@ from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import MACHINES, Platform
 from rdma_images.facts import Facts
-from rdma_images.inputs import index_client
+from rdma_images.inputs import index_queries
 from rdma_images.inputs.mirrors import Mirrors
 
 # The C library of the oldest base; a wheel that asks for a newer one fits none of the bases.
@@ -68,8 +68,8 @@ class IndexClient:
         texts = {"requirements.in": requirement}
         options = ("--no-config", "--only-binary", ":all:", *options)
         try:
-            return index_client.compile(requirement, texts, options, self.address, self.mirrors)
-        except index_client.NoFittingReleaseError as error:
+            return index_queries.compile_requirements(requirement, texts, options, self.address, self.mirrors)
+        except index_queries.NoFittingReleaseError as error:
             if "No solution found" in error.words and "was not found in the package registry" not in error.words:
                 return None
             raise

@@ -62,7 +62,7 @@ def path_condition(root: rootfs.Root, path: str, machine: str) -> str:
         return "loop" if entry else "dangling"
     if not stat.S_ISREG(entry.mode):
         return mode_condition(entry.mode) if entry.mode else "unreadable"
-    head = root.start(path, HEAD)
+    head = root.read_head(path, HEAD)
     return "unreadable" if head is None else content_condition(head, entry.size, machine)
 
 

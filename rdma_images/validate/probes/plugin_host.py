@@ -145,11 +145,11 @@ def cuda(version: int) -> dict[str, Any]:
 
 def mapped_file(library: ctypes.CDLL) -> str:
     """Return the file that the loader mapped for a library."""
-    map_ = ctypes.c_void_p()
+    link_map = ctypes.c_void_p()
     dlinfo = ctypes.CDLL(None).dlinfo
-    if dlinfo(ctypes.c_void_p(library._handle), DLINFO_LINKMAP, ctypes.byref(map_)) or not map_.value:
+    if dlinfo(ctypes.c_void_p(library._handle), DLINFO_LINKMAP, ctypes.byref(link_map)) or not link_map.value:
         return ""
-    fields = ctypes.cast(map_, ctypes.POINTER(ctypes.c_char_p))
+    fields = ctypes.cast(link_map, ctypes.POINTER(ctypes.c_char_p))
     return os.path.realpath((fields[1] or b"").decode("utf-8", "replace"))
 
 
@@ -276,7 +276,7 @@ def libfabric(request: dict[str, Any]) -> None:
 
 def verbs(request: dict[str, Any]) -> None:
     """Open libibverbs as NCCL does, list its devices, and open its providers."""
-    library = next((opened_ for name in request["names"] if (opened_ := opened(name))), None)
+    library = next(filter(None, map(opened, request["names"])), None)
     if library is None:
         return
     number = ctypes.c_int(0)

@@ -52,7 +52,7 @@ class Root:
         except (OSError, ValueError):
             return []
 
-    def start(self, path: str, size: int) -> bytes | None:
+    def read_head(self, path: str, size: int) -> bytes | None:
         """Return the first `size` bytes of the file behind `path`; None if unreadable."""
         if not self.is_file(path):  # opening a pipe may block for ever
             return None
@@ -131,7 +131,7 @@ class Root:
 
     def text(self, path: str, size: int) -> str | None:
         """Return the first `size` bytes of a regular file as text; None where it cannot be read."""
-        content = self.start(path, size)
+        content = self.read_head(path, size)
         return None if content is None else content.decode("utf-8", "replace")
 
     def glob(self, pattern: str) -> list[str]:

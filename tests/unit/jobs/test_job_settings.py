@@ -277,8 +277,8 @@ def test_docker_is_given_everything(tmp_path: Path, everything: JobSettings) -> 
 
 
 def test_a_container_of_slurm_has_a_secret_as_a_variable_alone() -> None:
-    settings_ = JobSettings(launch="accelerate", secrets={"TOKEN": "file:/etc/token"})
-    text = jobs.files(jobs.job("slurm", "efa", "torchrun", settings=settings_))["job.sbatch"]
+    accelerate = JobSettings(launch="accelerate", secrets={"TOKEN": "file:/etc/token"})
+    text = jobs.files(jobs.job("slurm", "efa", "torchrun", settings=accelerate))["job.sbatch"]
     assert "TOKEN=$(cat /etc/token) && export TOKEN" in text
     assert "/run/secrets" not in text
 

@@ -51,11 +51,11 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
     assert from_logs.find_logs(tmp_path) == (tmp_path / "0.log",)
 
 
-def training(folder_: Path, logs: str) -> RunResult:
+def training(job_folder: Path, logs: str) -> RunResult:
     """Return the result of the real training that left these logs, on two nodes with a GPU each."""
     job = job_parts.job("docker", "efa", "torchrun", gpus=1)
-    (folder_ / "job.json").write_text(folder.job_text(job, {}))
-    (run,) = from_logs.job_result([LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.load(folder_)).runs
+    (job_folder / "job.json").write_text(folder.job_text(job, {}))
+    (run,) = from_logs.job_result([LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.load(job_folder)).runs
     return run
 
 

@@ -29,8 +29,8 @@ def manifests(kind: str, fabric: str = "efa", **changes: Any) -> dict[str, Any]:
     return {part["metadata"]["name"]: part for part in objects if part["kind"] == kind and "metadata" in part}
 
 
-def pods(set_: Any) -> list[Any]:
-    return [set_["spec"]["leaderWorkerTemplate"]["workerTemplate"]]
+def pods(server_set: Any) -> list[Any]:
+    return [server_set["spec"]["leaderWorkerTemplate"]["workerTemplate"]]
 
 
 @pytest.mark.parametrize(("fabric", "adapters"), [("efa", {"prefill": 32, "decode": 16}), ("erdma", {})])
@@ -48,8 +48,8 @@ def test_each_role_has_its_own_nodes_gpus_and_adapters(fabric: str, adapters: di
 
 
 def test_all_roles_are_in_one_zone_and_never_two_pods_on_a_node() -> None:
-    for set_ in manifests("LeaderWorkerSet").values():
-        for pod in pods(set_):
+    for server_set in manifests("LeaderWorkerSet").values():
+        for pod in pods(server_set):
             for rules in (pod["spec"]["affinity"]["podAffinity"], pod["spec"]["affinity"]["podAntiAffinity"]):
                 for term in rules["requiredDuringSchedulingIgnoredDuringExecution"]:
                     assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
@@ -100,8 +100,8 @@ def test_without_a_router_each_role_has_a_service() -> None:
 def test_the_variables_of_a_role_are_its_own() -> None:
     sets = manifests("LeaderWorkerSet", settings=JobSettings(env={"KV": "any", "SHARED": "1"}))
     values = {}
-    for name, set_ in sets.items():
-        (container,) = pods(set_)[0]["spec"]["containers"]
+    for name, server_set in sets.items():
+        (container,) = pods(server_set)[0]["spec"]["containers"]
         values[name] = {row["name"]: row.get("value") for row in container["env"]}
     assert values["llm-decode"]["KV"] == "decode"
     assert values["llm-prefill"]["KV"] == "any"

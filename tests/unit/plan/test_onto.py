@@ -62,29 +62,29 @@ def test_images_of_two_bases_have_two_tags() -> None:
 
 
 def test_the_environment_fails_closed_and_has_the_fabrics_programs_last() -> None:
-    image, plan_ = added(existing())
+    image, image_plan = added(existing())
     assert (image.python_packages, image.source_packages, image.constraints) == ((), (), ())
-    assert plan_.environment["NCCL_NET"] == "Libfabric"
-    assert plan_.environment["FI_PROVIDER"] == "efa"
-    assert plan_.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
-    assert "NVIDIA_VISIBLE_DEVICES" not in plan_.environment
-    folders = plan_.environment["PATH"].split(":")
+    assert image_plan.environment["NCCL_NET"] == "Libfabric"
+    assert image_plan.environment["FI_PROVIDER"] == "efa"
+    assert image_plan.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert "NVIDIA_VISIBLE_DEVICES" not in image_plan.environment
+    folders = image_plan.environment["PATH"].split(":")
     assert (folders[0], folders[-2:]) == ("/opt/conda/bin", ["/opt/amazon/efa/bin", "/opt/amazon/openmpi/bin"])
 
 
 def test_a_plugin_that_comes_first_is_replaced_and_named() -> None:
-    _, plan_ = added(ngc())
-    assert plan_.hidden_folders == ("/opt/hpcx/nccl_rdma_sharp_plugin/lib",)
-    assert plan_.removed_files == ("/usr/lib/x86_64-linux-gnu/libnccl-net.so",)
-    assert plan_.environment["LD_LIBRARY_PATH"] == "/usr/local/cuda/lib64"
-    replaced = [change.part for change in plan_.changes if change.kind == "replaced"]
+    _, image_plan = added(ngc())
+    assert image_plan.hidden_folders == ("/opt/hpcx/nccl_rdma_sharp_plugin/lib",)
+    assert image_plan.removed_files == ("/usr/lib/x86_64-linux-gnu/libnccl-net.so",)
+    assert image_plan.environment["LD_LIBRARY_PATH"] == "/usr/local/cuda/lib64"
+    replaced = [change.part for change in image_plan.changes if change.kind == "replaced"]
     assert "/opt/hpcx/nccl_rdma_sharp_plugin/lib on the loader's path" in replaced
     assert "rdma-core 50.0-2build2" in replaced
 
 
 def test_a_named_plugin_is_never_replaced_by_an_empty_value() -> None:
-    _, plan_ = added(existing(environment={"NCCL_NET_PLUGIN": "/opt/hpcx/libnccl-net.so"}))
-    assert plan_.environment["NCCL_NET_PLUGIN"] == "libnccl-net.so"
+    _, image_plan = added(existing(environment={"NCCL_NET_PLUGIN": "/opt/hpcx/libnccl-net.so"}))
+    assert image_plan.environment["NCCL_NET_PLUGIN"] == "libnccl-net.so"
 
 
 def test_an_older_efa_is_replaced() -> None:
@@ -95,18 +95,18 @@ def test_an_older_efa_is_replaced() -> None:
         loader_folders=("/opt/amazon/efa/lib", "/opt/aws-ofi-nccl/lib"),
         plugins=("/opt/aws-ofi-nccl/lib/libnccl-net.so",),
     )
-    _, plan_ = added(base)
-    replaced = [change.part for change in plan_.changes if change.kind == "replaced"]
+    _, image_plan = added(base)
+    replaced = [change.part for change in image_plan.changes if change.kind == "replaced"]
     assert replaced[:2] == ["EFA installer 1.42.0", "/opt/aws-ofi-nccl/lib/libnccl-net.so"]
-    assert not any(change.part.startswith("aws-ofi-nccl") for change in plan_.changes)
-    assert plan_.environment["LD_LIBRARY_PATH"] == "/opt/lib"
-    assert not any(change.part == "FI_PROVIDER=efa" for change in plan_.changes)
-    assert plan_.hidden_folders == ("/opt/aws-ofi-nccl/lib",)
+    assert not any(change.part.startswith("aws-ofi-nccl") for change in image_plan.changes)
+    assert image_plan.environment["LD_LIBRARY_PATH"] == "/opt/lib"
+    assert not any(change.part == "FI_PROVIDER=efa" for change in image_plan.changes)
+    assert image_plan.hidden_folders == ("/opt/aws-ofi-nccl/lib",)
 
 
 def test_what_stays_is_named() -> None:
-    _, plan_ = added(ngc())
-    words = " ".join(change.part for change in plan_.changes if change.kind == "kept")
+    _, image_plan = added(ngc())
+    words = " ".join(change.part for change in image_plan.changes if change.kind == "kept")
     assert "2 layers" in words
     assert "/opt/nvidia/nvidia_entrypoint.sh" in words
 
@@ -179,9 +179,9 @@ def test_packages_need_a_python() -> None:
 
 
 def test_the_wheel_of_nccl_is_replaced_by_a_newer_one() -> None:
-    image, plan_ = added(existing(), nccl="2.31.2")
+    image, image_plan = added(existing(), nccl="2.31.2")
     assert (image.version("nccl"), image.components["nccl"].decided_by) == ("2.31.2", "--set")
-    assert any(change.why == "for its NCCL 2.31.2" for change in plan_.changes)
+    assert any(change.why == "for its NCCL 2.31.2" for change in image_plan.changes)
     assert "nccl2.31.2" in image.tag
 
 
@@ -239,9 +239,9 @@ def test_the_nearest_plugin_is_compiled_where_the_installer_brings_none() -> Non
     assert [broken.rule for broken in refusal.broken] == ["installer-plugin"]
     assert refusal.nearest
     assert set(refusal.nearest) == {"aws-ofi-nccl"}
-    image, plan_ = added(existing(system="debian12"), **{"aws-ofi-nccl": refusal.nearest["aws-ofi-nccl"]})
+    image, image_plan = added(existing(system="debian12"), **{"aws-ofi-nccl": refusal.nearest["aws-ofi-nccl"]})
     assert image.toolkit
-    assert any("compiled on it" in change.part for change in plan_.changes)
+    assert any("compiled on it" in change.part for change in image_plan.changes)
 
 
 def test_a_nearest_combination_never_changes_the_image() -> None:

@@ -411,9 +411,9 @@ def test_efa_domains() -> None:
 def test_what_is_carried_into_images_is_python_of_their_oldest_interpreter(package: str) -> None:
     for path in (PACKAGE / package).glob("*.py"):
         text = path.read_text()
-        tree_ = ast.parse(text, feature_version=(3, 8))
+        module = ast.parse(text, feature_version=(3, 8))
         assert "removeprefix" not in text
-        assert not generics_at_run_time(tree_), f"{path.name}: Python 3.8 has these generics in typing alone"
+        assert not generics_at_run_time(module), f"{path.name}: Python 3.8 has these generics in typing alone"
 
 
 def generics_at_run_time(module: ast.Module) -> list[str]:

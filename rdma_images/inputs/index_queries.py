@@ -30,7 +30,7 @@ class NoFittingReleaseError(RdmaImagesError):
         super().__init__(f"{subject}: {words}\nname another version, or an index that has it as package-index")
 
 
-def compile(
+def compile_requirements(
     subject: str, files: Mapping[str, str | bytes], options: Sequence[str], index: str, mirrors: Mirrors
 ) -> Sequence[Package]:
     """Run `uv pip compile` on requirements.in, away from any project's own settings, and return the packages.
@@ -66,11 +66,11 @@ def compile(
     raise NoFittingReleaseError(subject, words)
 
 
-def release(name: str, version: str, index: str, mirrors: Mirrors, python: str = LATEST_PYTHON) -> Package:
+def find_release(name: str, version: str, index: str, mirrors: Mirrors, python: str = LATEST_PYTHON) -> Package:
     """Return a release with its files: the source, and the wheels for `python` and later ones.
 
     Raises NoFittingReleaseError where the index has no such release, and RdmaImagesError where it does not answer.
     """
     options = ("--no-config", "--no-deps", "--universal", "--python-version", python)
     requirement = f"{name}=={version}"
-    return compile(requirement, {"requirements.in": requirement}, options, index, mirrors)[0]
+    return compile_requirements(requirement, {"requirements.in": requirement}, options, index, mirrors)[0]
