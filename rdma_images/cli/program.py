@@ -31,7 +31,7 @@ HEADINGS: Mapping[str, Sequence[str]] = {
 }
 # invoke's own options that are supported, as --help shows them. Every other one is refused.
 OWN_OPTIONS: Mapping[str, tuple[str, str]] = {
-    "help": ("-h, --help [TASK]", "Show this, or the options and examples of a task."),
+    "help": ("-h, --help TASK", "Show the options and examples of a task."),
     "list": ("-l, --list [GROUP]", "List all tasks, or those of a group, such as engine."),
     "version": ("-V, --version", "Show the version."),
     "print-completion-script": ("--print-completion-script SHELL", "For `source`: bash, zsh or fish completes tasks."),

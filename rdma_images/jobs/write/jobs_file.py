@@ -63,7 +63,7 @@ class RoleRequest(yaml_file.Strict):
     arguments: Command = Field(default=(), description="Words after the command that serves the job's model.")
     nodes: Nodes = Field(default=1, description="The nodes of one server of this role.")
     gpus: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="GPUs of each node; without it all. 0: a part without GPUs and fabric, as a router."
+        default=None, description="GPUs of each node; by default all. 0: a part without GPUs and fabric, as a router."
     )
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(default=1, description="How many such servers.")
     launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
@@ -84,9 +84,9 @@ class JobEntry(yaml_file.Strict):
     launcher: str = Field(default="", description="What starts the job, as mpijob, slurm or docker.")
     instance: str = Field(default="", description="The instance type, as p5.48xlarge.")
     nodes: Nodes = Field(default=1, description="How many nodes.")
-    gpus: Annotated[int, Field(ge=1)] | None = Field(default=None, description="GPUs of each node; without it all.")
+    gpus: Annotated[int, Field(ge=1)] | None = Field(default=None, description="GPUs of each node; by default all.")
     command: Command = Field(default=(), description="What each rank runs, as a list or a line of shell words.")
-    launch: Launch | None = Field(default=None, description="What starts the ranks of a node; torchrun by default.")
+    launch: Launch | None = Field(default=None, description="What starts the ranks of a node; by default torchrun.")
     restarts: Annotated[int, Field(ge=0, le=MAX_RESTARTS)] = Field(
         default=0, description="How often a failed or preempted attempt is started again, from its checkpoint."
     )
