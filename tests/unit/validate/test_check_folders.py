@@ -39,13 +39,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
 
 def test_the_folders_of_a_planned_image_are_its_fabrics_and_its_components() -> None:
     reasons = check_folders.folder_reasons(FOLDERS, case_parts.recorded())
-    assert {"any", "fabric", "efa", "torch", "image", "chain"} <= reasons.keys()
+    assert {"any", "efa_or_erdma", "efa", "torch", "images_only", "chain"} <= reasons.keys()
     assert not {"erdma", "nccl_tests", "sagemaker"} & reasons.keys()
 
 
 def test_an_image_of_somebody_else_gets_what_its_labels_and_files_show() -> None:
     reasons = check_folders.folder_reasons(FOLDERS, changed(None, {}))
-    assert reasons.keys() == {"any", "image"}
+    assert reasons.keys() == {"any", "images_only"}
     packages = case_parts.PACKAGES
     assert check_folders.folder_reasons(["torch"], changed(None, {}, packages=packages)) == {
         "torch": "it has the package torch 2.15.0"

@@ -10,8 +10,8 @@ from rdma_images.inspection.machine import Devices
 from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support.validators_called import passed
 from validators.efa import test_devices as efa_devices
+from validators.efa_or_erdma import test_devices as fabric_devices
 from validators.erdma import test_devices as erdma_devices
-from validators.fabric import test_devices as fabric_devices
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())

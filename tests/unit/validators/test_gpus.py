@@ -11,7 +11,7 @@ from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support.validators_called import passed
 from validators.any import test_gpus as any_gpus
 from validators.efa import test_gpus as efa_gpus
-from validators.fabric import test_gpus as fabric_gpus
+from validators.efa_or_erdma import test_gpus as fabric_gpus
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
 LOGS = CASES.parent / "nccl-logs"

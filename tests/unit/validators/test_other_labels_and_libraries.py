@@ -11,9 +11,9 @@ from rdma_images.inspection.measurements import Libraries, MeasuredPackages, Tre
 from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from validators.efa import test_libfabric as efa_libfabric
 from validators.efa import test_plugin as efa_plugin
-from validators.fabric import test_libraries as fabric_libraries
-from validators.fabric import test_verbs as fabric_verbs
-from validators.image import test_labels as image_labels
+from validators.efa_or_erdma import test_libraries as fabric_libraries
+from validators.efa_or_erdma import test_verbs as fabric_verbs
+from validators.images_only import test_labels as image_labels
 from validators.nccl import test_nccl as nccl_nccl
 from validators.support import in_use
 

@@ -15,7 +15,7 @@ from rdma_images.validate.probes import tools
 from rdma_images.validate.validator import Requirement, SkippedError, UnmetError
 from tests.support import validators_called
 from validators.efa import test_environment as efa_environment
-from validators.image import test_labels as image_labels
+from validators.images_only import test_labels as image_labels
 from validators.sagemaker import test_train as sagemaker_train
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
