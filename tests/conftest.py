@@ -1,13 +1,15 @@
 """What all tests share."""
 
+import functools
 import os
+import re
 import shutil
 import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
@@ -18,53 +20,26 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError
 from tests.support.leftovers import Snapshot, prune_cache
 
-ENGINE = "engine"
-IMAGES = "images"
-PROJECTS = "projects"
-SMALL = "small-images"
-FILLING = (ENGINE, IMAGES, PROJECTS)  # what fills the builder's cache
+# Parts of the machine, by the mark `part`: modules of one run one after the other.
+FILLING = ("engine", "images", "projects")  # those that fill the builder's cache
+BUILDERS = ("engine", "projects")  # both build in the shared engine, in turns: the other validates and runs meanwhile
 KEPT_CACHE = 4_000_000_000  # bytes of the builder's cache beside the images
 OWN_CACHE = "RDMA_IMAGES_TESTS_OWN_CACHE"  # the variable that tells workers that all in the cache is the tests' own
-BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
-APART = {  # modules with another real part than `invoke build` in the shared engine, or with what others have built
-    "test_additions": SMALL,
-    "test_container_run": SMALL,
-    "test_datapath": "datapath",
-    "test_engine": "another-engine",
-    "test_first_job": "slurm",
-    "test_folders": SMALL,
-    "test_job_run_kubernetes": "kubernetes",
-    "test_job_run_slurm": "slurm",
-    "test_job_run_ssh": "ssh",
-    "test_jobs_mpi": "ssh",
-    "test_jobs_server": "server",
-    "test_jobs_server_slurm": "slurm",
-    "test_jobs_slurm": "slurm",
-    "test_jobs_training": "slurm",
-    "test_leftovers": "another-engine",
-    "test_mirrors_in_builds": SMALL,
-    "test_nixl": "datapath",
-    "test_onto": IMAGES,
-    "test_own_image": PROJECTS,
-    "test_preflight": "slurm",
-    "test_publish": "publish",
-    "test_publish_changes": "publish",
-    "test_publish_clouds": "publish",
-    "test_publish_cosign": "cosign",
-    "test_publish_faults": "publish",
-    "test_publish_stargz": SMALL,
-    "test_sagemaker": IMAGES,
-    "test_targets": PROJECTS,
-    "test_used_machine": "another-engine",
-    "test_validate": IMAGES,
-    "test_validators": IMAGES,
-}
+PART = re.compile(r'pytest\.mark\.part\("([\w-]+)"\)')
 
 
-def part(nodeid: str) -> str:
-    """Return the part of the machine that a test shares with others, or its own module."""
-    path = PurePath(nodeid.partition("::")[0])
-    return APART.get(path.stem, ENGINE) if "e2e" in path.parts else str(path)
+@functools.cache
+def part(path: Path) -> str:
+    """Return the part of the machine that a module shares with others, by its mark, or the module itself.
+
+    The text is read: the process that schedules the workers collects no tests. Raises CollectError for a module in
+    e2e/ without the mark: its tests could meet others.
+    """
+    if "e2e" not in path.parts:
+        return str(path)
+    if not (mark := PART.search(path.read_text(encoding="utf-8"))):
+        raise pytest.Collector.CollectError(f"{path}: no part of the machine: add pytest.mark.part to pytestmark")
+    return mark[1]
 
 
 class ByPart(LoadScopeScheduling):
@@ -75,6 +50,9 @@ class ByPart(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0]
+
+    def _part(self, module: str) -> str:
+        return part(self.config.rootpath / module)
 
     def _reschedule(self, node: WorkerController) -> None:
         """Give a worker its next module together with the last test of the one before.
@@ -87,12 +65,12 @@ class ByPart(LoadScopeScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Assign the first module whose part no other worker has; without one, end the worker."""
         taken = {
-            part(module)
+            self._part(module)
             for other, modules in self.assigned_work.items()
             for module, is_done in modules.items()
             if other is not node and not all(is_done.values())
         }
-        free = next((module for module in self.workqueue if part(module) not in taken), None)
+        free = next((module for module in self.workqueue if self._part(module) not in taken), None)
         if free is None:
             node.shutdown()
         else:
@@ -128,12 +106,17 @@ def little_stays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     everything = tmp_path_factory.getbasetemp()
     before = set(everything.iterdir())
     yield
-    if OWN_CACHE in os.environ and part(request.node.nodeid) in FILLING:
+    if OWN_CACHE in os.environ and part(request.node.path) in FILLING:
         with suppress(RdmaImagesError):  # of an engine that did not start
             prune_cache(engines.ensure(), KEPT_CACHE)
     for folder in set(everything.iterdir()) - before:
         if not folder.name.startswith("test_"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """Fail for a module that is to name its part of the machine, and does not."""
+    part(module_path)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -155,11 +138,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     the last to end.
     """
     parallel = hasattr(config, "workerinput")
-    numbers = Counter(part(item.nodeid) for item in items if item.get_closest_marker("e2e"))
+    numbers = Counter(part(item.path) for item in items if item.get_closest_marker("e2e"))
     items.sort(
         key=lambda item: (
-            not (parallel and part(item.nodeid) in BUILDERS),
+            not (parallel and part(item.path) in BUILDERS),
             item.get_closest_marker("e2e") is not None,
-            -numbers[part(item.nodeid)],
+            -numbers[part(item.path)],
         )
     )

@@ -1,5 +1,6 @@
 """The tasks of those who work on the project, and of its CI: facts.update, matrix.schema, ci.matrix and test."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from rdma_images.core import paths
 from rdma_images.core.progress import progress
 from rdma_images.inputs import project, target_options
 
-WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
+# Two a core, as many tests wait for a server, a scheduler or a container; more than eight would find no free part.
+WORKERS = min(8, 2 * len(os.sched_getaffinity(0)))
 
 
 @task("facts.update", "facts.update --write", name="facts.update")

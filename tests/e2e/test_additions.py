@@ -17,7 +17,7 @@ from rdma_images.plan import planner
 from rdma_images.plan.matrix import Matrix
 from tests.e2e import validated
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("small-images")]
 BASE = "rdma-images-test/additions:base"
 MATRIX = """
 targets:

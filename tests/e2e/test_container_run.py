@@ -18,7 +18,7 @@ from rdma_images.engine import Engine
 from rdma_images.engine.container_run import LABEL
 from rdma_images.engine.debian import bootstrap
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("small-images")]
 REF = "rdma-images-test/run:small"
 RUN = [sys.executable, "-m", "invoke", "run", "--image", REF]
 PATIENCE = 60.0  # seconds for a container to start or to go; 0.3 on an idle machine

@@ -23,6 +23,7 @@ from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, cop
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.part("datapath"),
     pytest.mark.skipif(os.geteuid() != 0, reason="mmdebstrap makes a root filesystem as root"),
 ]
 

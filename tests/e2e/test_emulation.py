@@ -24,6 +24,7 @@ from tests.support.built_targets import built, run
 OTHER = next(name for name in MACHINES if platforms.is_foreign(name))
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.part("engine"),
     pytest.mark.exhaustive,
     pytest.mark.skipif(not platforms.has_emulator(OTHER), reason=f"no emulator for {OTHER} is registered here"),
 ]

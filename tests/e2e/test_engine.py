@@ -21,10 +21,10 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import daemons, layout, private, status
 from rdma_images.engine.debian import bootstrap, debian_packages, host_apt
 from rdma_images.engine.docker_command import Engine
+from tests.e2e import private_engine
 from tests.e2e.publish_parts import lend_packages
 
-obstacle = private.obstacle()
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("another-engine"), private_engine.needs]
 
 ENSURE = "from rdma_images.engine import private; print(private.up().version)"
 

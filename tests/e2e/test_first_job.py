@@ -10,7 +10,7 @@ from rdma_images.core import paths
 from tests.e2e import slurm_parts, training_parts, unpacked
 from tests.support import wheel
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("slurm"), unpacked.needs]
 
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILES = {"python": "src/train.py", "yaml": "jobs.yaml"}

@@ -20,7 +20,7 @@ from rdma_images.engine.debian import bootstrap
 from rdma_images.render.bake import ImageTarget
 from tests.support.images import planned_image
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("small-images")]
 MATRIX = """
 targets:
   my-training:

@@ -19,7 +19,7 @@ from tests.e2e import unpacked
 from tests.support import job_parts as jobs
 from tests.support import kube_api
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("kubernetes"), unpacked.needs]
 
 OBJECTS = {"mpijob": "mpijobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
 LABELS = {"app.kubernetes.io/name": "j", "training.kubeflow.org/job-name": "j", "jobset.sigs.k8s.io/jobset-name": "j"}

@@ -20,7 +20,7 @@ from rdma_images.jobs.write import create
 from tests.e2e import slurm_parts, test_jobs_slurm, unpacked
 from tests.support import job_parts as jobs
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("slurm"), unpacked.needs]
 
 LOG = PROJECT / "tests" / "data" / "nccl-logs" / "gpu-two-nodes-nccl-tests.log"
 # In the place of torchrun: runs what torchrun would run, once a node.

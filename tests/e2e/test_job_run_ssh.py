@@ -12,7 +12,7 @@ from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("ssh"), unpacked.needs]
 
 START = Path(__file__).parent / "ssh.sh"
 PACKAGES = ("openssh-server", "openssh-client", "libwrap0")

@@ -16,7 +16,7 @@ from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
 from tests.support.preflight_parts import preflight
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("ssh"), unpacked.needs]
 
 RANK = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) network $NCCL_NET uid $(id -u)"; '
 # In the place of the image's preflight: these "machines" have no adapters.

@@ -22,7 +22,7 @@ from tests.e2e import pods, unpacked
 from tests.e2e.server_parts import SGLANG, image
 from tests.support import job_parts as jobs
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("server"), unpacked.needs]
 
 CODE = "/mnt/code"
 GUIDE = PROJECT / "docs/guides/serving.md"

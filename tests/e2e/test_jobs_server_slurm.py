@@ -16,7 +16,7 @@ from tests.e2e import slurm_parts, unpacked
 from tests.e2e.server_parts import SGLANG, image
 from tests.support import job_parts as jobs
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("slurm"), unpacked.needs]
 
 # Without pyxis, which Debian has not: the container is this machine.
 SRUN = """#!/bin/bash

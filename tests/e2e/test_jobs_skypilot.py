@@ -9,7 +9,7 @@ from uv import find_uv_bin
 
 from tests.support import job_parts as jobs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("engine"), pytest.mark.exhaustive]
 
 READ = """
 import sys, sky

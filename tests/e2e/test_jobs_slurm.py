@@ -13,7 +13,7 @@ from tests.e2e import slurm_parts, unpacked
 from tests.support import job_parts as jobs
 from tests.support import upstream
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("slurm"), unpacked.needs]
 
 # What the bundle has in the place of torchrun says how it was called.
 TORCHRUN = """#!/bin/sh

@@ -15,7 +15,7 @@ from rdma_images.jobs.write.job_settings import Code, JobSettings
 from tests.e2e import slurm_parts, training_parts, unpacked
 from tests.support import job_parts as jobs
 
-pytestmark = [pytest.mark.e2e, unpacked.needs]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("slurm"), unpacked.needs]
 
 SECRET = "a-secret-of-the-user"
 

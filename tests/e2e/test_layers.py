@@ -18,7 +18,7 @@ from rdma_images import engine
 from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD_FILE
-from rdma_images.engine import Engine, docker_command, private
+from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.layout import layout
 from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.inputs.wheels import Wheel
@@ -31,13 +31,13 @@ from rdma_images.registry.client import Repository
 from rdma_images.registry.connection import Connection
 from rdma_images.registry.credentials import Login
 from rdma_images.render import bake, wheel_layers
+from tests.e2e import private_engine
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, registry_program, second_engine
 from tests.support import layer_wheels, real_parts
 from tests.support.layer_wheels import MIRRORS
 
-obstacle = private.obstacle()
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("engine"), private_engine.needs]
 
 ROOM = 10_000_000_000  # bytes of cache that these builds may fill
 NEW, OLD = "2.15.0", "2.14.1"

@@ -9,10 +9,11 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.engine import docker_command, private, prune, status
 from rdma_images.engine.layout import layout
+from tests.e2e import private_engine
 from tests.e2e.publish_parts import second_engine
 from tests.support.leftovers import Snapshot
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("another-engine"), private_engine.needs]
 CONTENT = 8_000_000  # bytes
 
 

@@ -25,7 +25,7 @@ from rdma_images.render import bake, dockerfiles
 from tests.support import loopback
 from tests.support.images import planned_image
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("small-images")]
 
 PASSWORD = "kept-between-us-7531"
 STAGES = ("with-python", "uv")  # one takes packages of Debian, the other a wheel

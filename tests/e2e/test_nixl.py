@@ -20,7 +20,7 @@ from rdma_images.engine import docker_command
 from tests.support import fake_nccl
 from tests.support.built_targets import ref
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("datapath")]
 
 DRIVER = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
 PORT = 18519

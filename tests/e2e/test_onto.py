@@ -17,7 +17,7 @@ from rdma_images.engine.docker_command import local_name
 from tests.e2e import existing_bases, validated
 from tests.e2e.publish_parts import Registry, registry_program
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("images")]
 GUIDES = "".join((paths.PROJECT / "docs/guides" / name).read_text("utf-8") for name in ("onto.md", "publishing.md"))
 ONTO, _, PUBLISH, _ = (text.splitlines() for text in re.findall(r"(?ms)^```sh\n(.*?)^```$", GUIDES))
 

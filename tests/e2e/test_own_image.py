@@ -13,12 +13,13 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine import docker_command, private
+from rdma_images.engine import docker_command
 from rdma_images.validate import probe_image, torch_reuse
 from rdma_images.validate.image_config import read_image_config
+from tests.e2e import private_engine
 from tests.support import wheel
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("projects"), private_engine.needs]
 
 PAGE = (paths.PROJECT / "docs" / "guides" / "own-image.md").read_text(encoding="utf-8")
 TARGET = "my-work"  # the page's name is the README's, too, and the engine is shared with its tests

@@ -19,7 +19,8 @@ from tests.e2e import slurm_parts, unpacked, validated
 from tests.support import fake_nccl
 from tests.support.preflight_parts import adapters, preflight
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")]
+compiled = pytest.mark.skipif(not shutil.which("cc"), reason="the libraries are compiled")
+pytestmark = [pytest.mark.e2e, pytest.mark.part("slurm"), compiled]
 
 
 @pytest.fixture

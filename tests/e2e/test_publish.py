@@ -38,7 +38,7 @@ from tests.e2e.publish_parts import (
 )
 from tests.support.images import with_axes
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("publish")]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core.paths import PROJECT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("publish")]
 
 
 @pytest.fixture

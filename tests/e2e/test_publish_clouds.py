@@ -26,7 +26,7 @@ from tests.support.publish_doubles import Alibaba, served
 if TYPE_CHECKING:
     from mypy_boto3_ecr import ECRClient
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("publish")]
 ACCOUNT = "123456789012"
 
 

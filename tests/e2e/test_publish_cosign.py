@@ -23,7 +23,7 @@ from rdma_images.registry.credentials import docker_environment
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, cosign_key, registry_program
 from tests.unit.jobs import test_evidence
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("cosign")]
 
 SUITES = ("trixie", "sid")  # Debian's, with cosign 2.5 and 3.1
 FORM = "urn:rdma-images:validation-report:1"

@@ -45,7 +45,7 @@ from tests.e2e.publish_parts import (
     write_steps,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("publish")]
 REPOSITORY = "training/efa-pytorch"
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine import private
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.publisher import Publisher
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.verify import verify
+from tests.e2e import private_engine
 from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,
@@ -28,8 +28,7 @@ from tests.e2e.publish_parts import (
     write_steps,
 )
 
-obstacle = private.obstacle()
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("small-images"), private_engine.needs]
 ZSTD = "oci-mediatypes=true,compression=zstd,force-compression=true"
 
 

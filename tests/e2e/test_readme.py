@@ -14,7 +14,7 @@ from uv import find_uv_bin
 
 from rdma_images.core import locking, paths
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("engine")]
 
 IMAGE = "efa-pytorch-2.15.0"
 

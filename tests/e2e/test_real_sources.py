@@ -15,7 +15,7 @@ from rdma_images.inputs import pins
 from rdma_images.plan import matrix
 from tests.support import checkout, real_parts
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("engine"), pytest.mark.real]
 
 MINUTE = 60  # seconds
 FACTS = facts.load()

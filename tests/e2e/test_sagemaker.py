@@ -17,7 +17,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.facts.environment import Environment
 from tests.support.built_targets import ref
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("images")]
 
 MINUTE = 60  # seconds
 HOSTS = {"algo-1": "127.0.0.2", "algo-2": "127.0.0.3"}

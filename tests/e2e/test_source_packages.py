@@ -14,13 +14,13 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.build import source_wheels
 from rdma_images.core import paths
-from rdma_images.engine import private
 from rdma_images.publish.destination import layers_repository
+from tests.e2e import private_engine
 from tests.e2e.publish_parts import Registry, registry_program
 from tests.support import checkout, source_index
 from tests.support.source_packages import make_spec
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("engine"), private_engine.needs]
 
 TARGET = "with-cuda-code"
 ROWS = f"""

@@ -9,7 +9,7 @@ import pytest
 from rdma_images import engine as engines
 from tests.support.built_targets import ref, run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("projects")]
 
 CUDA_BASE = ("--set", "base=cuda13.2.1-devel-ubuntu24.04")
 

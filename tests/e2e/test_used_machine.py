@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from rdma_images.engine import Engine, docker_command, private, prune
+from rdma_images.engine import Engine, docker_command, prune
 from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers import layer_store
 from rdma_images.layers.engine_layers import load_image, read_engine_layers
@@ -28,12 +28,13 @@ from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.render import bake
 from rdma_images.render.bake import Compression
+from tests.e2e import private_engine
 from tests.e2e.layer_parts import SmallBuild
 from tests.e2e.publish_parts import second_engine
 from tests.support import layer_wheels
 from tests.support.layer_wheels import MIRRORS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
+pytestmark = [pytest.mark.e2e, pytest.mark.part("another-engine"), private_engine.needs]
 
 TARGETS = {"training": ("one", "two"), "inference": ("one", "two", "three"), "measuring": ("one",), "tools": ("three",)}
 CHECKOUTS = ("first", "second")  # whose wheels "two" have one name and different contents

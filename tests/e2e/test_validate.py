@@ -26,7 +26,7 @@ from rdma_images.validate.image_config import read_image_config
 from rdma_images.validate.validate_image import validate
 from tests.e2e import validated, volumes
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("images")]
 SH = "#!/bin/sh\\n"
 
 

@@ -13,7 +13,7 @@ from tests.e2e.fault_checks import run_check, run_checks
 from tests.e2e.fault_steps import ImageFault, documented_rows, table_row
 from tests.e2e.faults import DOCUMENTED, FAULTS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.part("images")]
 STATIC = re.compile(r'@validator\(\s*"([\w.-]+)"(?![^@]*?tier="(?:device|gpu)")', re.DOTALL)
 # What differs between an image with one fault and one with several.
 OF_AN_IMAGE = re.compile(r"/[\w./-]+|layer \d+")
