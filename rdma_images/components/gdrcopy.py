@@ -25,7 +25,7 @@ class GinRequest(Strict):
 
     variables: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()  # names in the normal form
-    unless_beside: tuple[str, ...] = ()  # packages or repositories with a module of that name which needs no NCCL
+    unless_packages: tuple[str, ...] = ()  # packages or repositories with a module of that name which needs no NCCL
 
 
 class Gin(Fact):

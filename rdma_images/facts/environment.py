@@ -25,8 +25,8 @@ class DiscouragedVariable(VersionedFact):
     why: str
     component: str | None = None
     image_only: bool = False  # a job may have its reason to set it
-    known_only: bool = False  # it does not apply where the version of `component` is unknown
-    possible: bool = False  # it may go wrong, or not: in a job, a warning
+    needs_known_version: bool = False  # it does not apply where the version of `component` is unknown
+    uncertain: bool = False  # it may go wrong, or not: in a job, a warning
     gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
     in_pods: Pattern | None = None  # for the whole value, where a job's ranks have a pod's own network
     on_hosts: Pattern | None = None  # where they have the host's
@@ -38,7 +38,7 @@ class DiscouragedVariable(VersionedFact):
 
         An effect that only some nodes have is "slow".
         """
-        in_places = self.possible or self.gpus or self.in_pods or self.on_hosts
+        in_places = self.uncertain or self.gpus or self.in_pods or self.on_hosts
         return "slow" if self.effect == "harmful" and in_places else self.effect
 
     def applies_to(
@@ -57,7 +57,7 @@ class DiscouragedVariable(VersionedFact):
         if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
         version = versions.get(self.component or "")
-        return self.holds(version) if version else not self.known_only
+        return self.holds(version) if version else not self.needs_known_version
 
     def conditions(
         self, value: str, network: str | None, node: InstanceType | None, versions: Mapping[str, str]

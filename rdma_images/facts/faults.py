@@ -31,7 +31,7 @@ class KnownFault(Fault):
     component: str
     fabric: Fabric | None = None
     # The versions of other components beside which it occurs.
-    beside: dict[str, VersionRange] = Field(default_factory=dict)
+    with_versions: dict[str, VersionRange] = Field(default_factory=dict)
     machine: str | None = None  # as ELF files call it
     missing_library: str | None = None  # a library, by its name: it occurs where the loader finds none
     refuses: bool = False  # whether a plan is refused for it
@@ -47,13 +47,14 @@ class KnownFault(Fault):
         """Return whether it occurs with these versions by component, on this machine and fabric."""
         if self.is_avoided(environment) or self.fabric not in (None, fabric) or self.machine not in (None, machine):
             return False
-        spans = {self.component: self, **self.beside}
+        spans = {self.component: self, **self.with_versions}
         return all(versions.get(name) and span.holds(versions[name]) for name, span in spans.items())
 
     def subject(self, versions: Mapping[str, str]) -> str:
         """Return the versions that it is about: "aws-ofi-nccl 1.16.0 with NCCL 2.20.5"."""
-        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.component, *self.beside)]
-        return f"{words[0]}{' with ' if words[1:] else ''}{' and '.join(words[1:])}"
+        title = {"nccl": "NCCL"}
+        first, *others = (f"{title.get(name, name)} {versions[name]}" for name in (self.component, *self.with_versions))
+        return f"{first} with {' and '.join(others)}" if others else first
 
 
 def is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
@@ -89,7 +90,7 @@ class PackageFault(Fault):
     modules: str = ""  # the folder of site-packages to which `needs` and `unless_needs` refer
     needs: str = ""  # only builds whose modules need this library have the fault
     unless_needs: str = ""  # builds whose modules need this library do not have it
-    unless_beside: str = ""  # nor have those in an image with this package
+    unless_package: str = ""  # nor have those in an image with this package
     cuda: str = ""  # only images with this major version of CUDA have it
 
 

@@ -197,7 +197,7 @@ def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[tuple[str, 
     facts = facts_file.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
     for row in facts.variables.values():
-        is_certain = row.effect == "harmful" and not row.possible and not row.gpus
+        is_certain = row.effect == "harmful" and not row.uncertain and not row.gpus
         if is_certain and row.applies_to(variables, image.fabric, versions):
             reason = f"env sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
             yield row.name, BrokenRule("own-environment", {}, reason, facts.cite(row))

@@ -43,7 +43,7 @@ def test_packages(
     rows = [
         row
         for row in facts.faults
-        if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in versions_by_name
+        if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_package not in versions_by_name
         if not row.is_avoided(environment) and _is_the_build(libraries, row)
     ]
     faulty = [

@@ -179,7 +179,7 @@ def harmful_variables(group: NodeGroup, context: CheckContext) -> Iterator[FileP
         if conditions is None or (conditions and is_path):  # plugin.missing reports a path
             continue
         reason = ": ".join([*conditions, f"{row.why} [{context.environment.cite(row)}]"])
-        severity: Severity = "warning" if conditions or row.possible else "error"
+        severity: Severity = "warning" if conditions or row.uncertain else "error"
         yield FileProblem(word, f"{row.name}={word.text}: {reason}", "remove it", severity)
 
 

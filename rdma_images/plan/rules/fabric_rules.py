@@ -14,7 +14,7 @@ def _fault_rule(identity: str, component: str, *relates: str) -> PlanRule:
     def has_no_known_fault(candidate: Candidate, facts: Facts) -> Reason | None:
         versions_beside = {name: candidate[name] for name in (component, other_component)}
         for row in facts.faults.faults:
-            is_beside = other_component in row.beside or (other_component == "nccl" and not row.beside)
+            is_beside = other_component in row.with_versions or (other_component == "nccl" and not row.with_versions)
             is_known = row.component == component and row.refuses and is_beside
             if is_known and row.holds_for(versions_beside, fabric=candidate.fabric):
                 return Reason(f"{row.subject(versions_beside)}: {row.why}", facts.faults.cite(row))

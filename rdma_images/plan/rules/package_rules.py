@@ -43,7 +43,7 @@ def gin_can_start(candidate: Candidate, facts: Facts) -> Reason | None:
     """Require for GPU-initiated networking over EFA, where it is asked for, all that it needs."""
     gin = facts.table(Gdrcopy).gin
     asked_by = [f"the variable {name}" for name in gin.asked_by.variables if name in candidate.environment]
-    named = () if candidate.packages.intersection(gin.asked_by.unless_beside) else candidate.packages
+    named = () if candidate.packages.intersection(gin.asked_by.unless_packages) else candidate.packages
     asked_by += [name for name in gin.asked_by.packages if name in named or name in candidate]
     if not asked_by or candidate.fabric != "efa":
         return None
