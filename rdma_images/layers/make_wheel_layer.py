@@ -105,8 +105,7 @@ def collision_error(path: str, first: str, second: str) -> WheelError:
     """Return the error for two wheels that cannot be in one image."""
     return WheelError(
         f"{first} and {second} both bring {path}, with different contents\n"
-        "leave one out of python-packages, give no-deps in package-options to the package that requires it, or choose "
-        "versions that go together"
+        "leave one out, give no-deps in package-options to what requires it, or choose versions that go together"
     )
 
 
