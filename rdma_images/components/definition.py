@@ -107,6 +107,12 @@ def download_source(name: str, version: str, address: str, pin: str = UNPINNED) 
     return Source(id=f"{name}-{version}", component=name, kind="download", upstream=address, pin=pin, context=name)
 
 
+def release_source(image: Image, name: str, url: str) -> tuple[Source]:
+    """Return the source of the component's release that an image has; {version} in `url` is replaced."""
+    version = image.version(name)
+    return (download_source(name, version, url.format(version=version)),)
+
+
 def apt_source(name: str, role: str, address: str, suites: list[str], components: str, keyring: str) -> Source:
     """Return the source of the apt archive from which a stage installs."""
     return Source(

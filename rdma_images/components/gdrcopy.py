@@ -1,16 +1,13 @@
 """GDRCopy, with which a CPU reads and writes a GPU's memory: NCCL's GPU-initiated networking needs it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import Field
 
 from rdma_images.components import erdma_apt
-from rdma_images.components.definition import Axis, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.image import Details, Image
-from rdma_images.core.source import Source
+from rdma_images.components.definition import Axis, ComponentDefinition, release_source, sorted_versions
+from rdma_images.core.image import Details
 from rdma_images.core.yaml_file import Strict
-from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.facts.facts_file import Fact, FactsFile, Needs, Version
 
@@ -51,11 +48,6 @@ class GdrcopyDetails(Details):
     prefix: str
 
 
-def _sources(image: Image, _: Facts) -> Iterator[Source]:
-    version = image.version(NAME)
-    yield download_source(NAME, version, URL.format(version=version))
-
-
 GDRCOPY = ComponentDefinition(
     name=NAME,
     position=65,
@@ -64,6 +56,6 @@ GDRCOPY = ComponentDefinition(
     is_optional=True,
     stage_after=(INSTALLER, erdma_apt.NAME),
     details=lambda *_: GdrcopyDetails(prefix=PREFIX),
-    sources=_sources,
+    sources=lambda image, _: release_source(image, NAME, URL),
     source_names=(NAME,),
 )

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from rdma_images.components import cuda, efa_installer, gpus
-from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric, Image, machine_name
-from rdma_images.core.source import Source
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, release_source, sorted_versions
+from rdma_images.core.image import TEMPLATE_ONLY, Details, Fabric, machine_name
 from rdma_images.facts import Facts
 from rdma_images.facts.gpu_software import Backend
 
@@ -75,11 +74,6 @@ def _omitted_backends(architectures: Sequence[str], fabric: Fabric, facts: Facts
             )
 
 
-def _sources(image: Image, _: Facts) -> Iterator[Source]:
-    version = image.version(NAME)
-    yield download_source(NAME, version, URL.format(version=version))
-
-
 NCCL_TESTS = ComponentDefinition(
     name=NAME,
     position=80,
@@ -99,6 +93,6 @@ NCCL_TESTS = ComponentDefinition(
     stage_after=("wheels", "onto-packages"),
     details=_details,
     is_compiled=lambda _, __: True,
-    sources=_sources,
+    sources=lambda image, _: release_source(image, NAME, URL),
     source_names=(NAME,),
 )

@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -141,11 +142,12 @@ def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequenc
 
 def _batches(recipes: Sequence[Recipe], layer_pool: LayerPool) -> Iterator[list[tuple[Recipe, StoredLayer]]]:
     """Yield the layers from the lowest on: those that are ready together at once."""
-    waiting = list(recipes)
+    waiting = deque((recipe, layer_pool.layer_future(recipe)) for recipe in recipes)
     while waiting:
-        batch = [(waiting[0], layer_pool.layer_future(waiting.pop(0)).result())]
-        while waiting and layer_pool.layer_future(waiting[0]).done():
-            batch.append((waiting[0], layer_pool.layer_future(waiting.pop(0)).result()))
+        batch: list[tuple[Recipe, StoredLayer]] = []
+        while waiting and (not batch or waiting[0][1].done()):
+            recipe, future = waiting.popleft()
+            batch.append((recipe, future.result()))
         yield batch
 
 

@@ -78,6 +78,22 @@ class _Validation:
         report.write(image_report, self.folder)
         return image_report
 
+    def report_image(
+        self, ref: str, digest: str, engine: Engine, again: bool, progress: Progress
+    ) -> tuple[Report, bool]:
+        """Validate an image of an engine; return its report, and whether measuring again would not change it."""
+        from rdma_images import datapath
+
+        commands = self.image.checks if self.image and "static" in self.tiers else ()
+        instance = self.scenario.instance
+        image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, instance, again)
+        wants_datapath = "datapath" in self.tiers
+        emulated = datapath.run(digest, engine, self.folder, self.image, progress) if wants_datapath else ()
+        image_report = self.write_report(image_config, measured, (*own, *emulated))
+        # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
+        was_emulated = not emulated or any(check.outcome != "skipped" for check in emulated)
+        return image_report, was_emulated and not image_report.unmeasured
+
 
 def validate(
     ref: str,
@@ -112,9 +128,9 @@ def validate(
     chain.requested_fabric(*scenario)  # what is refused is refused before anything is measured
     if not host or any(scenario):  # the answer is from the files, which are of the tier static
         tiers = tuple(dict.fromkeys(("static", *tiers)))
-    run = _Validation(image, build, scenario, tiers, report_folder(ref, image, host, *scenario))
+    validation = _Validation(image, build, scenario, tiers, report_folder(ref, image, host, *scenario))
     if host or engine is None:
-        return run.write_report(*_measure_elsewhere(ref, host or "local://", tiers, progress, scenario.instance))
+        return validation.write_report(*_measure_elsewhere(ref, host or "local://", tiers, progress, scenario.instance))
     if build:  # the name may be another folder's image by now
         command = f"{COMMAND} build {image.options}" if image else f"{COMMAND} build"
         docker_command.build_reference(build, engine, command, progress)
@@ -123,15 +139,9 @@ def validate(
     previous = None if again else REPORT.read_file_if_valid(kept)
     if previous and previous.digest == digest:
         progress(f"{ref} is up to date: this suite has validated it")
-        return report.write_cached(previous, run.folder)
-    from rdma_images import datapath
-
-    commands = image.checks if image and "static" in tiers else ()
-    image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, scenario.instance, again)
-    emulated = datapath.run(digest, engine, run.folder, image, progress) if "datapath" in tiers else ()
-    image_report = run.write_report(image_config, measured, (*own, *emulated))
-    # An emulator that is unavailable today, and a machine that is busy, may not be so tomorrow.
-    if not image_report.unmeasured and (not emulated or any(check.outcome != "skipped" for check in emulated)):
+        return report.write_cached(previous, validation.folder)
+    image_report, is_final = validation.report_image(ref, digest, engine, again, progress)
+    if is_final:
         REPORT.write_file(kept, image_report)
     return image_report
 

@@ -20,6 +20,14 @@ AWS_BUILD = "a version with amzn in it"
 FIRST_AWS_BUILD = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
 FI_INFO_SOURCE = "fi_info(1)"
 ENODATA = 61  # what fi_info ends with where a provider has no device
+LIBFABRIC_FIX = (
+    "run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
+    "rdma-core with its own"
+)
+RDMA_CORE_FIX = (
+    "remove what brings it (the base's MOFED, or the distribution's rdma-core), then run the EFA installer: an older "
+    "libefa says less of the device, and the plugin then chooses a slower protocol than other ranks"
+)
 
 
 def fi_info(inspection: Inspection) -> dict[str, ToolRun]:
@@ -89,28 +97,22 @@ def test_libfabric_version(
     if not (by_path and official) and not (verbs and required_core):
         skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
     aws_build = f"not the EFA installer's {bundled or 'build by AWS'}"
-    stated = [
+    faults = [
         f"{path} is libfabric {version}, {aws_build}, with which the plugin was tested"
         for path, version in foreign.items()
     ]
-    stated += [
+    faults += [
         f"{path} is of rdma-core {verbs[path]}, older than the EFA installer's {required_core}{_effect(path)}"
         for path in older
     ]
-    requirements = [
-        official if by_path else "",
-        f"rdma-core {required_core} or later" if verbs and required_core else "",
-    ]
+    expected = [official] if by_path else []
+    expected += [f"rdma-core {required_core} or later"] if verbs and required_core else []
+    found = [*by_path.values(), *(f"rdma-core {major}" for major in dict.fromkeys(verbs.values()))]
     require(
-        not foreign and not older,
-        expected=f"{' and '.join(filter(None, requirements))}, of the EFA installer {installer}",
-        actual="; ".join(stated)
-        or ", ".join([*by_path.values(), *(f"rdma-core {major}" for major in dict.fromkeys(verbs.values()))]),
-        fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
-        "rdma-core with its own"
-        if foreign
-        else "remove what brings it (the base's MOFED, or the distribution's rdma-core), then run the EFA installer: "
-        "an older libefa says less of the device, and the plugin then chooses a slower protocol than other ranks",
+        not faults,
+        expected=f"{' and '.join(expected)}, of the EFA installer {installer}",
+        actual="; ".join(faults) or ", ".join(found),
+        fix=LIBFABRIC_FIX if foreign else RDMA_CORE_FIX,
     )
 
 

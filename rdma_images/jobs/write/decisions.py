@@ -53,18 +53,13 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         RefusedError: A field, a parameter or a value is unknown, missing, or not for this launcher; or the launcher,
             the image and the instance type do not go together.
     """
-    facts = project.facts
-    inputs, settings = _job_inputs(request, project), request.settings
+    facts, settings = project.facts, request.settings
+    inputs = _job_inputs(request, project)
     _refuse_unknown_fields(request, inputs.launcher, facts)
     _refuse_combinations(request, inputs)
     overrides.refuse_overrides(settings.env, inputs.image.environment, inputs.instance_type.fabric)
-    folders = tuple(_folders(request, inputs))
     parameters = parse_parameters(_parameters(inputs, facts), request.parameters, f"launcher {request.launcher}")
-    ref, ref_source = job_image.resolve_reference(inputs.image, request.image, inputs.launcher.image, request.tcp)
-    variables = [
-        *(row for row in _variables(request, inputs, parameters, facts) if row.name not in settings.env),
-        *_checkpoint_variable(settings, inputs),
-    ]
+    reference, source = job_image.resolve_reference(inputs.image, request.image, inputs.launcher.image, request.tcp)
     per_node = node_request.share_of_node(
         inputs.instance_type,
         request.gpus or inputs.instance_type.gpus,
@@ -73,6 +68,27 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         inputs.rank_starter == "torchrun",
         int(parameters["memory"]) if "memory" in parameters else None,
     )
+    variables = [
+        *(row for row in _variables(request, inputs, parameters, facts) if row.name not in settings.env),
+        *_checkpoint_variable(settings, inputs),
+    ]
+    values = (
+        JobValue("image", reference, "by digest: a tag can be moved while nodes pull it", source),
+        *_count_values(request.nodes, per_node, inputs, facts),
+        *variables,
+        *_settings_values(settings, inputs),
+    )
+    command = job_image.rank_command(inputs.image, inputs.rank_starter, settings.launch, request.command, facts)
+    environment = {**{variable.name: variable.value for variable in variables}, **settings.env}
+    job = _compose(request, inputs, reference, per_node, parameters)
+    return replace(job, command=command, environment=environment, values=values)
+
+
+def _compose(
+    request: JobRequest, inputs: _JobInputs, reference: str, per_node: NodeRequest, parameters: Mapping[str, str]
+) -> Job:
+    """Return the job without what its ranks run, their variables, and the reasons for what was decided."""
+    settings, folders = request.settings, tuple(_folders(request, inputs))
     user = inputs.image.additions.user if inputs.image.additions else None
     return Job(
         name=_name(request, inputs),
@@ -80,7 +96,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         target=request.target,
         fabric=inputs.instance_type.fabric,
         architecture=inputs.instance_type.architecture,
-        image=ref,
+        image=reference,
         instance=request.instance if request.instance.startswith("ml.") else inputs.instance,
         nodes=request.nodes,
         rank_starter=inputs.rank_starter,
@@ -88,19 +104,14 @@ def decide_job(request: JobRequest, project: Project) -> Job:
         device_count=inputs.instance_type.interfaces,
         gpu=inputs.instance_type.gpu or "",
         gpu_memory=inputs.instance_type.gpu_memory,
-        command=job_image.rank_command(inputs.image, inputs.rank_starter, settings.launch, request.command, facts),
+        command=(),
         mpirun=job_image.mpirun(inputs.image) if inputs.rank_starter == "mpirun" else "",
-        environment={**{variable.name: variable.value for variable in variables}, **settings.env},
+        environment={},
         image_environment=inputs.image.environment,
         docker=_docker_options(inputs.image, per_node.gpus, inputs.instance_type),
         parameters=parameters,
         tcp=request.tcp,
-        values=(
-            JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
-            *_count_values(request.nodes, per_node, inputs, facts),
-            *variables,
-            *_settings_values(settings, inputs),
-        ),
+        values=(),
         settings=replace(settings, code=Code(CODE_FOLDER, settings.code.to) if settings.code else None),
         preflight=_preflight(request, folders),
         rank_restarts=_rank_restarts(request, inputs),

@@ -14,12 +14,7 @@ INTERFACE_RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "er
 
 
 def share_of_node(
-    node: InstanceType,
-    gpus: int,
-    reserve: NodeResources,
-    pods: PodResources,
-    takes_memory_share: bool,
-    memory: int | None,
+    node: InstanceType, gpus: int, reserve: NodeResources, pods: PodResources, takes_share: bool, memory: int | None
 ) -> NodeRequest:
     """Return the resources of a job's part that takes `gpus` of a node's GPUs.
 
@@ -28,14 +23,14 @@ def share_of_node(
 
     Args:
         reserve: What the node sets aside for its system.
-        takes_memory_share: As a training; else, as a measurement, what AWS's manifest asks for.
+        takes_share: Whether it takes the GPUs' share of the memory, as a training; else what AWS's manifest asks for.
         memory: The user's, in MiB; None for the usual.
     """
     if not 1 <= gpus <= node.gpus:
         raise RefusedError(f"gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")
     share = gpus / node.gpus
     memory_share = int(node.memory * 1024 * share * pods.training_memory_share)
-    usual_memory = memory_share if takes_memory_share else gpus * pods.memory
+    usual_memory = memory_share if takes_share else gpus * pods.memory
     return NodeRequest(
         gpus=gpus,
         interfaces=1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus),

@@ -86,12 +86,7 @@ def run_probes(
     start = time.monotonic()
     children, own_times = {}, {}
     for name in names:
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            _child(probes[name], writer)
-        os.close(writer)
+        reader, pid = _start_probe(probes[name])
         children[reader], own_times[reader] = (name, pid), own_time.OwnTime(pid)
     answers = dict.fromkeys(names, b"")
     seconds = dict.fromkeys(names, 0.0)
@@ -111,6 +106,17 @@ def run_probes(
         name: _answer(answers[name], pid, reader in late, limit, seconds[name])
         for reader, (name, pid) in children.items()
     }
+
+
+def _start_probe(probe: Callable[[], Any]) -> tuple[int, int]:
+    """Start a process that runs a probe; return where its answer is read, and its id."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _child(probe, writer)
+    os.close(writer)
+    return reader, pid
 
 
 def as_json(answers: Any) -> bytes:
