@@ -30,7 +30,6 @@ def secret_files(
         specs: The images.
         supplies: By image id.
         helper_users: For each helper target, the id of the image whose secrets it gets.
-        mirrors: Logins and certificates.
 
     Raises:
         RefusedError: As `write_secrets`.

@@ -134,7 +134,6 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
     """Judge whether NCCL takes a plugin that it has opened.
 
     Args:
-        inspection: The image.
         run: What NCCL did with the plugin.
         libraries: The image's libraries of NCCL and plugins.
         net: The version of the network interface that it took; 0 for none.

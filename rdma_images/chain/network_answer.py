@@ -26,7 +26,6 @@ def compute_chain(inspection: Inspection, fabric: str = "", instance: str = "") 
     """Return the chain of an image on a fabric; None without an NCCL and a requested fabric or type.
 
     Args:
-        inspection: what was measured.
         fabric: one of FABRICS; "" for the instance's, else what the image is for or shows.
         instance: an instance type of facts/instances.yaml; "" for none in particular.
 

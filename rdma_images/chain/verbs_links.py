@@ -143,10 +143,6 @@ def _link_beside_verbs(inspection: Inspection, fabric: str, file: str, project: 
     """Return the network of a plugin that leaves RDMA to NCCL; None where it may start.
 
     Args:
-        inspection: What was measured.
-        fabric: The fabric that NCCL is to use.
-        file: The plugin's.
-        project: The plugin's.
         requested: The value of NCCL_NET, which names this plugin; "" where it is not set.
     """
     title, name, run = FABRIC_TITLES[fabric], base_name(file), links.started_plugin(inspection)

@@ -69,7 +69,6 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
 
     Args:
         purge: remove its packages, images and cache, too, and the bases and what else came from Debian's archive.
-        progress: is called with each step.
 
     Returns:
         whether there was anything to end or remove.

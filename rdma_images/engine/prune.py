@@ -43,7 +43,6 @@ def prune_images(
     """Remove the images that are not needed any more; return a line about each, also of those that stay.
 
     Args:
-        engine: The engine.
         image_ids: Of the default matrix' images, which stay.
         targets: This folder's, whose images alone are removed; None: those of every folder.
         cache: Also empty the builder's cache.
@@ -70,7 +69,6 @@ def unused_images(engine: Engine, image_ids: Collection[str], built: Collection[
     Also return the images of wheels' layers that a failed build left for the next one.
 
     Args:
-        engine: The engine.
         image_ids: Of the images that stay.
         built: Digests that this folder's builds recorded.
     """

@@ -39,8 +39,6 @@ def compile_requirements(
         subject: What the requirements are for, as an error begins.
         files: The content of requirements.in, and of what `options` name beside it.
         options: Further ones of uv's.
-        index: The package index's address.
-        mirrors: Logins and certificates for it.
 
     Raises:
         NoFittingReleaseError: The index has nothing that fits.

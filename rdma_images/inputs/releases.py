@@ -27,8 +27,6 @@ def require_current(
     Args:
         taken: What uv took from the index, each package with its file.
         request: Its requirements; one that names a version is taken as it is.
-        index: The package index's address.
-        mirrors: Logins and certificates for it.
 
     Raises:
         RefusedError: One is a placeholder, or years behind its newest release.

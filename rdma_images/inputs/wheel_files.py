@@ -15,7 +15,6 @@ def fetch_wheel(wheel: Wheel, index: str, settings: DownloadSettings) -> Path:
 
     Args:
         wheel: A wheel of a lock.
-        index: The package index's address.
         settings: As for every download.
 
     Raises:

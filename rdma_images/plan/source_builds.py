@@ -74,7 +74,6 @@ def source_builds(
         candidate: The image.
         packages: Those that may come without a wheel.
         options: What the target says of packages.
-        facts: What is known of packages.
         where: Returns file and line of a part of the target.
 
     Raises:

@@ -43,7 +43,6 @@ def image_labels(
     """Return the labels of an image.
 
     Args:
-        image: The image.
         summary: What it is for.
         revision: The state of its sources.
         stand_ins: The ids of the sources that stand-ins replaced; the label `rehearsal` names them.

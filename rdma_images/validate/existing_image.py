@@ -37,7 +37,6 @@ def measured_project(
     """Measure each target's image to add to; return the project with the results.
 
     Args:
-        project: The project as its files have it.
         targets: The chosen targets; none for all.
         ref: The image of --onto; empty for those of the matrix.
         progress: Reports pulls and measurements.

@@ -69,8 +69,6 @@ def probe(
     """Measure a host, a container or a pod with probes that a Python there runs.
 
     Args:
-        host: where the probes run.
-        names: the probes.
         volumes: folders of other file systems that belong to what is measured.
         entry: the words of the image's entry point and command.
         limit: seconds for one probe, where they are not the usual ones.
