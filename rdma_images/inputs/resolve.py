@@ -97,15 +97,15 @@ def resolve_versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict
 
 
 def _files(packages: Sequence[Package], request: LockRequest) -> list[tuple[Package, PackageFile]]:
-    """Return each package of an index with the file that an installer would take."""
-    selector = create_compatible_tags_selector(accepted_tags(request))
-    chosen_files: list[tuple[Package, PackageFile]] = []
-    for package in packages:
-        if package.sdist and package.name in request.sources and not package.wheels:
-            chosen_files.append((package, package.sdist))
-        elif not _is_local(package):
-            chosen_files.append((package, best_wheel(package, selector)))
-    return chosen_files
+    """Return each package of an index with the file that an installer would take. Raises RdmaImagesError for none."""
+    tags = accepted_tags(request)
+    selector = create_compatible_tags_selector(tags)
+    for own in local_package.by_name(request.requirements).values():
+        if own.kind == "wheel" and parse_wheel_filename(own.path.name)[3].isdisjoint(tags):
+            reason = f"{own.address} is no wheel for Python {request.python} on {request.platform}"
+            raise RdmaImagesError(f"{reason}\nname a wheel for it, or choose a base with the Python of this one")
+    sources = {p.name: p.sdist for p in packages if p.sdist and p.name in request.sources and not p.wheels}
+    return [(p, sources.get(p.name) or best_wheel(p, selector)) for p in packages if not _is_local(p)]
 
 
 def _is_local(package: Package) -> bool:

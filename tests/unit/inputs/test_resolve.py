@@ -224,6 +224,9 @@ class TestLocalPackages:
         assert names == {"my-ops", "my-project", "nvidia-nccl-cu13", "plain", "torch"}
         assert resolved.sources[0].sha256 == hashlib.sha256(content).hexdigest()
         assert str(folder) not in resolved.text()
+        other = REQUEST.model_copy(update={"requirements": (pins[0],), "python": "3.12"})
+        with pytest.raises(RdmaImagesError, match=rf"\./{file} is no wheel for Python 3\.12 on linux/amd64"):
+            resolve.resolve_wheels(other, f"{index.address}/simple", mirrors(index))
 
     def test_a_setup_py_that_imports_what_it_does_not_declare(self, index: Site, folder: Path) -> None:
         settings = folder / "project" / "pyproject.toml"
