@@ -2,55 +2,77 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
+import ctypes
 import re
 import socket
-import struct
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from rdma_images.preflight.system import Finding, NcclLibrary
 
 IFF_RUNNING = 0x40  # include/uapi/linux/if.h
-# Interfaces of containers, virtual machines and VPNs by the names that Docker, libvirt, CNI, Podman, LXC, Tailscale,
-# WireGuard, OpenVPN and ZeroTier give them.
+FAMILIES = {"AF_INET": socket.AF_INET, "AF_INET6": socket.AF_INET6}  # by the values of NCCL_SOCKET_FAMILY
+ADDRESS_BYTES = 28  # of the longer family
+# Interfaces of containers, virtual machines and VPNs by the names that Docker, libvirt, CNI, EKS' egress, Podman, LXC,
+# Tailscale, WireGuard, OpenVPN and ZeroTier give them.
 OTHER_INTERFACE = re.compile(
-    r"lo|docker|virbr|veth|cni|pod-id-link|flannel|cali|podman|lxcbr|lxdbr|nerdctl|br-[\da-f]{12}$"
+    r"lo|docker|virbr|veth|cni|v[46]if0|pod-id-link|flannel|cali|podman|lxcbr|lxdbr|nerdctl|br-[\da-f]{12}$"
     r"|tailscale|wg\d|tun\d|zt\w{8}"
 )
 
 
 class Interface(NamedTuple):
-    """A network interface with an IPv4 address; running is one that is up and has a link."""
+    """A network interface with one of its addresses; running is one that is up and has a link."""
 
     name: str
     address: str
     is_running: bool
 
 
+class InterfaceRow(ctypes.Structure):
+    """The struct ifaddrs of getifaddrs(3); what follows its address is not read."""
+
+
+InterfaceRow._fields_ = [
+    ("next", ctypes.POINTER(InterfaceRow)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.POINTER(ctypes.c_ubyte * ADDRESS_BYTES)),
+]
+
+
 def read_interfaces() -> list[Interface]:
-    """Return the interfaces that have an IPv4 address, in the kernel's order."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        buffer = array.array("B", bytes(16384))
-        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
-        used = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
-        interfaces = []
-        for row in [buffer.tobytes()[n : n + 40] for n in range(0, used, 40)]:
-            flags = fcntl.ioctl(probe.fileno(), 0x8913, row)[16]  # SIOCGIFFLAGS
-            name = row[:16].split(b"\0")[0].decode()
-            interfaces.append(Interface(name, socket.inet_ntoa(row[20:24]), bool(flags & IFF_RUNNING)))
+    """Return the interfaces with each of their addresses, in the order in which NCCL gets them: IPv4 first."""
+    first = ctypes.POINTER(InterfaceRow)()
+    if ctypes.CDLL(None).getifaddrs(ctypes.byref(first)):
+        return []
+    interfaces, rest = [], first  # the rows are not freed: they are read once
+    while rest:
+        row, rest = rest.contents, rest.contents.next
+        content = bytes(row.address.contents) if row.address else b"\0\0"
+        family = int.from_bytes(content[:2], sys.byteorder)
+        if family in FAMILIES.values():
+            name, is_ipv6 = row.name.decode(), family == socket.AF_INET6
+            address = socket.inet_ntop(family, content[8:24] if is_ipv6 else content[4:8])
+            scope = "%" + name if address.startswith("fe80:") else ""
+            interfaces.append(Interface(name, address + scope, bool(row.flags & IFF_RUNNING)))
     return interfaces
 
 
-def socket_interfaces(rows: list[Interface], setting: str, nccl: NcclLibrary | None = None) -> list[Interface]:
+def socket_interfaces(
+    rows: list[Interface], setting: str, nccl: NcclLibrary | None = None, family: str = ""
+) -> list[Interface]:
     """Return the interfaces of NCCL's sockets, by its own rule: it starts over the first.
 
-    `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set. NCCL before 2.28 takes interfaces without a
-    link, too, and those of libvirt as any other; of one that is not known the newest's rule is taken.
+    `setting` and `family` are the values of NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY, "" where they are not set. NCCL
+    before 2.28 takes interfaces without a link, too, and those of libvirt as any other; of one that is not known the
+    newest's rule is taken.
     """
     is_old = nccl is not None and nccl.version < (2, 28, 0)
-    rows = [row for row in rows if is_old or row.is_running]
+    rows = [row for row in rows if (is_old or row.is_running) and row.address != "::1"]
+    if family in FAMILIES:
+        rows = [row for row in rows if (":" in row.address) == (family == "AF_INET6")]
     if len(setting) > 1:
         is_excluded, is_exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
         names = [name for name in setting.lstrip("^").lstrip("=").split(",") if name]
@@ -68,9 +90,10 @@ def socket_interfaces(rows: list[Interface], setting: str, nccl: NcclLibrary | N
 def check_interfaces(rows: list[Interface], used: list[Interface], setting: str, nodes: int) -> Iterator[Finding]:
     """Yield why NCCL cannot start over the first of the interfaces that are `used`, by NCCL_SOCKET_IFNAME's setting."""
     if not used:
-        states = ", ".join("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows[:8])
-        reason = "NCCL_SOCKET_IFNAME=%s fits no interface" % setting if setting else "no interface with an IPv4 address"
-        yield "error", "interface", "NCCL cannot start: %s that is up; this node has %s" % (reason, states)
+        states = dict.fromkeys("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows)
+        reason = "NCCL_SOCKET_IFNAME=%s fits no interface" % setting if setting else "NCCL finds no interface"
+        sentence = "NCCL cannot start: %s that is up; this node has %s" % (reason, ", ".join([*states][:8]))
+        yield "error", "interface", sentence
     elif nodes > 1 and OTHER_INTERFACE.match(used[0].name):
         # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
         severity = "error" if used[0].address.startswith("127.") else "warning"

@@ -89,7 +89,7 @@ def first_of_slurm(variables: Mapping[str, str]) -> str:
     match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^\[,]*))?", nodelist)
     name = "".join(part or "" for part in match.groups()) if match else ""
     try:
-        return socket.gethostbyname(name) and name
+        return socket.getaddrinfo(name, None) and name
     except OSError:  # a container that does not know the cluster's names
         return variables.get("SLURM_LAUNCH_NODE_IPADDR", name)
 

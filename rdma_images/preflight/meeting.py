@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import queue
 import re
 import select
 import socket
@@ -21,6 +22,7 @@ from rdma_images.preflight.system import EFA_DRIVER, Finding, first_line, has_li
 
 Message = Dict[str, Any]
 
+PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 # Seconds for all nodes to come, as long as torchrun waits for its nodes: one may pull its image first.
 MEETING_SECONDS = 600.0
 ANSWER_SECONDS = 300.0  # for nodes that have come: the longest all-reduce and what is between
@@ -45,7 +47,8 @@ class Meeting:
         """Take this node's place in the job, the address over which NCCL starts here, and the first node's port."""
         self.node, self.port = node, port
         self.streams: list[Any] = []  # to the other nodes in their order; on these, one to the first node
-        self.listener = socket.create_server((address, 0))
+        family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        self.listener = socket.create_server(place, family=family)
         self.own_address = list(self.listener.getsockname())
         self.start, self.next_note = time.monotonic(), FIRST_NOTE_SECONDS
         self.is_done = threading.Event()
@@ -88,24 +91,22 @@ class Meeting:
         """Return a stream to each other node, in their order."""
         streams: dict[int, Any] = {}
         names = {0: node_name()}
-        with socket.create_server(("", self.port), backlog=1024) as server:
+        arrivals: queue.Queue[tuple[int, str, Any]] = queue.Queue()
+        is_dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual else socket.AF_INET
+        with socket.create_server(("", self.port), family=family, backlog=1024, dualstack_ipv6=is_dual) as server:
             server.settimeout(0.2)
             while len(names) < self.node.nodes:
                 missing = sorted(set(range(self.node.nodes)) - set(names))
                 self.note_waiting("of %d nodes %s have not come" % (self.node.nodes, missing[:8]))
-                try:
-                    connection = server.accept()[0]
-                    connection.settimeout(CONNECT_SECONDS)
-                    stream = connection.makefile("rwb")
-                    hello = read_message(stream)
-                    number, name = int(hello["node"]), str(hello["name"])
-                except (OSError, ValueError, KeyError, TypeError):  # nothing, or something that scans ports
-                    continue
-                connection.settimeout(ANSWER_SECONDS)
-                if number in names or number not in range(self.node.nodes):
-                    sentence = "%s says that it is node %d of %d, as %s does"
-                    raise ConnectionError(sentence % (name, number, self.node.nodes, names.get(number, "no other")))
-                names[number], streams[number] = name, stream
+                with contextlib.suppress(OSError):
+                    start_thread(read_arrival, server.accept()[0], arrivals)
+                while not arrivals.empty():
+                    number, name, stream = arrivals.get()
+                    if number in names or number not in range(self.node.nodes):
+                        sentence = "%s says that it is node %d of %d, as %s does"
+                        raise ConnectionError(sentence % (name, number, self.node.nodes, names.get(number, "no other")))
+                    names[number], streams[number] = name, stream
         return [streams[number] for number in sorted(streams)]
 
     def reach_first_node(self) -> Any:
@@ -135,13 +136,43 @@ class Meeting:
     def answer_neighbours(self) -> None:
         """Answer each connection whose message is whole, until the meeting ends."""
         while not self.is_done.is_set():
-            if not select.select([self.listener], [], [], 0.2)[0]:
-                continue
-            with contextlib.suppress(OSError), self.listener.accept()[0] as connection:  # which tells what it saw
-                connection.settimeout(CONNECT_SECONDS)
-                while connection.recv(LARGE_MESSAGE):
-                    pass
-                connection.sendall(b"k")
+            if select.select([self.listener], [], [], 0.2)[0]:
+                with contextlib.suppress(OSError):
+                    start_thread(answer_neighbour, self.listener.accept()[0])
+
+
+def start_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
+    """Start a thread for one connection, so that none waits for another that says nothing."""
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def read_arrival(connection: socket.socket, arrivals: queue.Queue[tuple[int, str, Any]]) -> None:
+    """Put number, name and stream of a node that has come; nothing for what is no node, as one that scans ports."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        connection.settimeout(CONNECT_SECONDS)
+        stream = connection.makefile("rwb")
+        hello = read_message(stream)
+        connection.settimeout(ANSWER_SECONDS)
+        arrivals.put((int(hello["node"]), str(hello["name"]), stream))
+
+
+def answer_neighbour(connection: socket.socket) -> None:
+    """Read a neighbour's message and answer it; an error is the neighbour's to tell."""
+    with contextlib.suppress(OSError), connection:
+        connection.settimeout(CONNECT_SECONDS)
+        while connection.recv(LARGE_MESSAGE):
+            pass
+        connection.sendall(b"k")
+
+
+def parse_port(text: str) -> int:
+    """Return the port of RDMA_PREFLIGHT_PORT; "" for PORT. Raises ValueError for what is none."""
+    port = int(text or PORT)
+    if port not in range(1, 1 << 16):
+        raise ValueError("RDMA_PREFLIGHT_PORT=%d is no port" % port)
+    return port
 
 
 def write_message(stream: Any, message: Message) -> None:
@@ -157,14 +188,19 @@ def read_message(stream: Any) -> Message:
         line = stream.readline()
     if not line.endswith(b"\n"):
         raise ConnectionError("another node has left: its own lines say why")
-    return dict(json.loads(line))
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError):
+        raise ConnectionError("another node's message is unreadable: does another program use the port?") from None
 
 
 def check_neighbour(name: str, address: list[Any]) -> Iterator[Finding]:
     """Yield a finding if a node is not reached over NCCL's interface, or gets no message of many packets."""
     reached = "%s is not reached at %s, over which NCCL starts: " % (name, address[0])
     try:
-        with socket.create_connection((address[0], address[1]), CONNECT_SECONDS) as connection:
+        with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET) as connection:
+            connection.settimeout(CONNECT_SECONDS)
+            connection.connect(tuple(address))
             reached = "%s is reached, and a message of many packets does not arrive, compare the MTUs: " % name
             connection.sendall(bytes(LARGE_MESSAGE))
             connection.shutdown(socket.SHUT_WR)

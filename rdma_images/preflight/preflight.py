@@ -22,7 +22,6 @@ from rdma_images.preflight.meeting import Meeting, Message
 from rdma_images.preflight.system import Finding, first_line, node_name, print_findings, print_line
 
 CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
-PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 LOG_PATTERNS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl-logs.json")
 VERSION_FILE = os.path.join(os.path.dirname(LOG_PATTERNS_FILE), "version")
 NO_FOLDER = "-"  # what the other ranks are told where NCCL's logs have none
@@ -63,7 +62,8 @@ class Preflight:
         self.usable = [device for device in self.fabric_devices if device.is_usable]
         self.gpus = options.gpus or gpus.visible_gpus(len(gpus.gpu_files(self.root)))
         self.interfaces, self.ifname = interfaces.read_interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", "")
-        self.used_interfaces = interfaces.socket_interfaces(self.interfaces, self.ifname, self.nccl)
+        family = os.environ.get("NCCL_SOCKET_FAMILY", "")
+        self.used_interfaces = interfaces.socket_interfaces(self.interfaces, self.ifname, self.nccl, family)
         with open(LOG_PATTERNS_FILE, encoding="utf-8") as file:
             self.patterns = LogPatterns(json.load(file))
 
@@ -92,7 +92,7 @@ class Preflight:
             return failed
         address = self.used_interfaces[0].address if self.used_interfaces else "0.0.0.0"
         try:
-            with Meeting(self.node, address, int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))) as nodes_meeting:
+            with Meeting(self.node, address, self.options.port) as nodes_meeting:
                 failed |= print_findings(self.meeting_findings(nodes_meeting))
                 return self.share_failure(nodes_meeting, failed) or self.run_all_reduce(nodes_meeting)
         except OSError as error:
@@ -218,9 +218,9 @@ def main(words: list[str]) -> int:
     """Run the program and return its exit code."""
     options = parse_arguments(words)
     try:
-        node = find_node(os.environ)
+        node, options.port = find_node(os.environ), meeting.parse_port(os.environ.get("RDMA_PREFLIGHT_PORT", ""))
     except (ValueError, KeyError) as error:
-        print_line("error", "nodes", "the launcher's variables cannot be read: %s" % error)
+        print_line("error", "nodes", "the job's variables cannot be read: %s" % error)
         return 2
     if options.nodes is not None:
         node = node._replace(nodes=options.nodes, number=options.node)

@@ -40,11 +40,16 @@ def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ((), 0),
         (("--require", "ethernet"), 2),
         (("--require", "efa", "--root", "/none", "true"), 96),
+        (("RDMA_PREFLIGHT_PORT=x", "true"), 2),
+        (("RDMA_PREFLIGHT_PORT=65536", "true"), 2),
+        (("SLURM_PROCID=1", "SLURM_NODEID=x", "true"), 2),
     ],
 )
 def test_the_exit_code_is_the_commands(words: tuple[str, ...], code: int) -> None:
-    done = run(*words)
+    variables = dict(word.split("=") for word in words if word.partition("=")[0].isupper())
+    done = run(*words[len(variables) :], **variables)
     assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
     assert bool(re.search(rf" result network: .*; exit code {code}\n\Z", done.stdout)) == (code != 2)
 
 

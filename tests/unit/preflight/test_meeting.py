@@ -3,6 +3,7 @@
 import re
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,10 @@ def test_a_first_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> No
     assert sentence.endswith("Connection refused")
 
 
-def test_a_scanner_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scanner_is_no_node_and_delays_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that closes at once, nor one that says nothing, or no whole line, and stays."""
     monkeypatch.setattr(meeting, "CONNECT_SECONDS", 30)
-    port = free_port()
+    port, start = free_port(), time.monotonic()
     outcome: list[int] = []
 
     def first() -> None:
@@ -78,23 +80,37 @@ def test_a_scanner_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
     thread = threading.Thread(target=first)
     thread.start()
-    for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b'{"node": "x"}\n'):
-        with socket.socket() as scanner:
-            while scanner.connect_ex(("127.0.0.1", port)):
-                pass
-            scanner.sendall(content)
+    scanners = []
+    for content in (b"", b"\x16\x03\x01", b"", b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b'{"node": "x"}\n'):
+        scanners.append(socket.socket())
+        while scanners[-1].connect_ex(("127.0.0.1", port)):
+            pass
+        scanners[-1].sendall(content)
+    scanners.pop(0).close()
     with meeting.Meeting(JobNode(2, 1, "127.0.0.1"), "127.0.0.1", port):
         thread.join()
     assert outcome == [1]
+    assert time.monotonic() - start < 5
+    for scanner in scanners:
+        scanner.close()
 
 
-@pytest.mark.parametrize("received", [b"", b'{"failed": fal'])
-def test_a_node_that_ends_in_the_middle_of_a_message_has_left(received: bytes) -> None:
+def test_a_silent_connection_keeps_no_neighbour_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    with meeting.Meeting(JobNode(1, 0, ""), "127.0.0.1", free_port()) as met:
+        with socket.create_connection(tuple(met.own_address)):
+            monkeypatch.setattr(meeting, "CONNECT_SECONDS", 2)
+            assert not list(meeting.check_neighbour("n1", met.own_address))
+
+
+@pytest.mark.parametrize(
+    ("received", "says"), [(b"", "has left"), (b'{"failed": fal', "has left"), (b"?\n", "unreadable"), (b"7\n", "unr")]
+)
+def test_a_message_that_is_not_whole_or_not_one(received: bytes, says: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, ours.makefile("rwb") as stream:
         with theirs:
             theirs.sendall(received)
-        with pytest.raises(ConnectionError, match="another node has left"):
+        with pytest.raises(ConnectionError, match=f"another node.* {says}"):
             meeting.read_message(stream)
 
 
