@@ -17,7 +17,6 @@ from rdma_images.preflight.system import Finding
 
 if TYPE_CHECKING:
     from rdma_images.nccl_logs.log_patterns import LogPatterns
-    from rdma_images.nccl_logs.verdict import Verdict
     from rdma_images.preflight.job_nodes import JobNode
 
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
@@ -108,7 +107,7 @@ class Ranks:
 def check_answers(
     ranks: Ranks, answers: dict[int, Any], node: JobNode, usable: list[Device], required: str, patterns: LogPatterns
 ) -> Iterator[Finding]:
-    """Yield the findings of the all-reduce from what `ranks.run` returned, after NCCL's lines where it failed.
+    """Yield the findings of the all-reduce from what `ranks.run` returned; print NCCL's lines where it failed.
 
     `usable` are the devices of the fabric that can be used; `required` names it, "" where TCP is no error.
     """
@@ -131,17 +130,12 @@ def check_answers(
     slowest = max(answers.values(), key=lambda answer: answer["seconds"])
     bandwidth = MESSAGE_BYTES / slowest["seconds"] * 2 * (ranks.total - 1) / ranks.total / 1e9
     if node.nodes > 1:
-        yield from check_network(verdict, required, usable)
+        if required and not verdict.is_over(required):
+            severity = "warning" if verdict.network == "unknown" else "error"
+            yield severity, "network", f"{required} is required: {verdict.sentence}"
+        elif not required and verdict.network == "fallback" and usable:
+            yield "warning", "network", f"this node has RDMA adapters: {verdict.sentence}"
     if node.number == 0:
-        sentence = "%d GPUs of %d node(s): %d MiB at %.1f GB/s bus bandwidth, NCCL was ready after %.1f s; %s"
-        speed = (MESSAGE_BYTES >> 20, bandwidth, slowest["start_seconds"])
-        yield "note", "all-reduce", sentence % (ranks.total, node.nodes, *speed, verdict.sentence)
-
-
-def check_network(verdict: Verdict, required: str, usable: list[Device]) -> Iterator[Finding]:
-    """Yield a finding if NCCL takes another network between nodes than the required one, or than the node has."""
-    if required and not verdict.is_over(required):
-        severity = "warning" if verdict.network == "unknown" else "error"
-        yield severity, "network", "%s is required: %s" % (required, verdict.sentence)
-    elif verdict.network == "fallback" and usable:
-        yield "warning", "network", "this node has RDMA adapters: %s" % verdict.sentence
+        speed = f"{ranks.total} GPUs of {node.nodes} node(s): {MESSAGE_BYTES >> 20} MiB at {bandwidth:.1f} GB/s bus"
+        ready = f"NCCL was ready after {slowest['start_seconds']:.1f} s"
+        yield "note", "all-reduce", f"{speed} bandwidth, {ready}; {verdict.sentence}"

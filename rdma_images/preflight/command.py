@@ -20,7 +20,15 @@ from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import judge_summary
 from rdma_images.preflight.system import read_file
 
-PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+PASSED_ON = [
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+]
 LOOK_SECONDS = 0.5  # between two looks at the command and its log
 END_SECONDS = 10.0  # for a command to end after SIGTERM
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -28,13 +36,9 @@ READ_BYTES = 8 << 20  # bytes of a file that are read in one look
 
 
 def run_command(command: Sequence[str], variables: dict[str, str], look: Callable[[], bool]) -> int | None:
-    """Run a command until it ends, or until `look`, which is called again and again, returns True.
-
-    Returns its exit code, 128 + n after signal n; None where `look` ended it. Raises OSError where it cannot start.
-    """
+    """Return the exit code of a command, 128 + n after signal n; None if `look` returned True, which ends it."""
     libc = ctypes.CDLL(None)
-    passed_on = [getattr(signal, name) for name in PASSED_ON]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until they can be passed on
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until they can be passed on
 
     def prepare() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -48,7 +52,7 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
 
     try:
         child = subprocess.Popen(command, env=variables, preexec_fn=prepare)
-        for number in passed_on:
+        for number in PASSED_ON:
             signal.signal(number, pass_on)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -66,10 +70,7 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
 
 
 def reap(process: int) -> int | None:
-    """Return the wait status of a child that has ended; None for one that runs.
-
-    Reaps every child that has ended: as process 1 of a container, this one also inherits orphans.
-    """
+    """Return the wait status of a child that has ended, None for one that runs; reap orphans, as process 1 must."""
     ended = -1
     while ended:
         ended, status = os.waitpid(-1, os.WNOHANG)
@@ -151,10 +152,8 @@ def find_folder(option: str, environment: Mapping[str, str]) -> str:
     """Return the folder of NCCL's logs: the option's, NCCL_DEBUG_FILE's, or a new one; "" where none can be written."""
     named = option or os.path.dirname(environment.get("NCCL_DEBUG_FILE", ""))
     if named and "%" not in named:
-        try:
+        with contextlib.suppress(OSError):
             os.makedirs(named, exist_ok=True)
-        except OSError:
-            return ""
         return named if os.access(named, os.W_OK) else ""
     for parent in (environment.get("TMPDIR", ""), "/tmp", "/dev/shm"):
         if os.path.isdir(parent) and os.access(parent, os.W_OK):

@@ -1,4 +1,4 @@
-"""Read the RDMA devices of this machine, and check that a job can use its fabric's."""
+"""Read the RDMA devices of this machine, and check that a job can use its fabric's, by their limits of memory, too."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ import glob
 import ipaddress
 import os
 import re
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Tuple
 
-from rdma_images.preflight.system import Finding, first_line, open_errno, run_program
+from rdma_images.preflight.system import Finding, first_line, open_errno, read_file, run_program
 
 Gid = Tuple[int, ipaddress.IPv6Address, str]  # index, address, type
 
 FOLDER = "/sys/class/infiniband"
 MTUS = (256, 512, 1024, 2048, 4096)  # of RDMA: a device has the largest that fits into its interface's
+CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
+MIN_LOCKED_BYTES = 1 << 30  # NCCL registers its own buffers, of megabytes for each channel and peer
+MIN_SHM_BYTES = 1 << 30  # Docker gives 64 MiB
+MEMLOCK_FIX = (
+    "Docker: --ulimit memlock=-1:-1. Slurm: LimitMEMLOCK=infinity for slurmd. Kubernetes: the same for containerd; as "
+    "root, IPC_LOCK also does."
+)
 REFUSALS = {
     errno.EACCES: "this user has no right to its file: rdma-core's udev rules give it mode 0666",
     errno.EPERM: "the container's cgroup does not let the device in: ask for it, as with --device",
@@ -67,12 +75,12 @@ class Device:
 def gid_table(port: str) -> Iterator[Gid]:
     """Yield index, address and type of each GID of a port that is set."""
     for index in range(256):
-        text = first_line("%s/gids/%d" % (port, index))
+        text = first_line(f"{port}/gids/{index}")
         if not text:
             return
         address = ipaddress.IPv6Address(text)
         if int(address):
-            yield index, address, first_line("%s/gid_attrs/types/%d" % (port, index))
+            yield index, address, first_line(f"{port}/gid_attrs/types/{index}")
 
 
 def read_devices(root: str = "") -> list[Device]:
@@ -98,36 +106,33 @@ def selected_devices(devices: list[Device]) -> list[Device]:
 
 
 def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
-    """Yield the faults of the fabric's devices; missing devices are none on one node without `fabric` and `count`.
-
-    `fabric` is the required one, "" if TCP will do; `count` is how many adapters the job asked for, 0 for any number.
-    """
+    """Yield the faults of the devices of `fabric` ("" if TCP will do), of which the job asked for `count` (0: any)."""
     present = devices_of_fabric(devices, fabric)
     usable = [device for device in present if device.is_usable]
-    if nodes < 2 and not (fabric or count or usable):
+    if nodes < 2 and not (fabric or count or usable):  # missing devices are then no fault
         return
     severity = "error" if fabric or count else "warning"
     refused = [device for device in present if device.open_errno not in (0, errno.ENOENT)]
     reason = ""
     if refused:
         words = REFUSALS.get(refused[0].open_errno, "no more is known")
-        reason = "%s cannot be opened: %s; %s" % (refused[0].name, os.strerror(refused[0].open_errno), words)
+        reason = f"{refused[0].name} cannot be opened: {os.strerror(refused[0].open_errno)}; {words}"
     if not present:
         kind = "RDMA" if fabric in ("", "any") else fabric
-        sentence = "the kernel has no %s device: its driver is not loaded, or the instance has none" % kind
+        sentence = f"the kernel has no {kind} device: its driver is not loaded, or the instance has none"
         yield severity if fabric or count else "note", "devices", sentence
     elif not usable:
         names = ", ".join(device.name for device in present[:4])
-        absent = "the node has %s, but this container's /dev/infiniband has none of them: request the devices" % names
+        absent = f"the node has {names}, but this container's /dev/infiniband has none of them: request the devices"
         yield severity, "devices", reason or absent
     elif len(usable) < count:
-        counted = "%d of %d adapters can be used here" % (len(usable), count)
+        counted = f"{len(usable)} of {count} adapters can be used here"
         # With one less the job runs nearly as fast, and a device plugin may have kept it for the node.
         severity = "error" if len(usable) < count - 1 else "warning"
-        yield severity, "devices", "%s: %s" % (counted, reason) if reason else counted
+        yield severity, "devices", f"{counted}: {reason}" if reason else counted
     down = [device.name for device in selected_devices(usable) if device.state and "ACTIVE" not in device.state]
     if down:
-        yield "error", "ports", "the port is not active: %s" % ", ".join(down)
+        yield "error", "ports", f"the port is not active: {', '.join(down)}"
 
 
 def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
@@ -136,13 +141,13 @@ def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
         if not (device.is_usable and device.link_layer == "Ethernet"):
             continue
         if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
-            sentence = "%s has no GID of RoCE v2 that is routed: give its interface an IP address"
-            yield "error", "gids", sentence % device.name
+            sentence = f"{device.name} has no GID of RoCE v2 that is routed: give its interface an IP address"
+            yield "error", "gids", sentence
         chosen = [gid for number, gid, _ in device.gids if index.isdigit() and number == int(index)]
         if index.isdigit() and not chosen:
-            yield "error", "gids", "NCCL_IB_GID_INDEX=%s, and %s has no such GID" % (index, device.name)
+            yield "error", "gids", f"NCCL_IB_GID_INDEX={index}, and {device.name} has no such GID"
         elif chosen and chosen[0].is_link_local:
-            yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
+            yield "warning", "gids", f"NCCL_IB_GID_INDEX={index} is a link-local GID of {device.name}"
 
 
 def check_mtu(devices: list[Device], expected: int) -> Iterator[Finding]:
@@ -154,8 +159,31 @@ def check_mtu(devices: list[Device], expected: int) -> Iterator[Finding]:
     mtus = {name: int(mtu) for name, mtu in found}
     for device in devices if fitting else ():
         if device.mtu and device.mtu != str(expected):
-            sentence = "the interface of %s has an MTU of %s, and the job was made for %d"
-            yield "error", "mtu", sentence % (device.name, device.mtu, expected)
+            sentence = f"the interface of {device.name} has an MTU of {device.mtu}, and the job was made for {expected}"
+            yield "error", "mtu", sentence
         elif not device.mtu and mtus.get(device.name, fitting) != fitting:
-            sentence = "%s has an active MTU of %d, and over an interface with the job's MTU of %d it has %d"
-            yield "error", "mtu", sentence % (device.name, mtus[device.name], expected, fitting)
+            sentence = f"{device.name} has an active MTU of {mtus[device.name]}, and over an interface with the job's"
+            yield "error", "mtu", f"{sentence} MTU of {expected} it has {fitting}"
+
+
+def locked_memory(root: str = "") -> int | None:
+    """Return the bytes that this process may lock; None for no limit, as with IPC_LOCK (not in CapBnd alone)."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    match = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
+    has_capability = match is not None and int(match.group(1), 16) >> CAP_IPC_LOCK & 1
+    return None if limit == resource.RLIM_INFINITY or has_capability else limit
+
+
+def check_limits(root: str, devices: list[Device]) -> Iterator[Finding]:
+    """Yield small limits of memory that the fabric's devices lock, of huge pages for EFA, and of /dev/shm."""
+    limit = locked_memory(root)
+    if devices and limit is not None:
+        reason = f"only {limit // 1024} KiB of memory can be locked; RDMA needs no limit. "
+        yield "error" if limit < MIN_LOCKED_BYTES else "warning", "memlock", reason + MEMLOCK_FIX
+    has_efa = any(device.driver == "efa" for device in devices)
+    if has_efa and re.search(r"^HugePages_Free: +0$", read_file(root + "/proc/meminfo"), re.MULTILINE):
+        yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
+    stat = os.statvfs(root + "/dev/shm") if os.path.isdir(root + "/dev/shm") else None
+    if stat and stat.f_bavail * stat.f_frsize < MIN_SHM_BYTES:  # over which NCCL connects the GPUs of a node
+        free, size = stat.f_bavail * stat.f_frsize >> 20, stat.f_blocks * stat.f_frsize >> 20
+        yield "warning", "shm", f"{free} of {size} MiB are free in /dev/shm: NCCL and data loaders need more"

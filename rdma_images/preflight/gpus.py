@@ -29,11 +29,11 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
     gpus = gpu_files(root)
     visible = visible_gpus(len(gpus))
     if len(gpus) < count:
-        yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
+        yield "error", "gpus", f"{len(gpus)} of {count} GPUs are in the container"
     elif gpus and visible < max(1, count):
-        sentence = "CUDA_VISIBLE_DEVICES=%s leaves %d of %d GPUs: Slurm sets it by --gpus-per-node, --gpus-per-task"
-        texts = (os.environ["CUDA_VISIBLE_DEVICES"], visible, count or len(gpus))
-        yield "error" if count else "warning", "gpus", sentence % texts
+        setting = os.environ["CUDA_VISIBLE_DEVICES"]
+        left = f"CUDA_VISIBLE_DEVICES={setting} leaves {visible} of {count or len(gpus)} GPUs"
+        yield "error" if count else "warning", "gpus", f"{left}: Slurm sets it by --gpus-per-node, --gpus-per-task"
 
 
 def visible_gpus(present: int) -> int:
@@ -56,8 +56,8 @@ def check_gpudirect(root: str, devices: list[Device]) -> Iterator[Finding]:
     has_dma_buf = "Open Kernel Module" in first_line(root + DRIVER_FILE)
     known = [device for device in devices if device.gpu_memory_peers]
     if known and not has_dma_buf and all(device.gpu_memory_peers == "NA" for device in known):
-        sentence = "EFA's driver does not reach the GPUs' memory (p2p of %s is NA): take NVIDIA's open kernel modules"
-        yield "warning", "peer", sentence % known[0].name
+        reason = f"EFA's driver does not reach the GPUs' memory (p2p of {known[0].name} is NA)"
+        yield "warning", "peer", f"{reason}: take NVIDIA's open kernel modules"
     if all(device.driver == "efa" for device in devices):
         return
     is_loaded = any(os.path.isdir(root + "/sys/module/" + name) for name in ("nvidia_peermem", "nv_peer_mem"))

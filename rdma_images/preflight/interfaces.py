@@ -13,7 +13,6 @@ from rdma_images.preflight.system import Finding, NcclLibrary
 
 IFF_RUNNING = 0x40  # include/uapi/linux/if.h
 FAMILIES = {"AF_INET": socket.AF_INET, "AF_INET6": socket.AF_INET6}  # by the values of NCCL_SOCKET_FAMILY
-ADDRESS_BYTES = 28  # of the longer family
 # Interfaces of containers, virtual machines and VPNs by the names that Docker, libvirt, CNI, EKS' egress, Podman, LXC,
 # Tailscale, WireGuard, OpenVPN and ZeroTier give them.
 OTHER_INTERFACE = re.compile(
@@ -31,31 +30,24 @@ class Interface(NamedTuple):
 
 
 class InterfaceRow(ctypes.Structure):
-    """The struct ifaddrs of getifaddrs(3); what follows its address is not read."""
+    """The beginning of getifaddrs(3)'s struct ifaddrs."""
 
-
-InterfaceRow._fields_ = [
-    ("next", ctypes.POINTER(InterfaceRow)),
-    ("name", ctypes.c_char_p),
-    ("flags", ctypes.c_uint),
-    ("address", ctypes.POINTER(ctypes.c_ubyte * ADDRESS_BYTES)),
-]
+    _fields_ = [("next", ctypes.c_void_p), ("name", ctypes.c_char_p), ("flags", ctypes.c_uint), ("at", ctypes.c_void_p)]
 
 
 def read_interfaces() -> list[Interface]:
     """Return the interfaces with each of their addresses, in the order in which NCCL gets them: IPv4 first."""
-    first = ctypes.POINTER(InterfaceRow)()
-    if ctypes.CDLL(None).getifaddrs(ctypes.byref(first)):
-        return []
-    interfaces, rest = [], first  # the rows are not freed: they are read once
-    while rest:
-        row, rest = rest.contents, rest.contents.next
-        content = bytes(row.address.contents) if row.address else b"\0\0"
+    first, interfaces = ctypes.c_void_p(), []
+    ctypes.CDLL(None).getifaddrs(ctypes.byref(first))
+    position = first.value
+    while position:
+        row = InterfaceRow.from_address(position)
+        content, position = ctypes.string_at(row.at, 28 if row.at else 0), row.next  # bytes of the longer family
         family = int.from_bytes(content[:2], sys.byteorder)
         if family in FAMILIES.values():
             name, is_ipv6 = row.name.decode(), family == socket.AF_INET6
             address = socket.inet_ntop(family, content[8:24] if is_ipv6 else content[4:8])
-            scope = "%" + name if address.startswith("fe80:") else ""
+            scope = f"%{name}" if address.startswith("fe80:") else ""
             interfaces.append(Interface(name, address + scope, bool(row.flags & IFF_RUNNING)))
     return interfaces
 
@@ -90,12 +82,11 @@ def socket_interfaces(
 def check_interfaces(rows: list[Interface], used: list[Interface], setting: str, nodes: int) -> Iterator[Finding]:
     """Yield why NCCL cannot start over the first of the interfaces that are `used`, by NCCL_SOCKET_IFNAME's setting."""
     if not used:
-        states = dict.fromkeys("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows)
-        reason = "NCCL_SOCKET_IFNAME=%s fits no interface" % setting if setting else "NCCL finds no interface"
-        sentence = "NCCL cannot start: %s that is up; this node has %s" % (reason, ", ".join([*states][:8]))
-        yield "error", "interface", sentence
+        states = dict.fromkeys(name if is_running else f"{name} (down)" for name, _, is_running in rows)
+        reason = f"NCCL_SOCKET_IFNAME={setting} fits no interface" if setting else "NCCL finds no interface"
+        yield "error", "interface", f"NCCL cannot start: {reason} that is up; this node has {', '.join([*states][:8])}"
     elif nodes > 1 and OTHER_INTERFACE.match(used[0].name):
         # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
         severity = "error" if used[0].address.startswith("127.") else "warning"
-        sentence = "NCCL will start over %s (%s), which is not between the nodes: set NCCL_SOCKET_IFNAME to their own"
-        yield severity, "interface", sentence % (used[0].name, used[0].address)
+        sentence = f"NCCL will start over {used[0].name} ({used[0].address}), which is not between the nodes"
+        yield severity, "interface", f"{sentence}: set NCCL_SOCKET_IFNAME to their own"

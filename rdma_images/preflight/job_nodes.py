@@ -89,9 +89,10 @@ def first_of_slurm(variables: Mapping[str, str]) -> str:
     match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^\[,]*))?", nodelist)
     name = "".join(part or "" for part in match.groups()) if match else ""
     try:
-        return socket.getaddrinfo(name, None) and name
+        socket.getaddrinfo(name, None)
     except OSError:  # a container that does not know the cluster's names
         return variables.get("SLURM_LAUNCH_NODE_IPADDR", name)
+    return name
 
 
 class LocalRanks:
@@ -104,10 +105,7 @@ class LocalRanks:
         self.listener.listen(256)
 
     def answer(self, text: str, is_last: bool = False) -> None:
-        """Answer the ranks that have asked so far: a folder for NCCL's logs, "-" for none, "" to end them.
-
-        The last time, wait until all have asked; one may start START_SECONDS after this process.
-        """
+        """Answer those that have asked, the last time all: a folder for NCCL's logs, "-" for none, "" to end them."""
         self.text = text
         while self.missing > 0 or not is_last:
             self.listener.settimeout(max(0.0, self.deadline - time.monotonic()) if is_last else 0.0)

@@ -6,9 +6,7 @@ import contextlib
 import errno
 import json
 import os
-import queue
 import re
-import select
 import socket
 import threading
 import time
@@ -22,7 +20,6 @@ from rdma_images.preflight.system import EFA_DRIVER, Finding, first_line, has_li
 
 Message = Dict[str, Any]
 
-PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 # Seconds for all nodes to come, as long as torchrun waits for its nodes: one may pull its image first.
 MEETING_SECONDS = 600.0
 ANSWER_SECONDS = 300.0  # for nodes that have come: the longest all-reduce and what is between
@@ -38,10 +35,7 @@ COMPARED_FIELDS = ("driver", "firmware", "link_layer", "rate", "mtu")  # of devi
 
 
 class Meeting:
-    """The meeting of a job's nodes. Within its `with` block the neighbour can reach this node at `own_address`.
-
-    Entering it raises ConnectionError where not all nodes come.
-    """
+    """The meeting of a job's nodes: in its `with` block they have come, and neighbours reach this at `own_address`."""
 
     def __init__(self, node: JobNode, address: str, port: int) -> None:
         """Take this node's place in the job, the address over which NCCL starts here, and the first node's port."""
@@ -49,6 +43,7 @@ class Meeting:
         self.streams: list[Any] = []  # to the other nodes in their order; on these, one to the first node
         family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         self.listener = socket.create_server(place, family=family)
+        self.listener.settimeout(0.2)
         self.own_address = list(self.listener.getsockname())
         self.start, self.next_note = time.monotonic(), FIRST_NOTE_SECONDS
         self.is_done = threading.Event()
@@ -67,10 +62,9 @@ class Meeting:
                 closable.close()
 
     def exchange(self, message: Message, answer: Callable[[list[Message]], list[Message]]) -> Message:
-        """Give this node's message and return the first node's answer to it, when all nodes have given theirs.
+        """Give this node's message; return its answer, of those that `answer` makes of all messages on the first node.
 
-        `answer` makes the answers of all nodes' messages, in the order of the nodes; only the first node calls it.
-        Raises ConnectionError where a node has left.
+        Both are in the order of the nodes. Raises ConnectionError where a node has left.
         """
         if self.node.number:
             write_message(self.streams[0], message)
@@ -89,23 +83,22 @@ class Meeting:
 
     def await_nodes(self) -> list[Any]:
         """Return a stream to each other node, in their order."""
-        streams: dict[int, Any] = {}
-        names = {0: node_name()}
-        arrivals: queue.Queue[tuple[int, str, Any]] = queue.Queue()
+        names, streams = {0: node_name()}, {}
+        arrivals: list[tuple[int, str, Any]] = []
         is_dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if is_dual else socket.AF_INET
         with socket.create_server(("", self.port), family=family, backlog=1024, dualstack_ipv6=is_dual) as server:
             server.settimeout(0.2)
             while len(names) < self.node.nodes:
                 missing = sorted(set(range(self.node.nodes)) - set(names))
-                self.note_waiting("of %d nodes %s have not come" % (self.node.nodes, missing[:8]))
+                self.note_waiting(f"of {self.node.nodes} nodes {missing[:8]} have not come")
                 with contextlib.suppress(OSError):
-                    start_thread(read_arrival, server.accept()[0], arrivals)
-                while not arrivals.empty():
-                    number, name, stream = arrivals.get()
+                    threading.Thread(target=read_arrival, args=(server.accept()[0], arrivals), daemon=True).start()
+                while arrivals:
+                    number, name, stream = arrivals.pop()
                     if number in names or number not in range(self.node.nodes):
-                        sentence = "%s says that it is node %d of %d, as %s does"
-                        raise ConnectionError(sentence % (name, number, self.node.nodes, names.get(number, "no other")))
+                        reason = f"{name} says that it is node {number} of {self.node.nodes}"
+                        raise ConnectionError(f"{reason}, as {names.get(number, 'no other')} does")
                     names[number], streams[number] = name, stream
         return [streams[number] for number in sorted(streams)]
 
@@ -116,8 +109,8 @@ class Meeting:
                 connection = socket.create_connection((self.node.first, self.port), CONNECT_SECONDS)
                 break
             except OSError as error:
-                address = "the first node is not reached at %s, port %d: " % (self.node.first, self.port)
-                self.note_waiting(address + describe_connection_error(error))
+                reason = describe_connection_error(error)
+                self.note_waiting(f"the first node is not reached at {self.node.first}, port {self.port}: {reason}")
                 time.sleep(0.5)
         connection.settimeout(MEETING_SECONDS + ANSWER_SECONDS)
         stream = connection.makefile("rwb")
@@ -131,35 +124,17 @@ class Meeting:
             raise ConnectionError(sentence)
         if waited > self.next_note:
             self.next_note = waited + NOTE_SECONDS
-            print_line("note", "nodes", "%s after %d s; waiting" % (sentence, waited))
+            print_line("note", "nodes", f"{sentence} after {waited:.0f} s; waiting")
 
     def answer_neighbours(self) -> None:
-        """Answer each connection whose message is whole, until the meeting ends."""
+        """Answer each connection in a thread of its own until the meeting ends: one may say nothing."""
         while not self.is_done.is_set():
-            if select.select([self.listener], [], [], 0.2)[0]:
-                with contextlib.suppress(OSError):
-                    start_thread(answer_neighbour, self.listener.accept()[0])
-
-
-def start_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
-    """Start a thread for one connection, so that none waits for another that says nothing."""
-    thread = threading.Thread(target=function, args=arguments, daemon=True)
-    thread.start()
-    return thread
-
-
-def read_arrival(connection: socket.socket, arrivals: queue.Queue[tuple[int, str, Any]]) -> None:
-    """Put number, name and stream of a node that has come; nothing for what is no node, as one that scans ports."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        connection.settimeout(CONNECT_SECONDS)
-        stream = connection.makefile("rwb")
-        hello = read_message(stream)
-        connection.settimeout(ANSWER_SECONDS)
-        arrivals.put((int(hello["node"]), str(hello["name"]), stream))
+            with contextlib.suppress(OSError):
+                threading.Thread(target=answer_neighbour, args=self.listener.accept()[:1], daemon=True).start()
 
 
 def answer_neighbour(connection: socket.socket) -> None:
-    """Read a neighbour's message and answer it; an error is the neighbour's to tell."""
+    """Read a neighbour's message and answer it; the neighbour reports an error."""
     with contextlib.suppress(OSError), connection:
         connection.settimeout(CONNECT_SECONDS)
         while connection.recv(LARGE_MESSAGE):
@@ -167,12 +142,14 @@ def answer_neighbour(connection: socket.socket) -> None:
         connection.sendall(b"k")
 
 
-def parse_port(text: str) -> int:
-    """Return the port of RDMA_PREFLIGHT_PORT; "" for PORT. Raises ValueError for what is none."""
-    port = int(text or PORT)
-    if port not in range(1, 1 << 16):
-        raise ValueError("RDMA_PREFLIGHT_PORT=%d is no port" % port)
-    return port
+def read_arrival(connection: socket.socket, arrivals: list[tuple[int, str, Any]]) -> None:
+    """Add number, name and stream of a node that has come; nothing for what is no node, as one that scans ports."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        connection.settimeout(CONNECT_SECONDS)
+        stream = connection.makefile("rwb")
+        hello = read_message(stream)
+        connection.settimeout(ANSWER_SECONDS)
+        arrivals.append((int(hello["node"]), str(hello["name"]), stream))
 
 
 def write_message(stream: Any, message: Message) -> None:
@@ -196,12 +173,12 @@ def read_message(stream: Any) -> Message:
 
 def check_neighbour(name: str, address: list[Any]) -> Iterator[Finding]:
     """Yield a finding if a node is not reached over NCCL's interface, or gets no message of many packets."""
-    reached = "%s is not reached at %s, over which NCCL starts: " % (name, address[0])
+    reached = f"{name} is not reached at {address[0]}, over which NCCL starts: "
     try:
         with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET) as connection:
             connection.settimeout(CONNECT_SECONDS)
             connection.connect(tuple(address))
-            reached = "%s is reached, and a message of many packets does not arrive, compare the MTUs: " % name
+            reached = f"{name} is reached, and a message of many packets does not arrive, compare the MTUs: "
             connection.sendall(bytes(LARGE_MESSAGE))
             connection.shutdown(socket.SHUT_WR)
             if not connection.recv(1):
@@ -213,7 +190,7 @@ def check_neighbour(name: str, address: list[Any]) -> Iterator[Finding]:
 def describe_connection_error(error: OSError) -> str:
     """Return what a connection's error says, and its likely reason if nothing answered, not even with a refusal."""
     if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
-        return "%s; a firewall or security group may drop it: NCCL needs all TCP ports between the nodes" % error
+        return f"{error}; a firewall or security group may drop it: NCCL needs all TCP ports between the nodes"
     return str(error)
 
 
@@ -224,7 +201,7 @@ def shared_facts(root: str, devices: list[Device], nccl: str) -> dict[str, str]:
     values = {name: ",".join(sorted({getattr(row, name) for row in devices})) for name in COMPARED_FIELDS}
     return {
         **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
-        **{"%s of RDMA devices" % name: value for name, value in values.items()},
+        **{f"{name} of RDMA devices": value for name, value in values.items()},
         "number of usable RDMA devices": str(len(devices)),
         "number of GPUs": str(visible_gpus(len(gpu_files(root)))),
         "NVIDIA driver": nvidia_driver(root),
@@ -243,6 +220,6 @@ def describe_differences(nodes: list[Message]) -> list[str]:
             by_value.setdefault(str(node["facts"].get(fact) or "nothing"), []).append(node["name"])
         if len(by_value) > 1:
             ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
-            places = ["%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[:4]]
-            sentences.append("%s differs: %s" % (fact, "; ".join(places)))
+            places = [f"{value} on {', '.join(names[:4])}" for value, names in ordered[:4]]
+            sentences.append(f"{fact} differs: {'; '.join(places)}")
     return sentences

@@ -1,7 +1,6 @@
 """Check this node and the job's other nodes, in seconds, and then run the job's command with its NCCL watched.
 
-Has NCCL's network what it needs? Each finding is a line, see system.print_line; the last line has the job's network.
-The checks are in this folder's modules, on the kernel's files below a root, so that tests can write them.
+Each finding is a line, see system.print_line. The checks read the kernel's files below a root, which tests write.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from rdma_images.nccl_logs.log_patterns import LogPatterns
-from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, limits, meeting, system
+from rdma_images.preflight import all_reduce, command, devices, gpus, interfaces, meeting, system
 from rdma_images.preflight.job_nodes import JobNode, LocalRanks, ask_checking_rank, find_node
 from rdma_images.preflight.meeting import Meeting, Message
 from rdma_images.preflight.system import Finding, first_line, node_name, print_findings, print_line
 
 CHECK_FAILED, WRONG_NETWORK, CANNOT_RUN, NOT_FOUND = 96, 97, 126, 127  # exit codes
+PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 LOG_PATTERNS_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl-logs.json")
 VERSION_FILE = os.path.join(os.path.dirname(LOG_PATTERNS_FILE), "version")
 NO_FOLDER = "-"  # what the other ranks are told where NCCL's logs have none
@@ -77,7 +77,7 @@ class Preflight:
         yield from devices.check_devices(self.devices, options.require, options.adapters, nodes)
         yield from devices.check_gids(self.fabric_devices, os.environ.get("NCCL_IB_GID_INDEX", ""))
         yield from devices.check_mtu(self.fabric_devices, options.mtu)
-        yield from limits.check_limits(root, self.fabric_devices)
+        yield from devices.check_limits(root, self.fabric_devices)
         yield from gpus.check_gpus(root, options.gpus)
         yield from gpus.check_gpudirect(root, self.usable)
 
@@ -87,8 +87,8 @@ class Preflight:
         if self.node.nodes < 2:
             return failed or self.run_all_reduce(None)
         if not self.node.first:
-            sentence = "no variable says which of %d nodes is the first, so they do not meet: set MASTER_ADDR"
-            print_line("warning", "nodes", sentence % self.node.nodes)
+            sentence = f"no variable says which of {self.node.nodes} nodes is the first, so they do not meet"
+            print_line("warning", "nodes", f"{sentence}: set MASTER_ADDR")
             return failed
         address = self.used_interfaces[0].address if self.used_interfaces else "0.0.0.0"
         try:
@@ -105,14 +105,12 @@ class Preflight:
         message = {"name": node_name(), "address": nodes_meeting.own_address, "facts": facts, "gpus": self.gpus}
 
         def answer(nodes: list[Message]) -> list[Message]:
-            neighbours = [{**node, "facts": {}} for node in nodes[1:] + nodes[:1]]
-            differences = [meeting.describe_differences(nodes)] + [[]] * (len(nodes) - 1)
-            gpus = min(node["gpus"] for node in nodes)
-            return [{"neighbour": row[0], "differences": row[1], "gpus": gpus} for row in zip(neighbours, differences)]
+            shared = {"differences": meeting.describe_differences(nodes), "gpus": min(node["gpus"] for node in nodes)}
+            return [{"neighbour": {**node, "facts": {}}, **shared} for node in nodes[1:] + nodes[:1]]
 
         reply = nodes_meeting.exchange(message, answer)
         self.gpus = reply["gpus"]  # the all-reduce takes as many of each node
-        for sentence in reply["differences"]:
+        for sentence in () if self.node.number else reply["differences"]:
             yield "warning", "differences", sentence
         yield from meeting.check_neighbour(reply["neighbour"]["name"], reply["neighbour"]["address"])
 
@@ -120,7 +118,7 @@ class Preflight:
         """Tell the nodes whether this one failed, and print which others did; return True if one failed."""
         names = nodes_meeting.nodes_where(failed)
         if names and not failed:
-            print_line("error", "nodes", "the command is not started: see the errors of %s" % ", ".join(names[:8]))
+            print_line("error", "nodes", f"the command is not started: see the errors of {', '.join(names[:8])}")
         return bool(names)
 
     def can_all_reduce(self) -> bool:
@@ -129,9 +127,9 @@ class Preflight:
         try:
             tempfile.gettempdir()
         except OSError as error:
-            obstacle = "no temporary folder can be written: %s" % error
+            obstacle = f"no temporary folder can be written: {error}"
         if obstacle:
-            print_line("warning", "all-reduce", "not run: " + obstacle)
+            print_line("warning", "all-reduce", f"not run: {obstacle}")
         return not obstacle
 
     def run_all_reduce(self, nodes_meeting: Meeting | None) -> bool:
@@ -141,7 +139,7 @@ class Preflight:
         can_run = not self.options.no_all_reduce and self.can_all_reduce()
         unable = nodes_meeting.nodes_where(not can_run) if nodes_meeting else []
         if can_run and unable:
-            print_line("note", "all-reduce", "not run: see the lines of %s" % ", ".join(unable[:8]))
+            print_line("note", "all-reduce", f"not run: see the lines of {', '.join(unable[:8])}")
         if unable or not (can_run and self.nccl):
             return False
         place, folder = (self.node.nodes, self.node.number), tempfile.TemporaryDirectory(prefix="all-reduce-")
@@ -157,7 +155,7 @@ class Preflight:
             return self.share_failure(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
-        """Check, run the command, and print the last line. Return the exit code.
+        """Check, run the command, print the last line, and return the exit code.
 
         `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
         """
@@ -183,14 +181,14 @@ class Preflight:
             pass
         verdict = logs.verdict
         if code == WRONG_NETWORK and logs.uses_other_network(self.options.require):
-            sentence = "the command was ended, since %s is required: %s" % (self.options.require, verdict.sentence)
+            sentence = f"the command was ended, since {self.options.require} is required: {verdict.sentence}"
             print_line("error", "network", sentence)
-        return self.print_result("%s; %s" % (verdict.network, verdict.sentence), verdict.nccl or "", code)
+        return self.print_result(f"{verdict.network}; {verdict.sentence}", verdict.nccl or "", code)
 
     def print_result(self, network: str, nccl: str, code: int) -> int:
         """Print the last line: the network, the adapters that can be used, and the versions. Return the exit code."""
         kinds = "/".join(sorted({device.driver for device in self.fabric_devices})) or "RDMA"
-        adapters = "%d of %d %s" % (len(self.usable), max(self.options.adapters, len(self.fabric_devices)), kinds)
+        adapters = f"{len(self.usable)} of {max(self.options.adapters, len(self.fabric_devices))} {kinds}"
         libfabric = re.search(r"^libfabric: (\S+)", system.run_program("fi_info", "--version"), re.MULTILINE)
         versions = {
             "NCCL": nccl or str(self.nccl or ""),
@@ -199,8 +197,8 @@ class Preflight:
             "NVIDIA driver": gpus.nvidia_driver(),
             "preflight": first_line(VERSION_FILE),
         }
-        words = (network, adapters, ", ".join("%s %s" % row for row in versions.items() if row[1]), code)
-        print_line("result", "network", "%s; adapters: %s; versions: %s; exit code %d" % words)
+        listed = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        print_line("result", "network", f"{network}; adapters: {adapters}; versions: {listed}; exit code {code}")
         return code
 
 
@@ -209,7 +207,7 @@ def start_command(words: list[str], folder: str, look: Callable[[], bool] = lamb
     try:
         code = command.run_command(words, command.log_variables(folder, os.environ), look)
     except OSError as error:
-        print_line("error", "command", "%s: %s" % (words[0], error.strerror))
+        print_line("error", "command", f"{words[0]}: {error.strerror}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
     return WRONG_NETWORK if code is None else code
 
@@ -218,9 +216,11 @@ def main(words: list[str]) -> int:
     """Run the program and return its exit code."""
     options = parse_arguments(words)
     try:
-        node, options.port = find_node(os.environ), meeting.parse_port(os.environ.get("RDMA_PREFLIGHT_PORT", ""))
+        node, options.port = find_node(os.environ), int(os.environ.get("RDMA_PREFLIGHT_PORT", PORT))
+        if options.port not in range(1, 1 << 16):
+            raise ValueError(f"RDMA_PREFLIGHT_PORT={options.port} is no port")
     except (ValueError, KeyError) as error:
-        print_line("error", "nodes", "the job's variables cannot be read: %s" % error)
+        print_line("error", "nodes", f"the job's variables cannot be read: {error}")
         return 2
     if options.nodes is not None:
         node = node._replace(nodes=options.nodes, number=options.node)
@@ -238,7 +238,8 @@ def main(words: list[str]) -> int:
         return code
     folder = ask_checking_rank(node.socket_name(os.environ))
     if not folder:
-        reason = "did not let local rank %d start" if folder == "" else "is not there, and local rank %d waited for it"
-        print_line("error", "nodes", "local rank 0 of this node " + reason % node.local_rank)
+        place = f"local rank {node.local_rank}"
+        reason = f"did not let {place} start" if folder == "" else f"is not there, and {place} waited for it"
+        print_line("error", "nodes", f"local rank 0 of this node {reason}")
         return CHECK_FAILED
     return start_command(options.command, "" if folder == NO_FOLDER else folder) if options.command else 0

@@ -5,7 +5,7 @@ import re
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices
-from rdma_images.preflight.limits import MIN_LOCKED_BYTES
+from rdma_images.preflight.devices import MIN_LOCKED_BYTES
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.machine import NO_DEVICE
 

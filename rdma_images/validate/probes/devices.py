@@ -7,8 +7,7 @@ import os
 import re
 from typing import Any
 
-from rdma_images.preflight import limits
-from rdma_images.preflight.devices import Device, read_devices
+from rdma_images.preflight.devices import Device, locked_memory, read_devices
 from rdma_images.preflight.system import first_line, read_file
 from rdma_images.validate.probes import tools
 
@@ -21,8 +20,8 @@ def measure_devices() -> dict[str, Any]:
         "nodes": sorted(os.path.basename(path) for path in glob.glob("/dev/infiniband/*")),
         "rdma": {device.name: rdma_device(device) for device in read_devices()},
         "efa_domains": efa_domains(tools.run(tools.COMMANDS["fi_info -p efa"])["stdout"]),
-        "memlock": limits.locked_memory(),
-        "huge_pages": limits.huge_pages(),
+        "memlock": locked_memory(),
+        "huge_pages": huge_pages(read_file("/proc/meminfo")),
         "compat_mode": first_line("/sys/module/erdma/parameters/compat_mode"),
         "modules": modules(),
         "nvidia_module": first_line("/proc/driver/nvidia/version"),
@@ -33,6 +32,13 @@ def measure_devices() -> dict[str, Any]:
 def rdma_device(device: Device) -> dict[str, Any]:
     """Return a device's driver, port's state, MTU and peer-to-peer provider."""
     return {"driver": device.driver, "state": device.state, "mtu": int(device.mtu or 0), "p2p": device.gpu_memory_peers}
+
+
+def huge_pages(meminfo: str) -> dict[str, int]:
+    """Return how many huge pages there are ("total") and are free ("free"), and the "bytes" of each."""
+    lines = dict(re.findall(r"^(\w+): +(\d+)", meminfo, re.MULTILINE))
+    total, free, kilobytes = (int(lines.get(name, 0)) for name in ("HugePages_Total", "HugePages_Free", "Hugepagesize"))
+    return {"total": total, "free": free, "bytes": kilobytes * 1024}
 
 
 def efa_domains(listing: str) -> list[str]:

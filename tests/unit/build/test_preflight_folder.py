@@ -59,7 +59,7 @@ def test_the_version_is_that_of_the_files(monkeypatch: pytest.MonkeyPatch) -> No
     assert preflight_folder.label() == {"io.rdma-images.preflight": version}
     preflight_folder.files.cache_clear()
     read = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\n" if path.name == "limits.py" else b""))
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\n" if path.name == "gpus.py" else b""))
     assert preflight_folder.version() != version
     preflight_folder.files.cache_clear()
 

@@ -1,14 +1,16 @@
-"""The check of RDMA devices, on trees of the kernel's files."""
+"""The checks of RDMA devices and of limits of memory, on trees of the kernel's files."""
 
 import os
 import shutil
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rdma_images.preflight import devices
+from rdma_images.validate.probes import devices as probed_devices
 from tests.support.preflight_parts import LOCAL, MAPPED, ZERO, run_check, write_device, write_file
 
 
@@ -155,3 +157,36 @@ def test_the_mtu_of_erdma(
     monkeypatch.setattr(devices, "run_program", lambda _: IBV_DEVINFO % active if active else "")
     found = list(devices.check_mtu(devices.read_devices(str(tmp_path)), expected))
     assert [row[2][: len(start)] for row, start in zip(found, sentences, strict=True)] == sentences
+
+
+@pytest.mark.parametrize("bounding", ["00000000a80425fb", "00000000a80465fb"])
+def test_locked_memory(tmp_path: Path, bounding: str) -> None:
+    """Docker's own capabilities; a pod that adds IPC_LOCK gives it to a user other than root in CapBnd alone."""
+    write_device(tmp_path, "rdmap0", "efa")
+    assert run_check(tmp_path, "--require=efa") == []
+    write_file(tmp_path / "proc/self/status", f"CapEff:\t00000000a80425fb\nCapBnd:\t{bounding}\n")
+    (line,) = run_check(tmp_path, "--require=efa")
+    assert line.startswith("error memlock: only 64 KiB of memory can be locked; RDMA needs no limit. Docker: --ulimit")
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "sentences"),
+    [
+        (64 << 20, 64 << 20, ["64 of 64 MiB are free in /dev/shm: NCCL and data loaders need more"]),
+        (64 << 30, 32 << 30, []),
+        (64 << 30, 12 << 20, ["12 of 65536 MiB are free in /dev/shm: NCCL and data loaders need more"]),
+    ],
+)
+def test_shared_memory(size: int, free: int, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = SimpleNamespace(f_blocks=size, f_bavail=free, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: stat)
+    assert [row[2] for row in devices.check_limits("", [])] == sentences
+
+
+@pytest.mark.parametrize(("free", "count"), [("0", 1), ("5128", 0)])
+def test_huge_pages_of_efa(tmp_path: Path, free: str, count: int) -> None:
+    write_device(tmp_path, "rdmap0", "efa")
+    meminfo = f"HugePages_Total:  5128\nHugePages_Free:   {free}\nHugepagesize:  2048 kB\n"
+    write_file(tmp_path / "proc/meminfo", meminfo)
+    assert len(run_check(tmp_path, "--require=efa")) == count
+    assert probed_devices.huge_pages(meminfo) == {"total": 5128, "free": int(free), "bytes": 2 << 20}

@@ -134,6 +134,7 @@ until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do
 ip link add eth0 type veth peer name eth0 netns $other
 for row in "$$ 1" "$other 2"; do nsenter --net --target ${{row% *}} sh -ec "ip link set eth0 addrgenmode none
 ip addr add {network}${{row#* }}/64 dev eth0 nodad; ip link set eth0 up"; done
+for id in $$ $other; do until nsenter --net --target $id ip link show eth0 | grep -q "state UP"; do sleep 1; done; done
 nsenter --net --target $other "$@" --node 1 true & node=$!
 "$@" true && wait $node && kill $other
 """

@@ -96,10 +96,10 @@ def test_a_scanner_is_no_node_and_delays_none(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_silent_connection_keeps_no_neighbour_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    with meeting.Meeting(JobNode(1, 0, ""), "127.0.0.1", free_port()) as met:
-        with socket.create_connection(tuple(met.own_address)):
-            monkeypatch.setattr(meeting, "CONNECT_SECONDS", 2)
-            assert not list(meeting.check_neighbour("n1", met.own_address))
+    with meeting.Meeting(JobNode(1, 0, ""), "127.0.0.1", free_port()) as met, socket.socket() as silent:
+        silent.connect(tuple(met.own_address))
+        monkeypatch.setattr(meeting, "CONNECT_SECONDS", 2)
+        assert not list(meeting.check_neighbour("n1", met.own_address))
 
 
 @pytest.mark.parametrize(
