@@ -17,13 +17,15 @@ from rdma_images.validate.check_folders import ListedCheck
 from rdma_images.validate.validator import NotMeasuredError, Requirement, SkippedError, UnmetError, skip_unmeasured
 
 INPUTS = (".py", ".yaml", "")  # endings of files; a guest's scripts have none
+# The packages that decide a result beside validators/ and facts/: what measures, and what validators import.
+DECIDING = ("chain", "components", "core", "datapath", "facts", "inspection", "nccl_logs", "preflight", "validate")
 
 
 @functools.cache
 def digest() -> str:
-    """Return the digest of the program, its validators and its facts, which decide a result beside the image."""
-    hasher = hashlib.sha256()
-    for folder in (PACKAGE, *data_folders("validators"), *data_folders("facts")):
+    """Return the digest of the validators, the facts and the code that decide a result beside the image."""
+    hasher, packages = hashlib.sha256(), [PACKAGE / name for name in DECIDING]
+    for folder in (*packages, *data_folders("validators"), *data_folders("facts")):
         for path in sorted(path for path in folder.rglob("*") if path.suffix in INPUTS and path.is_file()):
             hasher.update(str(path.relative_to(folder.parent)).encode() + b"\0" + path.read_bytes() + b"\0")
     return f"sha256:{hasher.hexdigest()}"

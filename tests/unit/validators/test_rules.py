@@ -237,9 +237,36 @@ def test_sagemakers_toolkit_is_reported_once() -> None:
     efa_environment.test_toolkit(for_sagemaker({"exit_code": 0}), Requirement())
 
 
-def test_the_suite_has_one_digest() -> None:
-    assert suite.digest().startswith("sha256:")
-    assert suite.digest() == suite.digest()
+@pytest.mark.parametrize(
+    ("name", "decides"),
+    [
+        *(("rdma_images/cli/jobs.py", False), ("rdma_images/publish/push.py", False)),
+        *(("rdma_images/core/versions.py", True), ("rdma_images/preflight/devices.py", True)),
+        *(("validators/nccl/test_nccl.py", True), ("facts/nccl.yaml", True), ("rdma_images/datapath/guest/init", True)),
+    ],
+)
+def test_the_digest_of_the_suite_is_that_of_what_decides(
+    name: str, decides: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a report is kept, and the gate passes it, when the text of an option changes."""
+    read, file, before = Path.read_bytes, paths.CODE / name, suite.digest.__wrapped__()
+    assert file.is_file()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"\n" if path == file else b""))
+    assert (suite.digest.__wrapped__() != before) == decides
+
+
+def test_what_validators_import_decides() -> None:
+    seen, waiting = set(), list(paths.VALIDATORS.rglob("*.py"))
+    while waiting:
+        for line in re.findall(
+            r"^\s*from (rdma_images[\w.]*) import ([\w, ]+)", waiting.pop().read_text(), re.MULTILINE
+        ):
+            names = {line[0], *(f"{line[0]}.{name.strip()}" for name in line[1].split(","))} - seen
+            files = [paths.CODE / f"{name.replace('.', '/')}.py" for name in names]
+            waiting += [file for file in files if file.is_file()]
+            seen |= names
+    packages = {name.split(".")[1] for name in seen if (paths.CODE / f"{name.replace('.', '/')}.py").is_file()}
+    assert packages <= {*suite.DECIDING, "plan"}, "plan.image_settings has the names of two variables"
 
 
 def test_every_validator_is_in_the_docs() -> None:
