@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -218,6 +219,14 @@ def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
     result = from_logs.read_job_result([RESULTS / name])
     assert result.exit_code == exit_code
     assert result.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "option", [{"tcp": Path("tcp")}, {"job": Path("j")}, {"instance": "p5.48xlarge"}, {"nodes": 2}]
+)
+def test_an_existing_result_takes_no_option_about_its_job(option: Any) -> None:
+    with pytest.raises(RefusedError, match=r"result\.json has the result of its job\nleave out --"):
+        from_logs.read_job_result([Path("runs/1/result.json")], **option)
 
 
 def test_places_of_both_runs_are_relative_to_what_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
