@@ -107,6 +107,8 @@ def validate(
             show(check_list.as_json(listed) if json else check_list.text(listed))
             return
         candidates = validation.planned_candidates(chosen)
+    if host and len(candidates) > 1:
+        raise RefusedError(f"--host {host} measures one machine, and {len(candidates)} images are chosen\nchoose one")
     running = None if host else engine.ensure(progress)
     reports = []
     scenario = validate_image.FabricScenario(fabric, instance)

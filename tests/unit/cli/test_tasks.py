@@ -108,6 +108,10 @@ def test_a_verdict_reads_standard_input(invoke: Invoke) -> None:
         (["plan", "-T", "x"], "-T: no such option of plan\n"),
         (["--help", "biuld"], "biuld: no such task\ndid you mean build?"),
         (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
+        (
+            ["validate", "--host", "local://", "-i", "a", "-i", "b"],
+            "--host local:// measures one machine, and 2 images are chosen\nchoose one",
+        ),
         (["validate", "--host", "two"], "validating two\n'two' names no host that can be measured\n"),
     ],
 )
