@@ -145,7 +145,7 @@ def find_build(project: Project, target: str, pairs: Sequence[str] | None) -> tu
             f"which target? the matrix has {len(targets)}\nadd --target with one of {', '.join(targets)}"
         )
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
-    command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
+    command = f"{COMMAND} build {image.options}"
     if build := BUILD_FILE.read_if_valid(image.id):
         return build, command
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first")

@@ -1,7 +1,6 @@
 """Turn the matrix into CI jobs, one for each image."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -10,7 +9,6 @@ from typing import Any
 from rdma_images import components
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Image
-from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
@@ -31,10 +29,7 @@ class CiJob:
 
 
 def jobs(
-    images: Sequence[Image],
-    all_images: Sequence[Image],
-    matrix: Matrix,
-    runners: Mapping[str, str] | None = None,
+    images: Sequence[Image], all_images: Sequence[Image], runners: Mapping[str, str] | None = None
 ) -> tuple[CiJob, ...]:
     """Return a job for each of `images`, some of `all_images`.
 
@@ -50,20 +45,12 @@ def jobs(
             target=image.target,
             platform=image.platform,
             runner=runner_by_platform[image.platform],
-            arguments=arguments(image, matrix),
+            arguments=image.options,
             cache=cache_name(image),
             caches=" ".join(_caches(image, all_images)),
         )
         for image in images
     )
-
-
-def arguments(image: Image, matrix: Matrix) -> str:
-    """Return the options of `invoke build` that select exactly this image."""
-    default = matrix.target(image.target).complete()
-    changes = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
-    words = ["--target", image.target, *(word for change in changes for word in ("--set", change))]
-    return shlex.join(words)
 
 
 def wheel_group(image: Image) -> tuple[str, ...]:

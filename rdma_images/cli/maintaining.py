@@ -58,7 +58,7 @@ def ci_matrix(
     all_images = target_options.chosen_images(current, target, True, None)
     images = select.images_changed_since(changed_since, all_images, progress) if changed_since else all_images
     runners = target_options.parse_pairs(runner, "--runner", "platform=label")
-    show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, current.matrix, runners)))
+    show(ci_jobs.as_github(ci_jobs.jobs(images, all_images, runners)))
 
 
 @task("test --unit", name="test")

@@ -1,5 +1,6 @@
 """Images as planned and as built. Frozen: each step returns a new object."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeVar
@@ -239,11 +240,13 @@ class Image:
     checks: tuple[str, ...] = ()  # commands of the user's that must succeed in the image
     secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
     onto: Onto | None = None  # the image that its fabric is added to; None for one that is built from a distribution
+    changes: tuple[str, ...] = ()  # "axis=value", of those that differ from the default row of its target
 
     @property
     def options(self) -> str:
-        """Return the options that choose its target on a command line."""
-        return f"--target {self.target}" + (f" --onto {self.onto.base.ref}" if self.onto else "")
+        """Return the options that choose exactly this image on a command line."""
+        words = ["--target", self.target, *(word for change in self.changes for word in ("--set", change))]
+        return shlex.join([*words, *(["--onto", self.onto.base.ref] if self.onto else [])])
 
     def version(self, component: str) -> str:
         """Return the version of a component by name; KeyError when the image does not have it."""

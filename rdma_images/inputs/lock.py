@@ -211,7 +211,7 @@ def toolkit_request(image: Image) -> LockRequest:
 def tools(folder: Path | None = None) -> dict[str, Tool]:
     """Return the builder's own tools by name: uv, which installs the wheels, and BUILD_TOOLS.
 
-    For every platform at once, because the builder's need not be the image's. Raises NotLockedError like `load`.
+    For every platform at once, because the builder's need not be the image's. Raises NotLockedError without a lock.
     """
     locked = [read_tools(platform, folder) for platform in get_args(Platform)]
     names = {wheel.name: wheel.version for lock in locked for wheel in lock.wheels}
@@ -226,7 +226,7 @@ def tools(folder: Path | None = None) -> dict[str, Tool]:
 
 
 def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
-    """Return the lock of the builder's tools for one platform. Raises as `load`."""
+    """Return the lock of the builder's tools for one platform. Raises as `tools`."""
     file = _readable_lock(tools_path(platform, folder))
     lock = _content(file)
     if missing := sorted({"uv", *BUILD_TOOLS} - {wheel.name for wheel in lock.wheels}):

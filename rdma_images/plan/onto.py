@@ -77,6 +77,8 @@ def target_onto(target: Target, ref: str) -> Target:
     Raises:
         RefusedError: The target compiles Python packages.
     """
+    if target.onto == ref:
+        return target
     if target.source_packages:
         raise RefusedError(
             f"--onto {ref}: the target has source-packages, and nothing is compiled for the Python of that image\n"

@@ -125,7 +125,7 @@ def _image(
         base: What is added to.
         where: Returns file and line of a part of the target.
     """
-    measured = onto.with_measured(planned, base) if base else planned
+    measured, default = onto.with_measured(planned, base) if base else planned, target.complete()
     label = tag(measured)
     present_components = [component for component in components.ALL if component.name in planned]
     parts = planned.components
@@ -142,6 +142,7 @@ def _image(
         fabric=planned.fabric,
         platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
         axes=planned.axes,
+        changes=tuple(f"{axis}={value}" for axis, value in planned.axes.items() if default.get(axis) != value),
         components={name: detailed[name] for name in parts},
         python_packages=(*asked.packages, *_brought_packages(planned, target, facts)),
         constraints=tuple(asked.constraints),

@@ -50,7 +50,7 @@ def read_report(image: Image) -> Report:
     """Return the image's report. Raises RefusedError if it was not validated."""
     report = REPORT.read(image.id)
     if report is None:
-        raise RefusedError(f"{image.id} was never validated\nrun `{COMMAND} validate`, then publish again")
+        raise RefusedError(f"{image.id} was never validated\nrun `{COMMAND} validate {image.options}` first")
     return report
 
 

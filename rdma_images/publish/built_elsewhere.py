@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import cast
+from typing import cast, get_args
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import BuildRecord, Component, Fabric, Image, Platform
@@ -44,12 +44,18 @@ def _approve(ref: str, report: Report, suite: str, allow_failed: Sequence[str]) 
     assert report.inspection
     measured = report_versions.versions(report)
     name, tag = _name_and_tag(ref, report.digest)
+    platform, known = report_versions.platform(report), get_args(Platform)
+    if platform not in known:
+        raise RefusedError(
+            f"{ref}: {platform} is no platform that images are published for: {', '.join(known)}\n"
+            "publish it with the tools of its builder"
+        )
     image = Image(
         id=report_folder(ref).name,
         target=name,
         tag=tag,
         fabric=cast(Fabric, report.inspection.expected.fabric or "none"),
-        platform=cast(Platform, report_versions.platform(report)),
+        platform=cast(Platform, platform),
         axes={},
         components={component: Component(component, version, "measured") for component, version in measured.items()},
     )
@@ -61,7 +67,9 @@ def _approve(ref: str, report: Report, suite: str, allow_failed: Sequence[str]) 
         build=build,
         report=report,
         tags=Tags(tag + ending),
-        allowed_failed=gate.require_publishable(build, report, suite, allow_failed, is_built_here=False),
+        allowed_failed=gate.require_publishable(
+            build, report, suite, f"--image {ref}", allow_failed, is_built_here=False
+        ),
         measured=measured,
         is_built_here=False,
     )

@@ -15,19 +15,25 @@ COMMITTED = "source.committed"
 
 
 def require_publishable(
-    build: BuildRecord, report: Report, suite: str, allow_failed: Sequence[str] = (), is_built_here: bool = True
+    build: BuildRecord,
+    report: Report,
+    suite: str,
+    choice: str,
+    allow_failed: Sequence[str] = (),
+    is_built_here: bool = True,
 ) -> tuple[str, ...]:
     """Require a `build` that may be published; return the failed checks that the user allowed by name.
 
     Args:
         suite: The digest of the validators as they are now.
+        choice: The options of `validate` that choose this image alone.
         allow_failed: Ids of checks that may fail; each must have failed in some report, see `require_known_failures`.
         is_built_here: Whether its sources must be in a commit: those of one built elsewhere are not known.
 
     Raises:
         RefusedError: `report` does not validate `build`; the error says what to do.
     """
-    retry_advice = f"\nrun `{COMMAND} validate`, then publish again"
+    retry_advice = f"\nrun `{COMMAND} validate {choice}`, then publish again"
     if report.digest != build.digest:
         raise RefusedError(
             f"{build.image_id}: the report is about {report.digest}, but {build.digest} would be published"
@@ -42,7 +48,7 @@ def require_publishable(
     if report.unmeasured:
         raise RefusedError(
             f"{build.image_id}: {', '.join(report.unmeasured)}: not measured, as the machine was too busy\n"
-            f"run `{COMMAND} validate --again` for it, then publish again"
+            f"run `{COMMAND} validate {choice} --again`, then publish again"
         )
     failed = _failed(report, is_built_here)
     unexcused = [failure for failure in failed if failure.id not in allow_failed]

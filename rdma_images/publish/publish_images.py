@@ -55,7 +55,7 @@ def approved_images(
             build=build,
             report=report,
             tags=image_tags(image, all_images, matrix, rehearsal=bool(build.stand_ins)),
-            allowed_failed=gate.require_publishable(build, report, suite, allow_failed),
+            allowed_failed=gate.require_publishable(build, report, suite, image.options, allow_failed),
             measured=measured_versions(image, report),
             other_targets=tuple(sorted({other.target for other in all_images} - {image.target})),
         )

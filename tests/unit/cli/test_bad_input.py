@@ -46,7 +46,7 @@ def select_images(case: tuple[str, str]) -> None:
     """Run `invoke ci.matrix` with its options."""
     commit, runner = case
     images = planner.plan(matrix.load(), FACTS).images
-    ci_jobs.jobs(images, images, matrix.load(), target_options.parse_pairs([runner], "--runner", "platform=label"))
+    ci_jobs.jobs(images, images, target_options.parse_pairs([runner], "--runner", "platform=label"))
     if commit.startswith("-") or "\0" in commit:
         select.images_changed_since(commit, images)
 

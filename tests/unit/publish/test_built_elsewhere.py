@@ -1,6 +1,8 @@
 """Images built elsewhere are published with their validation, without provenance."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -100,6 +102,24 @@ def test_a_failed_check_is_refused_unless_it_is_allowed() -> None:
 def test_an_image_that_was_not_validated() -> None:
     with pytest.raises(RefusedError, match=r"run `invoke validate --image nvcr\.io/nvidia/pytorch:25\.10-py3` first"):
         approved()
+
+
+@pytest.mark.parametrize(
+    ("suite", "platform", "says"),
+    [
+        ("sha256:3", "linux/amd64", "run `invoke validate --image nvcr.io/nvidia/pytorch:25.10-py3`, then publish"),
+        (SUITE, "linux/s390x", "linux/s390x is no platform that images are published for: linux/amd64, linux/arm64"),
+    ],
+)
+def test_why_it_is_not_published(suite: str, platform: str, says: str) -> None:
+    report = write()
+    assert report.inspection
+    subject = report.inspection.subject.model_copy(update={"platform": platform})
+    REPORT.write(
+        report_folder(REF).name, replace(report, inspection=report.inspection.model_copy(update={"subject": subject}))
+    )
+    with pytest.raises(RefusedError, match=re.escape(says)):
+        built_elsewhere.approved_images([REF], suite, ())
 
 
 def test_an_image_of_ours_has_its_provenance() -> None:

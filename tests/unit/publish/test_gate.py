@@ -38,20 +38,21 @@ def report(
 
 def refusal(validated: Report, build: BuildRecord = BUILD, allow: Sequence[str] = ()) -> str:
     with pytest.raises(RefusedError) as caught:
-        gate.require_publishable(build, validated, SUITE, allow)
+        gate.require_publishable(build, validated, SUITE, "--target efa", allow)
     return str(caught.value)
 
 
 def test_an_image_without_failed_checks_passes() -> None:
-    assert gate.require_publishable(BUILD, report(GREEN, WARNING, SKIPPED), SUITE) == ()
+    assert gate.require_publishable(BUILD, report(GREEN, WARNING, SKIPPED), SUITE, "--target efa") == ()
 
 
 def test_another_digest() -> None:
     assert "sha256:9" in refusal(report(digest="sha256:9"))
 
 
-def test_another_suite() -> None:
+def test_another_suite_and_how_this_one_validates_the_image_alone() -> None:
     assert "another suite" in refusal(report(suite="sha256:6"))
+    assert refusal(report(suite="sha256:6")).endswith("run `invoke validate --target efa`, then publish again")
 
 
 def test_a_report_in_which_nothing_passed_is_refused() -> None:
@@ -66,7 +67,9 @@ def test_red_names_the_check_and_the_way() -> None:
 
 def test_an_exception_is_for_one_check() -> None:
     other = dataclasses.replace(RED, id="verbs.abi")
-    assert gate.require_publishable(BUILD, report(GREEN, RED), SUITE, ["plugin.found"]) == ("plugin.found",)
+    assert gate.require_publishable(BUILD, report(GREEN, RED), SUITE, "--target efa", ["plugin.found"]) == (
+        "plugin.found",
+    )
     assert "verbs.abi" in refusal(report(GREEN, RED, other), allow=["plugin.found"])
 
 
@@ -79,7 +82,7 @@ def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection
         "\ncommit the sources and build again; or allow each by name: --allow-failed source.committed" in refusal_text
     )
     gate.require_known_failures([new_report], [gate.COMMITTED])
-    assert gate.require_publishable(BUILD, new_report, SUITE, [gate.COMMITTED]) == (gate.COMMITTED,)
+    assert gate.require_publishable(BUILD, new_report, SUITE, "--target efa", [gate.COMMITTED]) == (gate.COMMITTED,)
 
 
 def test_an_exception_nobody_needs_is_a_mistake() -> None:

@@ -256,7 +256,8 @@ def test_the_digest_of_the_suite_is_that_of_what_decides(
 
 
 def test_what_validators_import_decides() -> None:
-    seen, waiting = set(), list(paths.VALIDATORS.rglob("*.py"))
+    seen: set[str] = set()
+    waiting = list(paths.VALIDATORS.rglob("*.py"))
     while waiting:
         for line in re.findall(
             r"^\s*from (rdma_images[\w.]*) import ([\w, ]+)", waiting.pop().read_text(), re.MULTILINE
