@@ -27,7 +27,6 @@ def secret_files(
     """Yield the files of secrets by target of the bake file and id; they exist inside the block.
 
     Args:
-        specs: The images.
         supplies: By image id.
         helper_users: For each helper target, the id of the image whose secrets it gets.
 

@@ -44,7 +44,6 @@ def provide_source_wheels(
     """Return the folders of wheels from source, by image id and stage.
 
     Args:
-        specs: The images.
         stand_ins: The sources that stand-ins replace, by the image's id: a package may be compiled against them.
         compile_stage: Compiles what is not kept, one package after the other.
         progress: Gets a line for each package.

@@ -151,7 +151,6 @@ def network_request(image_config: ImageConfig, measured: Measured, product: str 
     """Return what probes/network.py takes; None where no NCCL's version is known.
 
     Args:
-        image_config: the image.
         measured: what was measured in it, but the network.
         product: the instance type that the plugin is to see; "" for none.
     """

@@ -113,30 +113,40 @@ def _network_link(inspection: Inspection, fabric: str) -> Link:
     """
     environment, file = nccl_environment(inspection), links.plugin_in_use(inspection)
     requested, run = environment.get("NCCL_NET", ""), links.started_plugin(inspection)
-    project, variable = _project(inspection, file), sharp_disabling_variable(environment)
+    project = _project(inspection, file)
     is_sharp = project == SHARP
-    network = run.network if run and run.path == file else ""
-    names_sharp = is_sharp and requested.lower().startswith(SHARP_NETWORKS)
-    if names_sharp and _is_set(environment, variable):
-        fault = f"NCCL_NET={requested} names the network that {variable}={environment[variable]} switches off"
-        return Link(name="network", how="executed" if run else "read", fault=fault)
-    if requested and requested.lower() not in (IB_NETWORK, *_network_names(inspection, file)) and not names_sharp:
-        if file and not run:
-            return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
-        fault = f"NCCL_NET={requested} names a network that the image does not have"
-        return Link(name="network", how="executed", fault=fault)
-    default = Link(name="network", value=NCCL_NETWORK, how="executed" if inspection.measured.network else "read")
-    if not file or requested.lower() == IB_NETWORK or (is_sharp and _is_set(environment, variable)):
-        return default
+    is_switched_off = is_sharp and _is_set(environment, sharp_disabling_variable(environment))
+    if requested and (broken := _broken_request(inspection, file, requested, is_sharp)):
+        return broken
+    if not file or requested.lower() == IB_NETWORK or is_switched_off:
+        return Link(name="network", value=NCCL_NETWORK, how="executed" if inspection.measured.network else "read")
     if project in WITHOUT_VERBS and (link := _link_beside_verbs(inspection, fabric, file, project, requested)):
         return link
     words = [line.text for line in run.log] if run else []
+    network = run.network if run and run.path == file else ""
     value = f"{network} of {base_name(file)}".removeprefix(" of ")
     if is_sharp and _is_set(environment, IB_DISABLE):
         value += f", which ignores {IB_DISABLE}"
     elif not requested:
         value += " if it starts, else NCCL's own"
     return Link(name="network", value=value, how="executed" if run else "read", words=words)
+
+
+def _broken_request(inspection: Inspection, file: str, requested: str, is_sharp: bool) -> Link | None:
+    """Return the link of a network that NCCL_NET names and the image lacks, or may lack; None where it has it."""
+    environment, run = nccl_environment(inspection), links.started_plugin(inspection)
+    if is_sharp and requested.lower().startswith(SHARP_NETWORKS):
+        variable = sharp_disabling_variable(environment)
+        if not _is_set(environment, variable):
+            return None
+        fault = f"NCCL_NET={requested} names the network that {variable}={environment[variable]} switches off"
+        return Link(name="network", how="executed" if run else "read", fault=fault)
+    if requested.lower() in (IB_NETWORK, *_network_names(inspection, file)):
+        return None
+    if file and not run:
+        return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
+    fault = f"NCCL_NET={requested} names a network that the image does not have"
+    return Link(name="network", how="executed", fault=fault)
 
 
 def _link_beside_verbs(inspection: Inspection, fabric: str, file: str, project: str, requested: str) -> Link | None:

@@ -72,7 +72,6 @@ def command_on_host(
     Args:
         ref: The image's name in the engine.
         settings: What the image asks for; what `host` lacks is left out.
-        options: What the user asks for.
         words: The command and its arguments; empty for the image's own.
         terminal: Whether the container gets a terminal; standard input is passed on either way.
 

@@ -146,7 +146,6 @@ def build_reference(build: BuildRecord, engine: Engine, build_command: str, prog
     Where two folders have targets of the same name, the name leads to the image that was built last.
 
     Args:
-        build: The build's record.
         engine: The engine that has the image, or had it.
         build_command: The command that builds the image again.
         progress: Gets a line where the name is not the image's any more.

@@ -79,9 +79,7 @@ def fetch_file(source: Source, find_address: Callable[[], str], settings: Downlo
     """Return the verified file of a source; an earlier run's partial file is resumed.
 
     Args:
-        source: A download with its pin.
         find_address: Returns the address where the file is to be downloaded, and is not called otherwise.
-        settings: Those of the download.
 
     Raises:
         RdmaImagesError: The file does not arrive.

@@ -4,6 +4,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version as installed_version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -262,40 +263,54 @@ def _written(lock: Lock, file: Path) -> Lock:
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless the lock has the planned torch and NCCL, all source packages, and allowed files alone."""
     file = lock_path(lock.request, folder)
-    versions = {wheel.name: wheel.version for wheel in lock.wheels}
-    for field, names in (
-        ("source-packages", image.source_packages),
-        ("package-options", (*image.no_deps, *(name for name, build in image.source_builds.items() if build.is_own))),
+    for error in chain(
+        _unused_names(lock, image), _wrong_wheels(lock, image, file), _wrong_versions(lock, image, file)
     ):
-        if unused := [name for name in names if canonicalize_name(name) not in versions]:
-            raise RefusedError(
+        raise error
+
+
+def _unused_names(lock: Lock, image: Image) -> Iterator[RdmaImagesError]:
+    """Yield an error for the packages that a field of the target names, and that are none of its own."""
+    own_builds = (name for name, build in image.source_builds.items() if build.is_own)
+    named = {"source-packages": image.source_packages, "package-options": (*image.no_deps, *own_builds)}
+    locked = {wheel.name for wheel in lock.wheels}
+    for field, names in named.items():
+        if unused := [name for name in names if canonicalize_name(name) not in locked]:
+            yield RefusedError(
                 f"target {image.target}: {field} names {', '.join(unused)}, which none of its packages needs\n"
                 "remove it there, or add it to python-packages"
             )
+
+
+def _wrong_wheels(lock: Lock, image: Image, file: Path) -> Iterator[RdmaImagesError]:
+    """Yield an error for a wheel that was to be built here, and for one that the requirements' hashes do not allow."""
     for wheel in lock.wheels:
-        build = image.source_builds.get(wheel.name)
+        build, allowed = image.source_builds.get(wheel.name), image.hashes.get(wheel.name)
         if build and build.is_own and not wheel.is_source:
-            raise RefusedError(
+            yield RefusedError(
                 f"target {image.target}: package-options has env or a patch for {wheel.name}, which comes as a wheel\n"
                 "to build it here, write NAME @ git+https://HOST/REPOSITORY@COMMIT, or ./PATH, in python-packages"
             )
-        allowed = image.hashes.get(wheel.name)
         if allowed and wheel.sha256 and wheel.sha256 not in allowed:
-            raise RefusedError(
+            yield RefusedError(
                 f"{file}: {wheel.file} has the sha256 {wheel.sha256}, which the requirements of {image.target} do not "
                 "name\nfind out which of the two is right; an index may have been changed"
             )
-    torch = image.components.get("pytorch")
-    if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
-        raise RefusedError(f"{file}: has torch {locked}, and torch {torch.version} is planned\nrun `{COMMAND} lock`")
-    if not (lock.wheels and "nccl" in image.components):
+
+
+def _wrong_versions(lock: Lock, image: Image, file: Path) -> Iterator[RdmaImagesError]:
+    """Yield an error for another torch or NCCL than the planned one."""
+    versions = {wheel.name: wheel.version for wheel in lock.wheels}
+    torch, locked = image.components.get("pytorch"), versions.get("torch")
+    if torch and locked and Version(locked).public != Version(torch.version).public:
+        yield RefusedError(f"{file}: has torch {locked}, and torch {torch.version} is planned\nrun `{COMMAND} lock`")
+    if not lock.wheels or "nccl" not in image.components:
         return
-    bundled = {name: v for name, v in versions.items() if gpu_software.WHEEL_NAME.fullmatch(name)}
-    if image.onto and not bundled:
-        return
-    if bundled != {nccl_package(image): image.version("nccl")}:
+    bundled = {name: version for name, version in versions.items() if gpu_software.WHEEL_NAME.fullmatch(name)}
+    is_kept = image.onto and not bundled  # the NCCL of the image below
+    if not is_kept and bundled != {nccl_package(image): image.version("nccl")}:
         found = ", ".join(f"{name} {version}" for name, version in sorted(bundled.items())) or "no NCCL"
-        raise RdmaImagesError(
+        yield RdmaImagesError(
             f"{file}: the wheels bring {found}, but {image.id} is planned with {nccl_package(image)} "
             f"{image.version('nccl')}\ncorrect nccl of this torch in facts/torch.yaml"
         )

@@ -13,10 +13,6 @@ from rdma_images.inputs.wheels import Wheel
 def fetch_wheel(wheel: Wheel, index: str, settings: DownloadSettings) -> Path:
     """Return the verified file of a wheel, under its own name; `remove_wheel` removes it.
 
-    Args:
-        wheel: A wheel of a lock.
-        settings: As for every download.
-
     Raises:
         RdmaImagesError: The file does not arrive.
         ChecksumError: The file is not the locked one; it is removed.

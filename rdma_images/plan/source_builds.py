@@ -71,7 +71,6 @@ def source_builds(
     """Return the build settings of the packages that have their own, by name.
 
     Args:
-        candidate: The image.
         packages: Those that may come without a wheel.
         options: What the target says of packages.
         where: Returns file and line of a part of the target.

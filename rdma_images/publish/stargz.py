@@ -93,7 +93,6 @@ def convert(original: Manifest, repository: Repository, scratch: Path) -> Conver
     """Return the image `original` of `repository` with a table of contents in each layer.
 
     Args:
-        original: The image's manifest.
         repository: Where it was published.
         scratch: An empty folder. The caller removes it.
 

@@ -117,9 +117,6 @@ def artifact_manifest(file: Descriptor, **fields: Any) -> Manifest:
 
     Its config is EMPTY, which the repository must have, too. Source: OCI image specification 1.1, "Guidelines for
     Artifact Usage".
-
-    Args:
-        fields: Further fields of the manifest.
     """
     body = {
         "schemaVersion": 2,

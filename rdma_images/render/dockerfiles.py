@@ -34,9 +34,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -
     """Return the Dockerfile of an image; the same image and locks give the same text.
 
     Args:
-        lock: The image's wheels.
         toolkit: The wheels that compile for it.
-        tools: The builder's own programs.
 
     Raises:
         RefusedError: The target's template or a stage of it is missing.

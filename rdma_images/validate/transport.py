@@ -64,7 +64,6 @@ def run_with_limits(
     """Run `command`, and end it and its children after `limit` seconds.
 
     Args:
-        command: its words.
         limit: seconds of `clock` for all of it.
         environment: its variables; None for those of this process.
         silence: seconds without any output after which it is ended, too.

@@ -213,7 +213,6 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
     """Return the request for a job of jobs.yaml, or of options alone.
 
     Args:
-        entry: The job.
         command: What was typed after --; empty for the entry's own.
         name: The job's name; empty for one that is made of target, instance type and nodes.
         options: Fields of JobRequest that no job of jobs.yaml has.

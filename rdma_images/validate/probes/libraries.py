@@ -75,9 +75,7 @@ def fabric_libraries(
     """Return what the fabric's libraries are, need and offer, and how they load.
 
     Args:
-        root: The image's file system.
         files: The libraries of the tree, by path; their conditions are noted in them.
-        environment: The image's variables.
         loaders: Answers as ImageLoader does.
         folders: Those that Python imports from, in its order.
     """

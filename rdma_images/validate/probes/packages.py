@@ -24,7 +24,6 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
     """Return the versions of packages as their managers write them, and the EFA installer's.
 
     Args:
-        root: The file system to read.
         folders: Those of Python's packages.
     """
     paragraphs = debian_packages(root)
@@ -54,7 +53,6 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[st
     Links in their paths are resolved.
 
     Args:
-        root: The file system to read.
         environment: Its variables, with PATH.
     """
     patterns = (
