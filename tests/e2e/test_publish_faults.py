@@ -198,20 +198,23 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
         registry.kill()
 
 
+@pytest.mark.parametrize(
+    ("stop", "go_on", "seconds", "words"), [("kill", "start", 0.5, "trying again"), ("pause", "resume", 6, "stalled")]
+)
 def test_a_registry_that_comes_back_is_waited_for(
-    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
+    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path, stop: str, go_on: str, seconds: int, words: str
 ) -> None:
     registry = Registry(program, tmp_path / "registry").start()
 
-    def fall_and_rise() -> None:
-        registry.kill()
-        threading.Timer(0.5, registry.start).start()
+    def stop_for_a_while() -> None:
+        getattr(registry, stop)()
+        threading.Timer(seconds, getattr(registry, go_on)).start()
 
     try:
-        trap = Trap(20 << 20, fall_and_rise)
-        outcome = run(engine, item, registry, trap, attempts=6)
-        assert outcome.error == ""
-        assert any("trying again" in line for line in trap.lines)
+        trap = Trap(8 << 20, stop_for_a_while)
+        outcome = run(engine, item, registry, trap, attempts=6, stall=3)
+        assert outcome.error == "", outcome.error
+        assert any(words in line for line in trap.lines), trap.lines
         assert_complete_and_single(registry, item)
     finally:
         registry.kill()
@@ -259,25 +262,6 @@ def test_a_full_disk_is_reported_and_the_next_run_goes_on(
     finally:
         registry.kill()
         subprocess.run(["umount", disk], check=True)
-
-
-def test_a_stalled_registry_is_given_up_and_tried_again(
-    engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
-) -> None:
-    registry = Registry(program, tmp_path / "registry").start()
-
-    def freeze() -> None:
-        registry.pause()
-        threading.Timer(6, registry.resume).start()
-
-    try:
-        trap = Trap(8 << 20, freeze)
-        outcome = run(engine, item, registry, trap, attempts=4, stall=3)
-        assert outcome.error == "", outcome.error
-        assert any("stalled" in line for line in trap.lines), trap.lines
-        assert_complete_and_single(registry, item)
-    finally:
-        registry.kill()
 
 
 def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(

@@ -39,16 +39,6 @@ def scan(**options: object) -> None:
     tasks.ns["scan"].body(target=["efa-pytorch"], **options)
 
 
-@pytest.mark.usefixtures("image")
-def test_an_old_scan_is_refused(tmp_path: Path) -> None:
-    policy = policy_file(tmp_path, "grace-days: {critical: 14}\n")
-    report = trivy()
-    report["metadata"]["timestamp"] = "2020-01-01T00:00:00Z"
-    with pytest.raises(Exit, match=r"is of 2020-01-01, .* days old") as ended:
-        scan(report=str(write_report(tmp_path, report)), policy=policy)
-    assert ended.value.code == 2
-
-
 def test_without_a_policy_everything_is_shown(image: Image, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scan(report=str(write_report(tmp_path, trivy())))
     output = capsys.readouterr().out

@@ -164,18 +164,13 @@ class TestAlibaba:
         assert (login.username, login.password) == ("cr_temp_user", "pass:word")
         assert api.requests == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
 
-    def test_a_missing_namespace_is_reported(self) -> None:
-        with served(Alibaba().handler()) as host:
-            kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(registry_errors.MissingError, match=r"NAMESPACE_NOT_EXIST.*\ncorrect instance"):
-                kind.ensure_repository("ai/efa-pytorch")
-
-    def test_denied_is_reported(self) -> None:
-        api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
-        with served(api.handler()) as host:
-            kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(registry_errors.RegistryError, match="refuses CreateRepository"):
-                kind.ensure_repository("ai/efa-pytorch")
+    def test_a_missing_namespace_and_a_denied_action_are_reported(self) -> None:
+        for api, words in (
+            (Alibaba(), r"NAMESPACE_NOT_EXIST.*\ncorrect instance"),
+            (Alibaba(namespaces=["ai"], denied=["CreateRepository"]), "refuses CreateRepository"),
+        ):
+            with served(api.handler()) as host, pytest.raises(registry_errors.RegistryError, match=words):
+                open_kind(acr(endpoint=f"http://{host}")).ensure_repository("ai/efa-pytorch")
 
     def test_a_control_plane_that_is_down(self) -> None:
         with served(Alibaba().handler()) as host:

@@ -49,23 +49,13 @@ def test_a_blob_that_the_registry_holds_in_part_is_reported() -> None:
         repository(host).put_blob(b"content")
 
 
-def test_a_token_that_expired_is_fetched_again() -> None:
-    store = Store("bearer")
+@pytest.mark.parametrize(("auth", "secret"), [("basic", "password"), ("bearer", "token")])
+def test_what_expired_is_asked_for_again(auth: str, secret: str) -> None:
+    store = Store(auth)
     with served(store.handler()) as host:
-        remote = repository(host)
-        remote.put_blob(b"one")
-        store.token = "token-2"
-        remote.put_blob(b"two")
-    assert sha256_digest(b"two") in store.blobs
-
-
-def test_a_login_that_expired_is_asked_for_again() -> None:
-    store = Store("basic")
-    logins = iter([GOOD, Login("ci", "fresh")])
-    with served(store.handler()) as host:
-        renewed = Repository(Connection(host, lambda: next(logins)), "r")
+        renewed = Repository(Connection(host, lambda: Login("ci", store.password)), "r")
         renewed.put_blob(b"one")
-        store.password = "fresh"
+        setattr(store, secret, "fresh")
         renewed.put_blob(b"two")
     assert sha256_digest(b"two") in store.blobs
 

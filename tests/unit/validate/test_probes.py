@@ -38,6 +38,19 @@ def libc() -> str:
     return file
 
 
+def compiled(library: Path, source: str, *options: str | Path) -> str:
+    """Compile a library of C, where there is a compiler."""
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    file = library.with_suffix(".c")
+    file.write_text(source)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, file, *options], check=True)
+    return str(library)
+
+
+def compiled_plugin(folder: Path, text: str) -> str:
+    return compiled(folder / "libnccl-net.so", f'const char *ncclNetPlugin_v8(void) {{ return "{text}"; }}\n')
+
+
 @pytest.mark.parametrize(
     ("words", "version"),
     [
@@ -63,18 +76,11 @@ def test_an_elf_file_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no ELF", b"\x7fELF\x02\x01" + b"\xff" * 80, b"\x7fELF\x01\x01" + b"\0" * 80]
+    "content", [b"", b"no ELF", b"\x7fELF\x02\x01" + b"\xff" * 80, b"\x7fELF\x01\x01" + b"\0" * 80, None]
 )
-def test_what_is_no_library_is_reported(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_whole_library_is_reported(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "lib.so"
-    path.write_bytes(content)
-    with pytest.raises(elf.NotElf):
-        elf.library(str(path))
-
-
-def test_a_damaged_library_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "lib.so"
-    path.write_bytes(Path(libc()).read_bytes()[:5000])
+    path.write_bytes(Path(libc()).read_bytes()[:5000] if content is None else content)
     with pytest.raises(elf.NotElf):
         elf.library(str(path))
 
@@ -93,36 +99,26 @@ def test_the_loader_is_asked() -> None:
 
 
 def test_a_library_that_lacks_another(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc")
-    if not compiler:
-        pytest.skip("no gcc to make one with")
-    source, needed, library = tmp_path / "a.c", tmp_path / "libneeded.so", tmp_path / "libneeds.so"
-    source.write_text("int a(void) { return 1; }\n")
-    subprocess.run([compiler, "-shared", "-o", needed, source], check=True)
-    subprocess.run([compiler, "-shared", "-o", library, source, "-Wl,--no-as-needed", needed], check=True)
-    needed.unlink()
-    assert loader.closure(str(library))["missing"] == [str(needed)]
-    assert "libneeded" in loader.resolve_name(str(library))["error"]
+    source = "int a(void) { return 1; }\n"
+    needed = compiled(tmp_path / "libneeded.so", source)
+    library = compiled(tmp_path / "libneeds.so", source, "-Wl,--no-as-needed", needed)
+    Path(needed).unlink()
+    assert loader.closure(library)["missing"] == [needed]
+    assert "libneeded" in loader.resolve_name(library)["error"]
 
 
 @pytest.mark.parametrize(
     ("text", "version"), [("aws-ofi-nccl 1.18.0-aws", "1.18.0"), ("aws-ofi-nccl git-02a874dc", "")]
 )
 def test_a_plugin_says_its_version(tmp_path: Path, text: str, version: str) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {text}\\n"; }}\n')
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    about = libraries.plugin_facts(str(plugin))
+    about = libraries.plugin_facts(compiled_plugin(tmp_path, f"NET/OFI Initializing {text}\\n"))
     assert (about["version"], about["exports"]) == (version, {"ncclNetPlugin_v": [8]})
 
 
 def test_a_plugin_that_has_its_words_in_its_data(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text('char word[] = "NET/OFI Initializing aws-ofi-nccl 1.21.1";\n')
-    subprocess.run([compiler, "-shared", "-fPIC", "-nostdlib", "-o", plugin, source], check=True)
-    assert libraries.plugin_facts(str(plugin))["version"] == "1.21.1"
+    source = 'char word[] = "NET/OFI Initializing aws-ofi-nccl 1.21.1";\n'
+    plugin = compiled(tmp_path / "libnccl-net.so", source, "-nostdlib")
+    assert libraries.plugin_facts(plugin)["version"] == "1.21.1"
 
 
 @pytest.mark.parametrize(
@@ -135,32 +131,24 @@ def test_a_plugin_that_has_its_words_in_its_data(tmp_path: Path) -> None:
     ],
 )
 def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, text: str, opens: list[str]) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "{text}"; }}\n')
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    assert libraries.plugin_facts(str(plugin))["opens"] == opens
+    assert libraries.plugin_facts(compiled_plugin(tmp_path, text))["opens"] == opens
 
 
 @pytest.mark.parametrize(("text", "opens"), [("Failed to dlopen libcudart.so", ["libcudart.so"]), ("libcudart.so", [])])
 def test_a_libfabric_shows_what_it_opens_by_name(tmp_path: Path, text: str, opens: list[str]) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, fabric = tmp_path / "a.c", tmp_path / "libfabric.so.1.29.0"
-    source.write_text(f'const char *fi_getinfo(void) {{ return "{text}"; }}\n')
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", fabric, source], check=True)
-    assert libraries.libfabric_opens(str(fabric)) == opens
-    assert libraries.libfabric_opens(str(source)) == []
+    source = f'const char *fi_getinfo(void) {{ return "{text}"; }}\n'
+    fabric = compiled(tmp_path / "libfabric.so", source)
+    assert libraries.libfabric_opens(fabric) == opens
+    assert libraries.libfabric_opens(__file__) == []
 
 
 def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, nccl, torch = tmp_path / "a.c", tmp_path / "libnccl.so.2", tmp_path / "libtorch_cuda.so"
-    source.write_text('const char *banner(void) { return "NCCL version 2.10.3+cuda11.3"; }\n')
-    files = {str(torch): {"target": "", "condition": ""}}
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", torch, source], check=True)
-    assert libraries.nccl_in_torch(Root(), files)[str(torch)]["banner"] == "2.10.3+cuda11.3"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", nccl, source, "-Wl,-soname,libnccl.so.2"], check=True)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", torch, source, "-Wl,--no-as-needed", nccl], check=True)
+    source = 'const char *banner(void) { return "NCCL version 2.10.3+cuda11.3"; }\n'
+    torch = compiled(tmp_path / "libtorch_cuda.so", source)
+    files = {torch: {"target": "", "condition": ""}}
+    assert libraries.nccl_in_torch(Root(), files)[torch]["banner"] == "2.10.3+cuda11.3"
+    nccl = compiled(tmp_path / "libnccl.so.2", source, "-Wl,-soname,libnccl.so.2")
+    compiled(tmp_path / "libtorch_cuda.so", source, "-Wl,--no-as-needed", nccl)
     assert libraries.nccl_in_torch(Root(), files) == {}
 
 
@@ -175,25 +163,19 @@ def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path
     ],
 )
 def test_a_plugin_shows_its_platform(tmp_path: Path, text: str, platform: bool | None) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {text}"; }}\n')
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    assert libraries.plugin_facts(str(plugin))["aws_platform"] is platform
+    plugin = compiled_plugin(tmp_path, f"NET/OFI Initializing {text}")
+    assert libraries.plugin_facts(plugin)["aws_platform"] is platform
 
 
 def test_where_libibverbs_looks(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, library = tmp_path / "a.c", tmp_path / "libibverbs.so.1.14.56.1"
     words = [
         "lib%s-rdmav34.so",
         "/usr/lib64/libibverbs/lib%s-rdmav34.so",
         "/etc/libibverbs.d",
         "no %s/libibverbs.d here",
     ]
-    source.write_text(f"const char *words[] = {{{', '.join(json.dumps(word) for word in words)}}};\n")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
-    assert libraries.verbs_words(str(library)) == [
+    source = f"const char *words[] = {{{', '.join(json.dumps(word) for word in words)}}};\n"
+    assert libraries.verbs_words(compiled(tmp_path / "libibverbs.so", source)) == [
         "-rdmav34.so",
         "/etc/libibverbs.d",
         "/usr/lib64/libibverbs/lib%s-rdmav34.so",

@@ -1,7 +1,10 @@
 """What opens a network beside NCCL, in images as the packages' own wheels make them."""
 
+from typing import Any
+
 import pytest
 
+from rdma_images.core.check import Check
 from tests.incidents import run
 from tests.incidents.case import base
 from tests.incidents.image import ImageChange
@@ -30,30 +33,33 @@ NIXL = {
 }
 
 
+def check_of(check_id: str, image: str, files: dict[str, Any]) -> Check:
+    """Return what a check says of an image with these files."""
+    changed = base(image).changed(ImageChange.model_validate({"files": files}))
+    (check,) = [result for result in run.run_checks({"image": changed})["image"] if result.id == check_id]
+    return check
+
+
 @pytest.mark.parametrize(
     ("without", "lacking"), [("", ""), (f"{SITE}/nvidia/cu13/lib/libcudart.so.13", "it finds no libcudart.so.13")]
 )
 def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) -> None:
     files = {path: file for path, file in NIXL.items() if path != without}
-    image = base("efa").changed(ImageChange.model_validate({"files": files}))
-    (check,) = [result for result in run.run_checks({"nixl": image})["nixl"] if result.id == "transports.load"]
+    check = check_of("transports.load", "efa", files)
     assert check.outcome == ("failed" if lacking else "passed")
     assert lacking in check.actual
 
 
 def test_the_module_of_ucx_for_doca_is_not_missed() -> None:
     module = {"soname": "libuct_ib_mlx5_gdp.so.0", "needed": ["libflexio.so", "libgone.so"]}
-    change = {"files": {f"{SITE}/nixl_cu13.libs/ucx/libuct_ib_mlx5_gdp.so.0.0.0": {"library": module}}}
-    image = base("cuda-torch-ib").changed(ImageChange.model_validate(change))
-    (check,) = [result for result in run.run_checks({"nixl": image})["nixl"] if result.id == "transports.load"]
-    assert check.actual.endswith("it finds no libgone.so")
+    files = {f"{SITE}/nixl_cu13.libs/ucx/libuct_ib_mlx5_gdp.so.0.0.0": {"library": module}}
+    assert check_of("transports.load", "cuda-torch-ib", files).actual.endswith("it finds no libgone.so")
 
 
 @pytest.mark.parametrize(("image", "severity"), [("cuda-torch-ib", "note"), ("efa", "warning")])
 def test_nixls_plugin_for_efa_is_missed_there(image: str, severity: str) -> None:
     files = {path: file for path, file in NIXL.items() if "cudart" not in path}
-    changed = base(image).changed(ImageChange.model_validate({"files": files}))
-    (check,) = [result for result in run.run_checks({"nixl": changed})["nixl"] if result.id == "transports.load"]
+    check = check_of("transports.load", image, files)
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
@@ -64,9 +70,8 @@ NCCL_ELSEWHERE = {"/opt/nccl/lib/libnccl.so.2": {"library": {"soname": "libnccl.
 
 
 @pytest.mark.parametrize(("nccl", "severity"), [({}, "note"), (NCCL_ELSEWHERE, "warning")])
-def test_cupy_works_without_nccl_on_one_gpu(nccl: dict[str, object], severity: str) -> None:
-    image = base("rpm").changed(ImageChange.model_validate({"files": {**CUPY_NCCL, **nccl}}))
-    (check,) = [c for c in run.run_checks({"cupy": image})["cupy"] if c.id == "transports.load"]
+def test_cupy_works_without_nccl_on_one_gpu(nccl: dict[str, Any], severity: str) -> None:
+    check = check_of("transports.load", "rpm", {**CUPY_NCCL, **nccl})
     assert "libnccl.so.2" in check.actual
     assert (check.outcome, check.severity) == ("failed", severity)
 
@@ -74,15 +79,12 @@ def test_cupy_works_without_nccl_on_one_gpu(nccl: dict[str, object], severity: s
 def test_of_the_wheels_for_two_cuda_one_has_to_load() -> None:
     plugins = [path for path in NIXL if "/libplugin_" in path]
     other = {path.replace("cu13", "cu12"): {"library": {"needed": ["libcudart.so.12"]}} for path in plugins}
-    change = ImageChange.model_validate({"files": {**NIXL, **other}})
-    (check,) = [c for c in run.run_checks({"nixl": base("efa").changed(change)})["nixl"] if c.id == "transports.load"]
-    assert check.outcome == "passed"
+    assert check_of("transports.load", "efa", {**NIXL, **other}).outcome == "passed"
 
 
-def words_of_failures(check: str, change: dict[str, object]) -> str:
-    """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
-    image = base("efa").changed(ImageChange.model_validate(change))
-    (failed,) = [result for result in run.run_checks({"image": image})["image"] if result.id == check]
+def words_of_failures(check: str, files: dict[str, Any]) -> str:
+    """Return what a check finds in the base image for EFA with these files; "" where it finds nothing."""
+    failed = check_of(check, "efa", files)
     return failed.actual if failed.outcome == "failed" else ""
 
 
@@ -104,19 +106,15 @@ VERBS = {"library": {"soname": "libuct_ib.so.0", "needed": ["libibverbs.so.1"]}}
         ),
     ],
 )
-def test_each_ucx_has_its_module_for_verbs(files: dict[str, object], actual: str) -> None:
-    image = base("cuda-torch-ib").changed(ImageChange.model_validate({"files": files}))
-    (check,) = [check for check in run.run_checks({"image": image})["image"] if check.id == "transports.backends"]
+def test_each_ucx_has_its_module_for_verbs(files: dict[str, Any], actual: str) -> None:
+    check = check_of("transports.backends", "cuda-torch-ib", files)
     assert check.actual.startswith(actual)
     assert check.outcome == ("failed" if actual else "passed")
 
 
 def test_torch_that_has_its_cuda_code_in_caffe2() -> None:
     library = {"soname": "libcaffe2_gpu.so", "needed": ["libnccl.so.1"]}
-    site = "/opt/venv/lib/python3.12/site-packages"
-    change = {"files": {f"{site}/torch/lib/libcaffe2_gpu.so": {"library": library}}}
-    image = base("plain").changed(ImageChange.model_validate(change))
-    (check,) = [check for check in run.run_checks({"image": image})["image"] if check.id == "torch.closure"]
+    check = check_of("torch.closure", "plain", {f"{SITE}/torch/lib/libcaffe2_gpu.so": {"library": library}})
     assert check.actual == "torch cannot be imported: it finds no libnccl.so.1 (the image has libnccl.so.2)"
 
 
@@ -127,7 +125,7 @@ def test_what_horovod_gets_from_its_framework() -> None:
         f"{SITE}/horovod/{framework}/mpi_lib.cpython-312-x86_64-linux-gnu.so": module
         for framework in ("tensorflow", "torch")
     }
-    assert words_of_failures("transports.load", {"files": site}) == (
+    assert words_of_failures("transports.load", site) == (
         f"{SITE}/horovod/torch/mpi_lib.cpython-312-x86_64-linux-gnu.so cannot be loaded: it finds no libmpi.so.40"
     )
 
@@ -138,8 +136,8 @@ def test_a_build_without_the_module_does_not_have_its_fault() -> None:
     }
     p2p = {f"{SITE}/uccl/p2p.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
     ep = {f"{SITE}/uccl/ep.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
-    assert words_of_failures("packages.broken", {"files": {**metadata, **p2p}}) == ""
-    assert "built without EFA" in words_of_failures("packages.broken", {"files": {**metadata, **ep}})
+    assert words_of_failures("packages.broken", {**metadata, **p2p}) == ""
+    assert "built without EFA" in words_of_failures("packages.broken", {**metadata, **ep})
 
 
 @pytest.mark.parametrize(
@@ -166,5 +164,5 @@ def test_a_module_that_ends_an_import_comes_before_a_part_that_is_passed_over() 
         "/opt/venv/lib/libmpi.so.40": {"library": {"soname": "libmpi.so.40"}},
         "/opt/venv/lib/openmpi/ucx/libuct_ib.so.0": {"library": {"needed": ["libibverbs.so.1"]}},
     }
-    words = words_of_failures("transports.load", {"files": files})
+    words = words_of_failures("transports.load", files)
     assert words.startswith(f"{module} cannot be loaded: it finds no libmpi.so.12 (the image has libmpi.so.40)")
