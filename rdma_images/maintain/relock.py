@@ -54,8 +54,9 @@ def relock_images(
         jobs.setdefault(name, partial(_lock_wheels, name, load, lock_now, upgrade, progress))
 
     for image in images:
-        make = partial(lock.create_lock, image, mirrors)
-        add(lock.lock_request(image).key, partial(lock.read_image_lock, image), make)
+        if (request := lock.lock_request(image)).requirements:
+            make = partial(lock.create_lock, image, mirrors)
+            add(request.key, partial(lock.read_image_lock, image), make)
         if image.toolkit:
             request = lock.toolkit_request(image)
             add(request.key, partial(lock.read_lock, request), partial(lock.lock_toolkit, request, mirrors))
