@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, refuse_beside, task, with_measured_base
+from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, load_project, refuse_beside, task
 from rdma_images.core import exit_codes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project, target_options
+from rdma_images.inputs import target_options
 
 if TYPE_CHECKING:  # importing it takes 0.05 s, which a plan does not need
     from rdma_images.inspection.report import Report
@@ -44,7 +44,7 @@ def build(
     from rdma_images.render import bake
     from rdma_images.report import build_summary, report_table
 
-    loaded_project = with_measured_base(project.load(), target, onto)
+    loaded_project = load_project(target, onto)
     layers = layers_repository(cache_layers) if cache_layers else None
     options = run_bake.BuildOptions(
         rehearse, builder or None, bake.parse_compression(compression), tuple(cache_from), tuple(cache_to), layers
@@ -99,7 +99,7 @@ def validate(
     if image or (host and not any(choice.values())):
         candidates = tuple(map(validation.ValidationCandidate, dict.fromkeys(image or [""])))
     else:
-        loaded_project = with_measured_base(project.load(), target, onto)
+        loaded_project = load_project(target, onto)
         chosen = target_options.chosen_images(loaded_project, target, all, set)
         if list:
             listed_tiers = tiers if tier else validation.TIERS
@@ -167,7 +167,7 @@ def run(
     if image:
         refuse_beside("--image", {"--target": target, "--set": set, "--onto": onto})
     else:
-        loaded_project = with_measured_base(project.load(), [target] if target else (), onto)
+        loaded_project = load_project([target] if target else (), onto)
         build, build_command = build_record.find_build(loaded_project, target, set)
     running = engine.ensure(progress)
     ref = docker_command.build_reference(build, running, build_command, progress) if build else image

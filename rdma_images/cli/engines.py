@@ -6,10 +6,10 @@ from shlex import quote
 from typing import Annotated
 
 from rdma_images.cli.output import show
-from rdma_images.cli.task import Json, task
+from rdma_images.cli.task import Json, load_project, task
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project, target_options
+from rdma_images.inputs import target_options
 
 
 @task("engine.up", "engine.up --docker", name="engine.up")
@@ -59,10 +59,10 @@ def prune(
     from rdma_images import engine
     from rdma_images.engine import prune
 
-    loaded_project = project.load()
-    images = target_options.chosen_plan(loaded_project, None, True, None).images
+    loaded_project = load_project(measures=False)
+    plan = target_options.chosen_plan(loaded_project, None, True, None)
     if not engine.exists():
         show("nothing to remove: there is no engine yet")
         return
-    targets = None if all_targets else loaded_project.matrix.targets
-    show(*prune.prune_images(engine.ensure(progress), [image.id for image in images], targets, cache, progress))
+    targets = None if all_targets else loaded_project.matrix.targets.keys() - plan.unmeasured
+    show(*prune.prune_images(engine.ensure(progress), [image.id for image in plan.images], targets, cache, progress))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.task import Json, Onto, refuse_beside, task, with_measured_base
+from rdma_images.cli.task import Json, Onto, load_project, refuse_beside, task
 from rdma_images.core import exit_codes
 from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project, target_options
+from rdma_images.inputs import target_options
 
 if TYPE_CHECKING:
     from rdma_images.publish.publisher import Publisher
@@ -66,7 +66,7 @@ def job(
     entry = jobs_file.with_options(jobs_file.with_options(entry, options), jobs_file.parse_fields(field))
     command = tuple(after_dashes(sys.argv))
     request = jobs_file.request(entry, command, name or job, changes=target_options.parse_pairs(set))
-    loaded_project = with_measured_base(project.load(), [request.target], onto)
+    loaded_project = load_project([request.target] if request.target else (), onto)
     written, folder = create.write_job(request, loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written, folder))
 
@@ -93,7 +93,7 @@ def cluster(
 
     params = target_options.parse_pairs(param, "--param", "name=value")
     request = clusters.ClusterRequest(launcher, instance, nodes, region, zone, name, params)
-    cluster, folder = clusters.write_cluster(request, project.load(), out)
+    cluster, folder = clusters.write_cluster(request, load_project(), out)
     show(job_tables.job_json(folder) if json else job_tables.cluster_table(cluster.values, folder))
 
 
@@ -105,7 +105,7 @@ def job_launchers(json: Json = False) -> None:
     """
     from rdma_images.jobs.write import job_tables
 
-    loaded = project.load()
+    loaded = load_project(measures=False)
     show(job_tables.launchers_json(loaded.facts.launchers) if json else job_tables.launcher_table(loaded))
 
 
@@ -187,7 +187,7 @@ def job_run(
     if not timeout:
         limit += job_folder.load(path).settings.time
     options = lifecycle.JobRunOptions(compare == "tcp", limit, keep, prints_log=follow)
-    run_folder = lifecycle.run_job(path, project.load(), options, progress)
+    run_folder = lifecycle.run_job(path, load_project(), options, progress)
     result = from_logs.read_job_result([run_folder])
     run_files.write(result, run_folder)
     show(run_files.RESULT.text(result).rstrip() if json else result_table.result_table(result))

@@ -9,10 +9,10 @@ from typing import Annotated
 from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
-from rdma_images.cli.task import Targets, task
+from rdma_images.cli.task import Targets, load_project, task
 from rdma_images.core import paths
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project, target_options
+from rdma_images.inputs import target_options
 
 # Two a core, as many tests wait for a server, a scheduler or a container; more than eight would find no free part.
 WORKERS = min(8, 2 * len(os.sched_getaffinity(0)))
@@ -27,7 +27,7 @@ def update(write: Annotated[bool, "Add a row to facts/ for each new release."] =
     from rdma_images.maintain import facts_update
     from rdma_images.maintain.facts_update import reading
 
-    current = project.load()
+    current = load_project()
     changes = facts_update.update(current.facts, current.mirrors, progress)
     if write:
         facts_update.write(changes)
@@ -54,7 +54,7 @@ def ci_matrix(
     """Print the matrix for GitHub Actions."""
     from rdma_images.ci import ci_jobs, select
 
-    current = project.load()
+    current = load_project(measures=False)
     all_images = target_options.chosen_images(current, target, True, None)
     images = select.images_changed_since(changed_since, all_images, progress) if changed_since else all_images
     runners = target_options.parse_pairs(runner, "--runner", "platform=label")

@@ -7,7 +7,7 @@ from json import dumps
 from typing import Annotated
 
 from rdma_images.cli.output import end_with, show
-from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, task, with_measured_base
+from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, load_project, task
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
@@ -39,7 +39,7 @@ def plan(
     from rdma_images.inputs import locked_image
     from rdma_images.plan import instance_fit, plan_table
 
-    loaded_project = with_measured_base(project.load(), target, onto)
+    loaded_project = load_project(target, onto)
     if solve:
         set = _solve(loaded_project, target, all or bool(set))
     image_plan = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
@@ -97,14 +97,14 @@ def _notes(images: Sequence[Image], current: project.Project) -> list[str]:
 
 
 @task("describe --target efa-pytorch")
-def describe(target: Targets = (), all: All = False, set: Changes = (), json: Json = False) -> None:
+def describe(target: Targets = (), all: All = False, set: Changes = (), onto: Onto = "", json: Json = False) -> None:
     """Show what is in the images and how to run them.
 
     Also shows how to run an image on a machine without its fabric.
     """
     from rdma_images.build import describe
 
-    loaded_project = project.load()
+    loaded_project = load_project(target, onto)
     images = target_options.chosen_images(loaded_project, target, all, set)
     show(describe.as_json(images) if json else describe.describe_images(images, loaded_project.facts))
 
@@ -114,13 +114,14 @@ def sources(
     target: Targets = (),
     all: All = False,
     set: Changes = (),
+    onto: Onto = "",
     rehearse: Rehearse = False,
     json: Json = False,
 ) -> None:
     """Show each download, its pin, and whether its source answers."""
     from rdma_images.inputs import availability, sources
 
-    loaded_project = project.load()
+    loaded_project = load_project(target, onto)
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     all_sources = [source for image in images for source in sources.sources(image, loaded_project.facts)]
     supplies = availability.find_supplies(all_sources, loaded_project.mirrors, rehearse)
@@ -134,6 +135,7 @@ def lock(
     target: Targets = (),
     all: All = False,
     set: Changes = (),
+    onto: Onto = "",
     upgrade: Annotated[bool, "Resolve again, to the newest versions."] = False,
     check: Annotated[bool, "Only fail where a build to ship needs a pin that is missing; uses no network."] = False,
     json: Json = False,
@@ -145,13 +147,13 @@ def lock(
     from rdma_images.inputs import lock
     from rdma_images.maintain import relock
 
-    loaded_project = project.load()
+    loaded_project = load_project(target, onto, measures=not check)
     images = target_options.chosen_images(loaded_project, target, all, set)
     if check:
         from rdma_images.ci import select
 
         scope = [f"--target {name}" for name in target] + ["--all"] * (all or not target)
-        scope += [f"--set {pair}" for pair in set]
+        scope += [*(f"--set {pair}" for pair in set), *(f"--onto {ref}" for ref in [onto] if ref)]
         select.require_locks(images, loaded_project.facts, loaded_project.mirrors, " ".join(scope))
         return
     outcomes = relock.relock_images(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
@@ -161,11 +163,13 @@ def lock(
 
 
 @task("render --target efa-pytorch --rehearse")
-def render(target: Targets = (), all: All = False, set: Changes = (), rehearse: Rehearse = False) -> None:
+def render(
+    target: Targets = (), all: All = False, set: Changes = (), onto: Onto = "", rehearse: Rehearse = False
+) -> None:
     """Write the Dockerfiles, and print the path of each."""
     from rdma_images.build import build_spec
 
-    loaded_project = project.load()
+    loaded_project = load_project(target, onto)
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     specs = [build_spec.build_spec(image, loaded_project, rehearse, progress=progress) for image in images]
     show(*(str(spec.dockerfile) for spec in specs))

@@ -1,32 +1,36 @@
 """The tasks on registries: scan, publish and verify; and the publisher that `job.run --attach` shares."""
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 from rdma_images.cli.output import end_with, show
-from rdma_images.cli.task import All, Changes, Json, Onto, Policy, Targets, refuse_beside, task, with_measured_base
+from rdma_images.cli.task import All, Changes, Json, Onto, Policy, Targets, load_project, refuse_beside, task
 from rdma_images.core import exit_codes, files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
-from rdma_images.inputs import project, target_options
+from rdma_images.inputs import target_options
 
 if TYPE_CHECKING:
+    from rdma_images.core.image import Image
+    from rdma_images.plan.matrix import Matrix
     from rdma_images.publish.evidence.scan_result import Scan
     from rdma_images.publish.evidence.scanner import ScannedImage
     from rdma_images.publish.publisher import Publisher
-    from rdma_images.registry.registries import Registry
 
 
 @task(
     "scan --target efa-pytorch --report trivy.cdx.json --policy policy.yaml",
+    "scan --image team/training:2026-11",
     "scan --published team-ecr",
 )
 def scan(
     target: Targets = (),
     all: All = False,
     set: Changes = (),
+    onto: Onto = "",
+    image: Annotated[Sequence[str], "An image built elsewhere that passed `validate --image`."] = (),
     published: Annotated[Sequence[str], "REGISTRY | The targets' images in a registry of registries.yaml."] = (),
     report: Annotated[str, "FILE | A CycloneDX document that Trivy or Grype wrote elsewhere, instead of a scan."] = "",
     policy: Policy = "",
@@ -38,12 +42,21 @@ def scan(
     """
     from datetime import UTC, datetime
 
+    from rdma_images.publish import built_elsewhere
     from rdma_images.publish.evidence import scan_table
     from rdma_images.publish.evidence.policy import chosen_policy, decide
     from rdma_images.publish.evidence.scan_result import SCAN
+    from rdma_images.publish.evidence.scanner import ScannedImage
+    from rdma_images.report.report_files import report_folder
 
     rules, today = chosen_policy(policy), datetime.now(UTC).date()
-    images = _chosen_images(target, all, set, published)
+    if image:
+        others = {"--target": target, "--all": all, "--set": set, "--onto": onto, "--published": published}
+        refuse_beside("--image", others)
+        images = [ScannedImage(r, built_elsewhere.read_report(r).digest, report_folder(r).name) for r in image]
+    else:
+        chosen = target_options.chosen_images(load_project(target, onto), target, all, set)
+        images = _built_or_published(chosen, published)
     if report and len(images) != 1:
         raise RefusedError(f"--report is about one image, and {len(images)} are chosen\nchoose one with --target")
     documents, is_refused = [], False
@@ -74,22 +87,24 @@ def _scan(image: "ScannedImage", report: str) -> "Scan":
     return scanner.read_report(scanner.run_scanner(program, image, running, folder, progress), image)
 
 
-def _chosen_images(
-    targets: Sequence[str], all_rows: bool, changes: Sequence[str], published: Sequence[str]
-) -> "Sequence[ScannedImage]":
-    """Return the chosen images that were built here, or those in the registries that have them."""
-    from rdma_images.plan import planner
+def _built_or_published(images: "Sequence[Image]", published: Sequence[str]) -> "list[ScannedImage]":
+    """Return images that were built here, or those in the registries that have them."""
     from rdma_images.publish.approved_image import read_build
     from rdma_images.publish.evidence.scanner import ScannedImage
     from rdma_images.publish.published_images import published_images
     from rdma_images.registry import registries
 
-    loaded_project = project.load()
-    images = target_options.chosen_images(loaded_project, targets, all_rows, changes)
     if not published:
         return [ScannedImage(build.ref, build.digest, build.image_id) for build in map(read_build, images)]
-    all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
-    return [*published_images(images, all_images, loaded_project.matrix, registries.load().pick(published))]
+    return [*published_images(images, *_matrix_images(), registries.load().pick(published))]
+
+
+def _matrix_images() -> "tuple[Sequence[Image], Matrix]":
+    """Return the images of matrix.yaml, which decide tags, and the matrix; without what was not measured."""
+    from rdma_images.plan import planner
+
+    own = load_project()
+    return planner.plan(own.matrix, own.facts, all_rows=True).images, own.matrix
 
 
 @task(
@@ -115,8 +130,7 @@ def publish(
 
     Sends only what a registry does not have.
     """
-    from rdma_images.plan import planner
-    from rdma_images.publish import built_elsewhere, publication_table, publish_images
+    from rdma_images.publish import built_elsewhere, platform_index, publication_table, publish_images
     from rdma_images.publish.evidence.policy import chosen_policy
     from rdma_images.registry import registries
     from rdma_images.validate import suite
@@ -124,35 +138,23 @@ def publish(
     chosen_registries = registries.load().pick(to)
     choice = {"--target": target, "--all": all, "--set": set, "--onto": onto}
     if join:
-        refuse_beside("--join", choice | {"--image": image})
-        _join(chosen_registries, publisher(sign), json)
+        ignored = {"--image": image, "--allow-failed": allow_failed, "--policy": policy, "--stargz": stargz}
+        refuse_beside("--join", choice | ignored)
+        joined = [*platform_index.join(*_matrix_images(), chosen_registries, publisher(sign))]
+        show(publication_table.as_json(joined) if json else publication_table.join_text(joined))
+        end_with(exit_codes.FAILED if any(result.error for result in joined) else 0)
         return
     rules = chosen_policy(policy)
     if image:
         refuse_beside("--image", choice)
         approved = built_elsewhere.approved_images(image, suite.digest(), allow_failed)
     else:
-        loaded_project = with_measured_base(project.load(), target, onto)
-        images = target_options.chosen_images(loaded_project, target, all, set)
-        all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
-        approved = publish_images.approved_images(
-            images, all_images, loaded_project.matrix, suite.digest(), allow_failed
-        )
+        images = target_options.chosen_images(load_project(target, onto), target, all, set)
+        approved = publish_images.approved_images(images, *_matrix_images(), suite.digest(), allow_failed)
     approved = publish_images.with_decisions(approved, rules)
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, stargz))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     end_with(exit_codes.FAILED if any(outcome.error for outcome in outcomes) else 0)
-
-
-def _join(chosen_registries: "Mapping[str, Registry]", publisher: "Publisher", json: bool) -> None:
-    """Join the platforms of all images into one index each, and print what was written."""
-    from rdma_images.publish import platform_index, publication_table
-
-    loaded_project = project.load()
-    images = target_options.chosen_images(loaded_project, None, True, None)
-    results = list(platform_index.join(images, loaded_project.matrix, chosen_registries, publisher))
-    show(publication_table.as_json(results) if json else publication_table.join_text(results))
-    end_with(exit_codes.FAILED if any(result.error for result in results) else 0)
 
 
 @task(

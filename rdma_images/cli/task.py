@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -17,9 +18,10 @@ from rdma_images.cli import output
 from rdma_images.core import exit_codes, files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.progress import progress
+from rdma_images.inputs import project
 
 if TYPE_CHECKING:
-    from rdma_images.inputs.project import Project
+    from rdma_images.core.image import ExistingImage
 
 # Options of several tasks: the type of the value, and what --help says.
 Targets = Annotated[Sequence[str], "A target of matrix.yaml, by default every one."]
@@ -124,10 +126,20 @@ def refuse_beside(option: str, others: Mapping[str, object]) -> None:
         raise RefusedError(f"{option} and {given} do not go together\nleave one out")
 
 
-def with_measured_base(project: "Project", targets: Sequence[str], onto: str) -> "Project":
-    """Return the project with the image of --onto, after measuring what targets are added to."""
-    if not onto and not any(target.onto for target in project.matrix.targets.values()):
-        return project
-    from rdma_images.validate import existing_image  # here, because measuring an image needs an engine
+def load_project(targets: Sequence[str] = (), onto: str = "", measures: bool = True) -> project.Project:
+    """Return the project, whose one target is added to the image of --onto.
 
-    return existing_image.measured_project(project, targets, onto, progress)
+    Its plans measure the images that targets are added to; without `measures`, they leave out what was not measured.
+    """
+
+    def measure_base(ref: str) -> "ExistingImage":
+        from rdma_images.validate import existing_image  # here, because measuring an image needs an engine
+
+        return existing_image.measure_base_image(ref, progress)
+
+    loaded = project.load(measure_base if measures else None)
+    if onto:
+        from rdma_images.plan.onto import matrix_onto
+
+        loaded = replace(loaded, matrix=matrix_onto(loaded.matrix, targets, onto))
+    return loaded

@@ -54,7 +54,7 @@ def prune_images(
         foreign = () if targets is None else in_other_targets(unused, targets)
         superfluous = tuple(image for image in unused if image not in foreign)
         in_use = remove(engine, superfluous, cache)
-    reason = "this folder's matrix has no target"
+    reason = "this folder plans no image of target"
     lines = [f"kept {image.ref}: {reason} {image.target}; --all-targets removes it" for image in foreign]
     for image in superfluous:
         name = image.ref or image.digest

@@ -18,9 +18,9 @@ from rdma_images.core.image import Image, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress
 from rdma_images.facts import gpu_software
-from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool
+from rdma_images.plan import planner
 
 if TYPE_CHECKING:
     from rdma_images.inputs.mirrors import Mirrors
@@ -189,7 +189,7 @@ def remove_superseded(images: Iterable[Image], project: Project, progress: Progr
     A lock whose packages any image of the matrix asks for stays, whatever its torch.
     """
     with suppress(RefusedError):  # of another target, which its own plan says
-        everything = target_options.chosen_plan(project, None, True, None).images
+        everything = planner.plan(project.matrix, project.facts, all_rows=True).images
         asked_for = {lock_request(other).packages for other in (*images, *everything)}
         # To one image other targets are added with other options.
         current = {lock_request(image).without_packages for image in images if not image.onto}

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rdma_images.facts import Facts
     from rdma_images.inputs.mirrors import Mirrors
     from rdma_images.plan.matrix import Matrix
+    from rdma_images.plan.onto import MeasureBase
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Project:
 
     matrix: "Matrix"
     facts: "Facts"
+    measure_base: "MeasureBase | None" = None  # for its plans; None: they know earlier measurements alone
 
     @cached_property
     def mirrors(self) -> "Mirrors":
@@ -28,7 +30,7 @@ class Project:
         return mirrors.load()
 
 
-def load() -> Project:
+def load(measure_base: "MeasureBase | None" = None) -> Project:
     """Return the project's files and this machine's mirrors.
 
     Raises RefusedError with file and line for what cannot be read.
@@ -36,4 +38,4 @@ def load() -> Project:
     from rdma_images import facts
     from rdma_images.plan import matrix
 
-    return Project(matrix.load(), facts.load())
+    return Project(matrix.load(), facts.load(), measure_base)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
+from rdma_images.core.progress import progress
 from rdma_images.inputs.project import Project
 from rdma_images.plan.refusals import Plan
 
@@ -46,7 +47,10 @@ def chosen_plan(
     """Return the plan of the chosen images; with `rehearse`, on bases that can be had."""
     from rdma_images.plan import planner  # here, for the same reason as in project.py
 
-    plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_pairs(pairs))
+    changes = parse_pairs(pairs)
+    plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, changes, project.measure_base)
+    for name in plan.unmeasured:
+        progress(f"{name} is left out: {project.matrix.target(name).onto} was not measured on this machine")
     if not rehearse:
         return plan
     from rdma_images.inputs import availability  # here, because a plan needs none of it

@@ -2,7 +2,7 @@
 
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from rdma_images.components.pytorch import NAME as PYTORCH
 from rdma_images.core import local_package, versions
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Details, ExistingImage, Image, ImageChange, Onto
-from rdma_images.core.paths import COMMAND, state_folder
+from rdma_images.core.paths import state_folder
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts, gpu_software
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER as INSTALLER
 from rdma_images.plan import axes
 from rdma_images.plan.candidate import Candidate
-from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target, reference_problem
+from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Matrix, Target, reference_problem
 from rdma_images.plan.refusals import BrokenRule
 from rdma_images.plan.rules import wheel_rules
 
@@ -39,21 +39,14 @@ PLUGIN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
 WHEEL_FOLDER = "/nvidia/nccl/lib/"  # of the library in NCCL's wheels
 OFED = "mlnx"  # in the versions of NVIDIA's own builds of rdma-core
 RECORD = step_file("image.json", "plan", ExistingImage)  # what was measured in such an image, by its digest
+MeasureBase = Callable[[str], ExistingImage | None]  # returns the measurements of an image by its reference
 GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 
 
 def find_record(ref: str) -> ExistingImage | None:
     """Return the measurements of the image `ref`; None without any by this version."""
-    record = RECORD.read_file(_path(ref)) if _path(ref).exists() else None
+    record = RECORD.read_file_if_valid(_path(ref))
     return record if record and record.ref == ref else None
-
-
-def read_record(ref: str, target: str) -> ExistingImage:
-    """Return the measurements of the image `ref`. Raises RefusedError for none here."""
-    if record := find_record(ref):
-        return record
-    fix = f"run `{COMMAND} plan --target {target}` first"
-    raise RefusedError(f"{target}: {ref} was not measured on this machine\n{fix}")
 
 
 def write_record(image: ExistingImage) -> None:
@@ -65,10 +58,17 @@ def _path(ref: str) -> Path:
     return state_folder() / "onto" / f"{ref.rpartition(':')[2]}.json"
 
 
-def check_reference(ref: str) -> None:
-    """Raise RefusedError for a reference that can lead to another image tomorrow."""
+def matrix_onto(matrix: Matrix, targets: Sequence[str], ref: str) -> Matrix:
+    """Return the matrix whose one chosen target is added to the image of --onto.
+
+    Raises RefusedError for another number of targets, and for a reference that can lead to another image tomorrow.
+    """
+    if len(targets) != 1:
+        raise RefusedError(f"--onto {ref}: needs exactly one target\nname it with --target")
     if problem := reference_problem(ref):
         raise RefusedError(f"--onto {problem}")
+    (name,) = targets
+    return matrix.model_copy(update={"targets": {**matrix.targets, name: target_onto(matrix.target(name), ref)}})
 
 
 def target_onto(target: Target, ref: str) -> Target:

@@ -12,6 +12,7 @@ from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.components.nccl import NAME as NCCL
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.plan import additions, axes, image_settings, onto, requirements_file, rules, source_builds
@@ -31,11 +32,13 @@ def plan(
     targets: Sequence[str] = (),
     all_rows: bool = False,
     changes: Mapping[str, str] | None = None,
+    measure_base: onto.MeasureBase | None = None,
 ) -> Plan:
     """Return the plan of the default rows, or with `all_rows` of the whole matrix.
 
     `changes` (axis: value) replace what the rows say; without named targets they reach those targets that have the
-    axes. Raises RefusedError for a target, axis or value that is not known.
+    axes. `measure_base` measures the images that targets are added to, else only earlier measurements count. A target
+    without any is left out. Raises RefusedError for that if it is named, and for a target, axis or value not known.
     """
     matrix.check(facts)
     changes = dict(changes or {})
@@ -43,10 +46,16 @@ def plan(
         axes.require_value(axis, value, facts)
     images: dict[str, Image] = {}
     refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
+    unmeasured: list[str] = []
     for name in targets or _targets_with_axes(matrix, changes):
         target, base = matrix.target(name), None
         if target.onto:
-            base = onto.read_record(target.onto, name)
+            if (base := (measure_base or onto.find_record)(target.onto)) is None:
+                if name in targets:
+                    fix = f"run `{COMMAND} plan --target {name} --onto {target.onto}` first"
+                    raise RefusedError(f"{name}: {target.onto} was not measured on this machine\n{fix}")
+                unmeasured.append(name)
+                continue
             if broken := onto.broken_rules(base, target, facts):
                 refusals[name, base.ref] = Refusal(name, {"onto": base.ref}, broken)
                 continue
@@ -61,7 +70,7 @@ def plan(
                 refusals[row_id] = result
             else:
                 images.setdefault(result.id, result)
-    return Plan(images=tuple(images.values()), refusals=tuple(refusals.values()))
+    return Plan(tuple(images.values()), tuple(refusals.values()), tuple(unmeasured))
 
 
 def _plan_row(

@@ -34,3 +34,4 @@ class Plan:
 
     images: tuple[Image, ...]
     refusals: tuple[Refusal, ...] = ()
+    unmeasured: tuple[str, ...] = ()  # targets left out: the image that they are added to was not measured

@@ -28,12 +28,13 @@ def approved_images(refs: Sequence[str], suite: str, allow_failed: Sequence[str]
     Raises:
         RefusedError: For the first image that may not pass.
     """
-    reports = {ref: _report(ref) for ref in refs}
+    reports = {ref: read_report(ref) for ref in refs}
     gate.require_known_failures(list(reports.values()), allow_failed, is_built_here=False)
     return tuple(_approve(ref, report, suite, allow_failed) for ref, report in reports.items())
 
 
-def _report(ref: str) -> Report:
+def read_report(ref: str) -> Report:
+    """Return the report of the image `ref`. Raises RefusedError if it was not validated here."""
     report = REPORT.read(report_folder(ref).name)
     if report is None or report.inspection is None:
         raise RefusedError(f"{ref} was not validated here\nrun `{COMMAND} validate --image {ref}` first")

@@ -74,8 +74,8 @@ def _axes_without(image: Image, *names: str) -> dict[str, str]:
 
 
 def _short_tags(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
-    """Return the short tags of this image; an empty list for a row that differs in more than the first component."""
-    if image.target not in matrix.targets:
+    """Return the image's short tags; none for --onto, and for a row that differs in more than the first component."""
+    if image.target not in matrix.targets or bool(image.onto) != bool(matrix.targets[image.target].onto):
         return []
     default = matrix.targets[image.target].complete()
     # The main component of the target: the first in the order of tags.

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -11,11 +11,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rdma_images import engine as engines
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.image import ExistingImage
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine.docker_command import ensure_image
-from rdma_images.inputs.project import Project
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
 from rdma_images.inspection.measurements import PackageContents, Tree, WheelContents
 from rdma_images.plan import onto
@@ -29,31 +28,6 @@ FABRIC_LIBRARY = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa
 VERBS_PACKAGES = ("libibverbs1", "libibverbs")
 PATH = re.compile(r"/[\w.+/-]+")  # that a Dockerfile takes as it is
 CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+")
-
-
-def measured_project(
-    project: Project, targets: Sequence[str] | None, ref: str = "", progress: Progress = silent
-) -> Project:
-    """Measure each target's image to add to; return the project with the results.
-
-    Args:
-        targets: The chosen targets; none for all.
-        ref: The image of --onto; empty for those of the matrix.
-        progress: Reports pulls and measurements.
-
-    Raises:
-        RefusedError: --onto without one target, or without a digest.
-        RdmaImagesError: An image cannot be pulled or measured.
-    """
-    if ref:
-        if len(targets or ()) != 1:
-            raise RefusedError(f"--onto {ref}: needs exactly one target\nname it with --target")
-        onto.check_reference(ref)
-        project = _with_onto(project, (targets or ())[0], ref)
-    for name in targets or project.matrix.targets:
-        if base_ref := project.matrix.target(name).onto:
-            measure_base_image(base_ref, progress)
-    return project
 
 
 def measure_base_image(ref: str, progress: Progress = silent) -> ExistingImage:
@@ -88,11 +62,6 @@ def measure_base_image(ref: str, progress: Progress = silent) -> ExistingImage:
     )
     onto.write_record(image)
     return image
-
-
-def _with_onto(project: Project, target: str, ref: str) -> Project:
-    targets = {**project.matrix.targets, target: onto.target_onto(project.matrix.target(target), ref)}
-    return replace(project, matrix=project.matrix.model_copy(update={"targets": targets}))
 
 
 def from_inspection(inspection: Inspection) -> ExistingImage:

@@ -1,20 +1,26 @@
 """Images that exist, as they would be measured."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rdma_images import facts
 from rdma_images.core import yaml_file
 from rdma_images.core.image import ExistingImage, Image
-from rdma_images.plan import onto, planner
+from rdma_images.plan import planner
 from rdma_images.plan.matrix import Matrix
+from rdma_images.plan.refusals import Plan
 
 DIGEST = "sha256:" + "1f" * 32
 REF = f"team/training@{DIGEST}"
-MATRIX = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default: {{efa-installer: 1.50.0}}}}\n"
+TEXT = """
+targets:
+  mine:
+    summary: a team's own image
+    fabric: {fabric}
+    onto: {ref}
+    default: {default}
+"""
+EFA = "{efa-installer: 1.50.0}"
 CONDA = ExistingImage(
     ref=REF,
     suite="sha256:0",
@@ -71,10 +77,21 @@ def ngc() -> ExistingImage:
     )
 
 
-def planned_onto(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, **changes: str) -> Image:
-    """Return the image that adds EFA to `base`, whose measurement it writes."""
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
-    onto.write_record(base)
-    matrix = yaml_file.loads(MATRIX, Matrix, "matrix.yaml")
-    (image,) = planner.plan(matrix, facts.load(), ["mine"], changes=changes).images
+def read_matrix(fabric: str = "efa", ref: str = REF, default: str = EFA, more: str = "") -> Matrix:
+    """Return a matrix whose one target, `mine`, is added to an image; `more` are lines of that target."""
+    return yaml_file.loads(TEXT.format(fabric=fabric, ref=ref, default=default) + more, Matrix, "matrix.yaml")
+
+
+def plan_onto(
+    base: ExistingImage = CONDA, fabric: str = "efa", default: str = "", more: str = "", **changes: str
+) -> Plan:
+    """Return the plan that adds a fabric to `base`, with changes of axes."""
+    read = read_matrix(fabric, base.ref, default or (EFA if fabric == "efa" else "{}"), more)
+    by_axis = {axis.replace("_", "-"): value for axis, value in changes.items()}
+    return planner.plan(read, facts.load(), ["mine"], changes=by_axis, measure_base=lambda _: base)
+
+
+def planned_onto(base: ExistingImage = CONDA, **options: str) -> Image:
+    """Return the image of `plan_onto`."""
+    (image,) = plan_onto(base, **options).images
     return image

@@ -30,26 +30,26 @@ def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
         return build_contexts.for_image(image, [base, stood_in]), build_contexts
 
 
-def test_the_base_is_the_image_in_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_name, _ = contexts(planned_onto(existing(), tmp_path, monkeypatch), tmp_path)
+def test_the_base_is_the_image_in_the_engine(tmp_path: Path) -> None:
+    by_name, _ = contexts(planned_onto(), tmp_path)
     assert by_name["base"] == f"docker-image://{local_name(REF)}"
 
 
-def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path) -> None:
     """In the image itself a user may be set, and no shell be there."""
-    by_name, build_contexts = contexts(planned_onto(existing(user="1000"), tmp_path, monkeypatch), tmp_path)
+    by_name, build_contexts = contexts(planned_onto(existing(user="1000")), tmp_path)
     helper = build_contexts.helpers[by_name["efa-installer"].removeprefix("target:")]
     assert helper.contexts["base"] == "target:base-debian13"
     assert build_contexts.helpers["base-debian13"].folder == tmp_path
 
 
-def test_the_image_keeps_the_distribution_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_keeps_the_distribution_open(tmp_path: Path) -> None:
     """buildx closes a session that only targets below the image use, and the build fails."""
-    by_name, _ = contexts(planned_onto(existing(), tmp_path, monkeypatch), tmp_path)
+    by_name, _ = contexts(planned_onto(), tmp_path)
     assert by_name["distribution"] == "target:base-debian13"
 
 
-def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned_onto(existing(system="ubuntu24.04"), tmp_path, monkeypatch)
+def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path) -> None:
+    image = planned_onto(existing(system="ubuntu24.04"))
     with pytest.raises(RefusedError, match=r"stand-ins for an image on ubuntu24\.04 cannot be made"):
         contexts(image, tmp_path)

@@ -36,6 +36,8 @@ def invoke(tmp_path: Path, server: task_server.TaskServer) -> Callable[..., subp
         (("publish", "--target", "efa-pytorch"), "say where to: --to NAME"),
         (("publish", "--target", "efa-pytorch", "--to", "team-erc"), "did you mean team-ecr?"),
         (("publish", "--target", "efa-pytroch", "--to", "team-ecr"), "did you mean efa-pytorch"),
+        (("publish", "--to", "team-ecr", "--join", "--policy", "x", "--stargz"), "--join and --policy, --stargz do "),
+        (("publish", "--to", "team-ecr", "--join", "--allow-failed", "x"), "--join and --allow-failed do not go "),
         (("verify", "--image", "efa-pytorch:latest"), "names no registry"),
         (("verify", "--image", "h.example/a:b", "--identity", "ci"), "belong together"),
         (("verify", "--image", "h.example/a:b", "--key", "none.pub"), "none.pub: no such file"),

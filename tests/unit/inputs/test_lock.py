@@ -10,9 +10,10 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image, SourceBuild
-from rdma_images.inputs import lock, project, target_options
+from rdma_images.inputs import lock, project
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.plan import planner
 from rdma_images.plan.refusals import Plan
 from tests.support.existing_images import existing, planned_onto
 from tests.support.images import planned_image
@@ -207,7 +208,7 @@ def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
     before, now, other = (planned_image(python_packages=packages) for packages in (("a",), ("a", "b"), ("c",)))
     file_before, file_now, file_other = (locked(tmp_path, image) for image in (before, now, other))
     said: list[str] = []
-    monkeypatch.setattr(target_options, "chosen_plan", lambda *_: Plan((now, other)))
+    monkeypatch.setattr(planner, "plan", lambda *_, **__: Plan((now, other)))
     lock.remove_superseded([now], project.load(), said.append)
     assert said == [f"removed {file_before}: no target of matrix.yaml asks for its packages any more"]
     assert sorted((tmp_path / "python").iterdir()) == sorted([file_now, file_other])
@@ -215,7 +216,7 @@ def test_a_lock_of_packages_that_no_target_asks_for_any_more_goes(
     with_another_torch = planned_image(
         components={"pytorch": Component("pytorch", "2.14.1", "--set")}, python_packages=("a",)
     )
-    monkeypatch.setattr(target_options, "chosen_plan", lambda *_: Plan((now, with_another_torch)))
+    monkeypatch.setattr(planner, "plan", lambda *_, **__: Plan((now, with_another_torch)))
     lock.remove_superseded([now], project.load(), said.append)
     assert sorted((tmp_path / "python").iterdir()) == sorted([file_before, file_now])
 
@@ -244,10 +245,6 @@ class TestPackageOptions:
 class TestOntoAnImage:
     """An image's own packages are in no lock; those that the target names beside them are."""
 
-    @pytest.fixture
-    def onto_image(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
-        return planned_onto(existing(), tmp_path, monkeypatch)
-
     @pytest.mark.parametrize(
         ("packages", "installed"),
         [
@@ -256,32 +253,32 @@ class TestOntoAnImage:
             (("NumPy", "numpy<2.3"), ("nvidia-nccl-cu13==2.30.7", "torch==2.15.0+cu132")),
         ],
     )
-    def test_what_stays(self, onto_image: Image, packages: tuple[str, ...], installed: tuple[str, ...]) -> None:
-        request = lock.lock_request(replace(onto_image, python_packages=packages))
+    def test_what_stays(self, packages: tuple[str, ...], installed: tuple[str, ...]) -> None:
+        request = lock.lock_request(replace(planned_onto(), python_packages=packages))
         assert (request.requirements, request.installed, request.python) == (packages, installed, "3.12")
 
-    def test_packages_that_stay_keep_what_they_require(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_packages_that_stay_keep_what_they_require(self) -> None:
         requires = {"torch": ("numpy<3,>=2", "nvidia-nccl-cu13==2.30.7"), "numpy": ()}
-        image = planned_onto(existing(python_requires=requires), tmp_path, monkeypatch, nccl="2.31.2")
+        image = planned_onto(existing(python_requires=requires), nccl="2.31.2")
         beside = replace(image, python_packages=("numpy>=2.4",))
         assert lock.lock_request(beside).constraints == ("numpy<3,>=2",)
         assert lock.lock_request(replace(image, python_packages=("numpy",))).constraints == ()
 
-    def test_without_packages_nothing_is_locked(self, onto_image: Image) -> None:
-        assert lock.read_image_lock(onto_image).wheels == ()
+    def test_without_packages_nothing_is_locked(self) -> None:
+        assert lock.read_image_lock(planned_onto()).wheels == ()
 
-    def test_a_chosen_nccl(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        request = lock.lock_request(planned_onto(existing(), tmp_path, monkeypatch, nccl="2.31.2"))
+    def test_a_chosen_nccl(self) -> None:
+        request = lock.lock_request(planned_onto(nccl="2.31.2"))
         assert request.requirements == ("nvidia-nccl-cu13==2.31.2",)
         assert request.installed == ("numpy==2.3.0", "torch==2.15.0+cu132")
 
-    def test_a_package_that_is_there_needs_no_wheel(self, onto_image: Image, tmp_path: Path) -> None:
-        beside = replace(onto_image, python_packages=("einops", "numpy"))
+    def test_a_package_that_is_there_needs_no_wheel(self, tmp_path: Path) -> None:
+        beside = replace(planned_onto(), python_packages=("einops", "numpy"))
         write_lock(tmp_path, lock.lock_request(beside), make_wheel("einops", "0.8.2"))
         assert [wheel.name for wheel in lock.read_image_lock(beside, tmp_path).wheels] == ["einops"]
 
-    def test_packages_for_another_cuda(self, onto_image: Image, tmp_path: Path) -> None:
-        beside = replace(onto_image, python_packages=("einops",))
+    def test_packages_for_another_cuda(self, tmp_path: Path) -> None:
+        beside = replace(planned_onto(), python_packages=("einops",))
         write_lock(
             tmp_path, lock.lock_request(beside), make_wheel("nvidia-nccl-cu12", "2.30.7"), make_wheel("einops", "1")
         )

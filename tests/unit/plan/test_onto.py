@@ -6,40 +6,17 @@ from typing import Any
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import paths, yaml_file
+from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage, Image, Onto
 from rdma_images.plan import matrix, onto, planner
-from rdma_images.plan.matrix import Matrix
-from rdma_images.plan.refusals import Plan
-from tests.support.existing_images import CONDA, REF, existing, ngc
+from tests.support.existing_images import CONDA, DIGEST, REF, existing, ngc, plan_onto, planned_onto, read_matrix
 
-pytestmark = pytest.mark.usefixtures("state")
 FACTS = facts.load()
-TEXT = """
-targets:
-  mine:
-    summary: a team's own image
-    fabric: {fabric}
-    onto: {ref}
-    default: {default}
-"""
-EFA = "{efa-installer: 1.50.0}"
-
-
-def read(fabric: str = "efa", ref: str = REF, default: str = EFA) -> Matrix:
-    return yaml_file.loads(TEXT.format(fabric=fabric, ref=ref, default=default), Matrix, "matrix.yaml")
-
-
-def plan(base: ExistingImage, fabric: str = "efa", **changes: str) -> Plan:
-    onto.write_record(base)
-    default = EFA if fabric == "efa" else "{}"
-    by_axis = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return planner.plan(read(fabric, base.ref, default), FACTS, ["mine"], changes=by_axis)
 
 
 def added(base: ExistingImage, **changes: str) -> tuple[Image, Onto]:
-    (image,) = plan(base, **changes).images
+    image = planned_onto(base, **changes)
     assert image.onto
     return image, image.onto
 
@@ -54,11 +31,6 @@ def test_versions_are_the_images_own() -> None:
     assert versions["aws-ofi-nccl"] == "1.21.1"
     assert {image.components[name].decided_by for name in ("base", "python", "pytorch", "cuda", "nccl")} == {"--onto"}
     assert image.tag == "2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.12-debian13-onto-1f1f1f1f1f1f"
-
-
-def test_images_of_two_bases_have_two_tags() -> None:
-    other = existing(ref="team/training@sha256:" + "2e" * 32)
-    assert added(existing())[0].tag != added(other)[0].tag
 
 
 def test_the_environment_fails_closed_and_has_the_fabrics_programs_last() -> None:
@@ -111,17 +83,9 @@ def test_what_stays_is_named() -> None:
     assert "/opt/nvidia/nvidia_entrypoint.sh" in words
 
 
-def with_fields(text: str, base: ExistingImage = CONDA) -> Image:
-    """Return the image of a target with these lines of YAML, added to an existing one."""
-    onto.write_record(base)
-    matrix_text = TEXT.format(fabric="efa", ref=REF, default=EFA) + text
-    (image,) = planner.plan(yaml_file.loads(matrix_text, Matrix, "matrix.yaml"), FACTS).images
-    return image
-
-
 def test_what_the_target_adds_and_with_what_containers_start() -> None:
-    image = with_fields(
-        "    debian-packages: [tmux]\n    user: {name: user, uid: 1000}\n    entrypoint: [tini, --]\n"
+    image = planned_onto(
+        more="    debian-packages: [tmux]\n    user: {name: user, uid: 1000}\n    entrypoint: [tini, --]\n"
         "    with: [gdrcopy, ssh]\n"
     )
     assert image.onto
@@ -136,16 +100,14 @@ def test_what_the_target_adds_and_with_what_containers_start() -> None:
 
 
 def test_a_target_brings_its_packages_and_not_what_the_fabric_needs() -> None:
-    onto.write_record(existing())
-    ours = matrix.load().target("efa-pytorch")
-    target = onto.target_onto(ours, REF)
-    (image,) = planner.plan(matrix.load().model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images
+    onto_ours = onto.matrix_onto(matrix.load(), ["efa-pytorch"], REF)
+    (image,) = planner.plan(onto_ours, FACTS, ["efa-pytorch"], measure_base=lambda _: CONDA).images
     assert image.id.startswith("efa-pytorch-2.15.0-cu13.2")
     assert image.python_packages == ("numpy",)
 
 
 def test_what_becomes_of_packages_is_said() -> None:
-    image = with_fields("    python-packages: [einops, 'numpy>=2.4']\n")
+    image = planned_onto(more="    python-packages: [einops, 'numpy>=2.4']\n")
     image = onto.with_package_changes(image, {"einops": "0.8.2", "numpy": "2.4.1", "mpmath": "1.3.0"})
     assert image.onto
     changes = [(change.kind, change.part, change.why) for change in image.onto.changes]
@@ -163,19 +125,19 @@ def test_projects_and_commits_are_not_built(package: str, tmp_path: Path, monkey
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "x"\n')
     with pytest.raises(RefusedError, match=r"mine: x @ .*: nothing is built for the Python of an image of --onto\n"):
-        with_fields(f"    python-packages: [{package}]\n")
+        planned_onto(more=f"    python-packages: [{package}]\n")
 
 
 def test_a_wheel_of_ones_own_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     (tmp_path / "x-1.0-py3-none-any.whl").touch()
-    (package,) = with_fields("    python-packages: [./x-1.0-py3-none-any.whl]\n").python_packages
+    (package,) = planned_onto(more="    python-packages: [./x-1.0-py3-none-any.whl]\n").python_packages
     assert package.startswith("x @ ./x-1.0-py3-none-any.whl#sha256=")
 
 
 def test_packages_need_a_python() -> None:
     with pytest.raises(RefusedError, match="mine: no Python is in the image for numpy\n"):
-        with_fields("    python-packages: [numpy]\n", existing(python=""))
+        planned_onto(existing(python=""), more="    python-packages: [numpy]\n")
 
 
 def test_the_wheel_of_nccl_is_replaced_by_a_newer_one() -> None:
@@ -196,12 +158,12 @@ def test_the_wheel_of_nccl_is_replaced_by_a_newer_one() -> None:
 )
 def test_an_nccl_that_cannot_take_the_place_of_the_images(base: ExistingImage, nccl: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        plan(base, nccl=nccl)
+        plan_onto(base, nccl=nccl)
 
 
 def test_nccl_tests_need_a_library_of_nccl() -> None:
-    onto.write_record(existing(nccl_path="/opt/conda/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so"))
-    (refusal,) = planner.plan(read(default="{efa-installer: 1.50.0, nccl-tests: 2.20.0}"), FACTS).refusals
+    base = existing(nccl_path="/opt/conda/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so")
+    (refusal,) = plan_onto(base, more="    with: [nccl-tests]\n").refusals
     assert [broken.rule for broken in refusal.broken] == ["onto-nccl-tests"]
 
 
@@ -227,7 +189,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changes", "rule", "words"), REFUSED)
 def test_refused(changes: dict[str, Any], rule: str, words: str) -> None:
-    answer = plan(existing(**changes))
+    answer = plan_onto(existing(**changes))
     (refusal,) = answer.refusals
     assert not answer.images
     (broken,) = [broken for broken in refusal.broken if broken.rule == rule]
@@ -235,7 +197,7 @@ def test_refused(changes: dict[str, Any], rule: str, words: str) -> None:
 
 
 def test_the_nearest_plugin_is_compiled_where_the_installer_brings_none() -> None:
-    (refusal,) = plan(existing(system="debian12")).refusals
+    (refusal,) = plan_onto(existing(system="debian12")).refusals
     assert [broken.rule for broken in refusal.broken] == ["installer-plugin"]
     assert refusal.nearest
     assert set(refusal.nearest) == {"aws-ofi-nccl"}
@@ -245,58 +207,72 @@ def test_the_nearest_plugin_is_compiled_where_the_installer_brings_none() -> Non
 
 
 def test_a_nearest_combination_never_changes_the_image() -> None:
-    (refusal,) = plan(existing(nccl="2.28.9"), fabric="erdma").refusals
+    (refusal,) = plan_onto(existing(nccl="2.28.9"), fabric="erdma").refusals
     assert {broken.rule for broken in refusal.broken} >= {"nccl-on-erdma", "erdma-codename"}
     assert refusal.nearest is None
 
 
 def test_erdma_is_added_where_alibaba_has_the_suite() -> None:
-    (image,) = plan(existing(system="ubuntu22.04"), fabric="erdma").images
+    (image,) = plan_onto(existing(system="ubuntu22.04"), fabric="erdma").images
     assert image.template == "onto-erdma"
     assert image.version("erdma-apt") == "jammy"
 
 
 def test_the_image_decides_its_own_versions() -> None:
-    onto.write_record(existing())
     with pytest.raises(RefusedError, match=r"--set cuda=13\.0: the image decides it, and has 13\.2"):
-        planner.plan(read(), FACTS, ["mine"], changes={"cuda": "13.0"})
-
-
-def test_an_image_that_was_not_measured() -> None:
-    with pytest.raises(RefusedError, match=r"was not measured on this machine\nrun `invoke plan --target mine`"):
-        planner.plan(read(), FACTS)
-
-
-def test_a_tag_can_be_moved() -> None:
-    with pytest.raises(RefusedError, match="names no digest"):
-        onto.check_reference("pytorch/pytorch:2.9.1")
-    with pytest.raises(RefusedError, match=r"matrix\.yaml:6: .*names no digest"):
-        read(ref="pytorch/pytorch:2.9.1")
+        plan_onto(cuda="13.0")
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("targets", "ref", "words"),
     [
-        ("    source-packages: [flash-attn]\n", "nothing is compiled for the Python of the image"),
-        ("    template: efa-pytorch\n", "takes its place"),
-        ("    python-packages: [torch==2.14.0]\n", "the axis pytorch decides the version of torch"),
-        ("    python-packages: [nvidia-nccl-cu13]\n", "the axis nccl decides the version of nvidia-nccl-cu13"),
+        ([], REF, "name it with --target"),
+        (["efa-pytorch", "erdma-pytorch"], REF, "name it with --target"),
+        (["efa-pytorch"], "team/training:1", "names no digest"),
     ],
 )
-def test_fields_that_the_image_decides(text: str, words: str) -> None:
+def test_what_cannot_be_meant(targets: list[str], ref: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        yaml_file.loads(TEXT.format(fabric="efa", ref=REF, default=EFA) + text, Matrix, "matrix.yaml")
+        onto.matrix_onto(matrix.load(), targets, ref)
+
+
+def test_a_target_keeps_its_fabric_and_its_installer() -> None:
+    target = onto.target_onto(matrix.load().target("efa-nccl-tests"), REF)
+    assert (target.fabric, sorted(target.default)) == ("efa", ["efa-installer", "gdrcopy", "nccl-tests"])
+
+
+@pytest.mark.usefixtures("state")
+def test_measurements_of_another_form_are_none() -> None:
+    onto.write_record(existing())
+    assert onto.find_record(REF) == CONDA
+    for changes in ({"suite": None}, {"ref": f"team/other:1@{DIGEST}"}):
+        onto.write_record(existing(**changes))
+        assert onto.find_record(REF) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"ref": "pytorch/pytorch:2.9.1"}, r"matrix\.yaml:6: .*names no digest"),
+        ({"default": "{efa-installer: 1.50.0, base: debian13}"}, "decides its base"),
+        ({"more": "    source-packages: [flash-attn]\n"}, "nothing is compiled for the Python of the image"),
+        ({"more": "    template: efa-pytorch\n"}, "takes its place"),
+        ({"more": "    python-packages: [torch==2.14.0]\n"}, "the axis pytorch decides the version of torch"),
+        (
+            {"more": "    python-packages: [nvidia-nccl-cu13]\n"},
+            "the axis nccl decides the version of nvidia-nccl-cu13",
+        ),
+    ],
+)
+def test_what_a_target_onto_an_image_cannot_say(fields: dict[str, str], words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        read_matrix(**fields)
 
 
 def test_a_target_that_compiles_packages_is_not_added() -> None:
     ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
     with pytest.raises(RefusedError, match="the target has source-packages, and nothing is compiled for the Python"):
         onto.target_onto(ours, REF)
-
-
-def test_axes_that_the_image_decides() -> None:
-    with pytest.raises(RefusedError, match="decides its base"):
-        read(default="{efa-installer: 1.50.0, base: debian13}")
 
 
 def test_an_image_without_torch_has_no_torch_in_its_tag() -> None:

@@ -2,22 +2,21 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.publish.approved_image import read_build
-from tests.support.existing_images import REF, existing, planned_onto
+from tests.support.existing_images import REF, planned_onto
 from tests.support.published_image import approve, make_artifacts
 
 pytestmark = pytest.mark.usefixtures("folders")
 
 
-def test_the_command_that_builds_it_names_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_that_builds_it_names_the_image() -> None:
     with pytest.raises(RefusedError, match=f"run `invoke build --target mine --onto {REF}` first"):
-        read_build(planned_onto(existing(), tmp_path, monkeypatch))
+        read_build(planned_onto())
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:

@@ -15,11 +15,11 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import ExistingImage, Image
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock, Wheel
-from rdma_images.plan import matrix, onto, planner
+from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles, labels
 from tests.support import hadolint, locks, own_target
-from tests.support.existing_images import DIGEST, REF, existing, ngc, planned_onto
+from tests.support.existing_images import DIGEST, existing, ngc, planned_onto
 
 pytestmark = pytest.mark.usefixtures("state")
 FACTS = facts.load()
@@ -46,9 +46,7 @@ CASES = {
     "efa-train": ("efa-train", {}),
     "sagemaker-efa-pytorch": ("sagemaker-efa-pytorch", DEBIAN | TORCH | EFA),
 }
-ONTO_MATRIX = (
-    "targets:\n  mine:\n    summary: mine\n    fabric: {}\n    onto: {}\n    default: {}\n    debian-packages: [tmux]\n"
-)
+TMUX = "    debian-packages: [tmux]\n"
 
 
 def planned_image(target: str, changes: dict[str, str]) -> Image:
@@ -217,13 +215,8 @@ def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
     assert len(texts) == 1
 
 
-def rendered_onto(
-    base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more: str = "", fabric: str = "efa"
-) -> str:
-    onto.write_record(base)
-    (image,) = planner.plan(
-        yaml_file.loads(ONTO_MATRIX.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), FACTS
-    ).images
+def rendered_onto(base: ExistingImage, default: str = "", more: str = "", fabric: str = "efa") -> str:
+    image = planned_onto(base, fabric=fabric, default=default, more=TMUX + more)
     request = lock.lock_request(image)
     wheels = tuple(
         Wheel(name=line, version="1.0", file=f"{line}-1.0-py3-none-any.whl", sha256="0" * 64)
@@ -293,8 +286,8 @@ def test_packages_are_installed_by_the_python_of_the_image() -> None:
     assert "COPY --link --from=wheel" not in text
 
 
-def test_a_wheel_of_ones_own_is_installed_into_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = planned_onto(existing(), tmp_path, monkeypatch)
+def test_a_wheel_of_ones_own_is_installed_into_the_image() -> None:
+    image = planned_onto()
     name = "x-1.0-py3-none-any.whl"
     own = Wheel(name="x", version="1.0", file=name, sha256="1" * 64, origin=f"./{name}")
     only_own = Lock(request=lock.lock_request(image), wheels=(own,))
@@ -305,17 +298,14 @@ def test_a_wheel_of_ones_own_is_installed_into_the_image(tmp_path: Path, monkeyp
 
 
 def test_erdma_onto_an_image() -> None:
-    text = image_stages(rendered_onto(existing(system="ubuntu22.04"), "{}", fabric="erdma"))
+    text = image_stages(rendered_onto(existing(system="ubuntu22.04"), fabric="erdma"))
     assert "from=erdma-apt" in text
     assert 'NCCL_NET="IB"' in text
     assert "libcudart" not in text
 
 
 def test_labels_name_the_image_below() -> None:
-    onto.write_record(existing())
-    text = ONTO_MATRIX.format("efa", REF, "{efa-installer: 1.50.0}")
-    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
-    image_labels = labels.image_labels(image, "mine", labels.Revision("c", 0, None), ())
+    image_labels = labels.image_labels(planned_onto(), "mine", labels.Revision("c", 0, None), ())
     assert image_labels["org.opencontainers.image.base.name"] == "team/training"
     assert image_labels["org.opencontainers.image.base.digest"] == DIGEST
 

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import ExistingImage
-from rdma_images.inputs import project
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import PackageContents, WheelContents
 from rdma_images.plan import onto
@@ -76,25 +74,4 @@ def test_packages_are_those_that_its_python_imports_with_what_they_require() -> 
 def test_an_image_is_measured_once_for_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "ensure", lambda _: pytest.fail("no engine is needed"))
     onto.write_record(existing(suite=suite.digest()))
-    loaded = existing_image.measured_project(project.load(), ["efa-pytorch"], REF)
-    target = loaded.matrix.target("efa-pytorch")
-    assert (target.onto, set(target.default)) == (REF, {"efa-installer"})
-    assert project.load().matrix.target("efa-pytorch").onto is None
-
-
-@pytest.mark.parametrize(
-    ("targets", "ref", "words"),
-    [
-        (None, REF, "name it with --target"),
-        (["efa-pytorch", "erdma-pytorch"], REF, "name it with --target"),
-        (["efa-pytorch"], "team/training:1", "names no digest"),
-    ],
-)
-def test_what_cannot_be_meant(targets: list[str] | None, ref: str, words: str) -> None:
-    with pytest.raises(RefusedError, match=words):
-        existing_image.measured_project(project.load(), targets, ref)
-
-
-def test_a_target_keeps_its_fabric_and_its_installer() -> None:
-    target = onto.target_onto(project.load().matrix.target("efa-nccl-tests"), REF)
-    assert (target.fabric, sorted(target.default)) == ("efa", ["efa-installer", "gdrcopy", "nccl-tests"])
+    assert existing_image.measure_base_image(REF).suite == suite.digest()
