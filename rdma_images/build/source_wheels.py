@@ -128,13 +128,12 @@ class _SourceWheels:
             if not is_remote:
                 for damaged in unfinished.iterdir():
                     damaged.unlink()
-                self.progress(f"compiling {source.title}")
+                hours = spec.image.core_hours.get(source.name)
+                self.progress(f"compiling {source.title}" + (f", some {hours} hours of one core" if hours else ""))
                 self.compile_stage(spec.image.id, source_stage(source.name), unfinished)
             if not _has_wheel(unfinished):
-                raise RdmaImagesError(
-                    f"{source.title}: its build ended without a wheel\n"
-                    f"see that its source builds one: pip wheel {source.origin or source.name}"
-                )
+                fix = f"see that its source builds one: pip wheel {source.origin or source.name}"
+                raise RdmaImagesError(f"{source.title}: its build ended without a wheel\n{fix}")
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
             if self.repository and not is_remote:

@@ -203,6 +203,7 @@ class SourceBuild:
 
     variables: dict[str, str] = field(default_factory=dict)  # of its build
     memory: int = 4  # GiB of one compiler
+    core_hours: int = 0  # of one core, for one architecture; 0 where that is not known to be long
     network: bool = False  # while it compiles; its source is fetched before
     debian_packages: tuple[str, ...] = ()  # for its build alone
     patch: str = ""  # that its source gets, as text
@@ -247,6 +248,13 @@ class Image:
         """Return the options that choose exactly this image on a command line."""
         words = ["--target", self.target, *(word for change in self.changes for word in ("--set", change))]
         return shlex.join([*words, *(["--onto", self.onto.base.ref] if self.onto else [])])
+
+    @property
+    def core_hours(self) -> dict[str, int]:
+        """Return how many hours one core compiles each package that is known to take long and comes as no own wheel."""
+        count, own = len(self.source_architectures), " ".join(self.python_packages)
+        long = {name: build.core_hours * count for name, build in self.source_builds.items() if build.core_hours}
+        return {name: hours for name, hours in long.items() if f"{name} @ ./" not in own}
 
     def version(self, component: str) -> str:
         """Return the version of a component by name; KeyError when the image does not have it."""

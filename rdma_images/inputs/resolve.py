@@ -68,14 +68,8 @@ def resolve_wheels(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda chosen: file_size(chosen[1], mirrors), chosen_files)
         wheels = [
-            Wheel(
-                name=package.name,
-                version=str(package.version),
-                file=file.filename,
-                sha256=file.hashes["sha256"],
-                size=size,
-            )
-            for (package, file), size in zip(chosen_files, sizes, strict=True)
+            Wheel(name=p.name, version=str(p.version), file=file.filename, sha256=file.hashes["sha256"], size=size)
+            for (p, file), size in zip(chosen_files, sizes, strict=True)
         ]
     wheels += [_lock_local(package, request, local) for package in packages if _is_local(package)]
     return Lock(request=request, wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)))
@@ -168,10 +162,8 @@ def _lock_local(package: Package, request: LockRequest, local: Mapping[str, Loca
     source = local[name]
     if source.kind != "wheel":
         return Wheel(name=name, version=version, origin=source.origin)
-    size = source.path.stat().st_size
-    return Wheel(
-        name=name, version=version, file=source.path.name, sha256=source.digest, size=size, origin=source.origin
-    )
+    path, size = source.path, source.path.stat().st_size
+    return Wheel(name=name, version=version, file=path.name, sha256=source.digest, size=size, origin=source.origin)
 
 
 def _on_this_machine(line: str, request: LockRequest, local: Mapping[str, LocalPackage], mirrors: Mirrors) -> str:

@@ -39,11 +39,9 @@ def table(plan: Plan) -> RenderableType:
     """Return the plan for people: a table of images, then what is refused and why."""
     from rich.console import Group
 
-    parts: list[RenderableType] = []
-    if plan.images:
-        parts.append(_images(plan))
-        parts += [_unknown(image) for image in plan.images if image.unknown]
-        parts += [_changes(image, image.onto) for image in plan.images if image.onto]
+    parts: list[RenderableType] = [_images(plan)] if plan.images else []
+    parts += [_notes(image) for image in plan.images if image.unknown or image.core_hours]
+    parts += [_changes(image, image.onto) for image in plan.images if image.onto]
     parts += [_refusal(refusal) for refusal in plan.refusals]
     return Group(*parts)
 
@@ -82,11 +80,14 @@ def _cell(image: Image, name: str) -> str:
     return f"{component.version} (stand-in {stand_in})" if stand_in else component.version
 
 
-def _unknown(image: Image) -> RenderableType:
-    """Return what no fact says of an image's combination."""
+def _notes(image: Image) -> RenderableType:
+    """Return what is compiled for hours, and what no fact says of an image's combination."""
     from rich.text import Text
 
     text = Text(f"\n{image.id}\n", overflow="fold")
+    advice = "; --set gpu=sm_90 compiles for one GPU" if len(image.source_architectures) > 1 else ""
+    for name, hours in image.core_hours.items():
+        text.append("  compiles: ", "yellow").append(f"{name} in some {hours} hours of one core, once{advice}\n")
     for gap in image.unknown:
         text.append("  not known: ", "yellow").append(f"{gap}\n")
     text.rstrip()

@@ -19,13 +19,16 @@ from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import PackageOptions, Target
 from rdma_images.plan.refusals import BrokenRule
 
+GPUS = "{architectures}"  # in a variable; becomes "80;90"
+
 
 class SourcePackage(Fact):
-    """The needs of a package's build; "{architectures}" in variables becomes "80;90"."""
+    """The needs of a package's build."""
 
     variables: dict[str, str] = Field(default_factory=dict)
     cuda: bool = False  # whether it cannot be built without a compiler of CUDA
-    memory: PositiveInt | None = None
+    memory: PositiveInt = SourceBuild.memory
+    core_hours: int = SourceBuild.core_hours
     network: bool = False  # whether its build fetches what its source lacks
     debian_packages: tuple[str, ...] = ()  # that its build needs beside a compiler
     no_deps: bool = False  # whether it needs nothing beside torch, and its source cannot be asked
@@ -83,12 +86,9 @@ def source_builds(
     table = facts.table(SourcePackages).packages
     builds = {
         name: SourceBuild(
-            {
-                key: value.replace("{architectures}", numbers)
-                for key, value in row.variables.items()
-                if numbers or "{architectures}" not in value
-            },
-            row.memory or SourceBuild.memory,
+            {k: v.replace(GPUS, numbers) for k, v in row.variables.items() if numbers or GPUS not in v},
+            row.memory,
+            row.core_hours,
             row.network,
             row.debian_packages,
         )
@@ -124,8 +124,6 @@ def _read_patch(name: str, where: str) -> str:
 
 def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return the source packages that need a CUDA compiler, if the image has none."""
-    if not image.source_packages:
-        return ()
     table = facts.table(SourcePackages).packages
     needing = [name for name in image.source_packages if name in table and table[name].cuda]
     if not needing or image.toolkit or (image.details(BaseDetails).cuda and "-devel-" in image.axes["base"]):

@@ -220,6 +220,7 @@ def plan_text(*plans: Plan) -> str:
 
 
 def test_table_for_people() -> None:
-    text = plan_text(make_plan("efa-pytorch"), make_plan("erdma-pytorch", pytorch="2.11.0"))
+    text = plan_text(make_plan("efa-train"), make_plan("erdma-pytorch", pytorch="2.11.0"))
+    assert "compiles: flash-attn in some 25 hours of one core, once; --set gpu=sm_90 compiles for one GPU" in text
     for words in ("2.6.0amzn1.0", ">= 580", "nccl-on-erdma", "segmentation fault", "source: ", "--set nccl="):
         assert words in text

@@ -58,6 +58,9 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
     assert image.tag.endswith("-sm_90")
     assert 'TORCH_CUDA_ARCH_LIST="9.0+PTX" CUDAARCHS="90"' in stage(image, "source-builder")
     assert "export FLASH_ATTN_CUDA_ARCHS='90'\n" in stage(image, "build-flash-attn")
+    every = planned_image("flash-attn")
+    assert image.core_hours["flash-attn"] * len(every.source_architectures) == every.core_hours["flash-attn"] > 5
+    assert not replace(image, python_packages=("flash-attn @ ./x.whl#sha256=0",)).core_hours
     ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
     (refusal,) = planner.plan(Matrix(targets={"own": ours}), FACTS, changes={"gpu": "sm_110"}).refusals
     assert [broken.rule for broken in refusal.broken] == ["gpu-of-fabric"]
