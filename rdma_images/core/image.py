@@ -210,17 +210,38 @@ class SourceBuild:
     is_own: bool = False  # whether the target says so: then no wheel of an index may take its place
 
 
-@dataclass(frozen=True)
-class Image:
-    """A target with every version picked: all that later steps need to know of it."""
+@dataclass(frozen=True, kw_only=True)
+class KnownImage:
+    """What jobs and publications know of an image, also of one that was not planned here."""
 
-    id: str  # "<target>-<tag>": the folder under build/images/
-    target: str
-    tag: str  # every version, in the order of the tag grammar
+    id: str  # the folder under build/images/: of a planned image "<target>-<tag>"
+    target: str  # of the matrix; for another image "", or the name of its repository
     fabric: Fabric
     platform: Platform
+    components: dict[str, Component] = field(default_factory=dict)  # by name, with what the choices imply
+    environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
+    requirements: tuple[HostRequirement, ...] = ()
+    run_settings: tuple[RunSetting, ...] = ()
+    additions: Additions | None = None  # the user's own work; None for a target that has none
+
+    def version(self, component: str) -> str:
+        """Return the version of a component by name; KeyError when the image does not have it."""
+        return self.components[component].version
+
+    def details(self, kind: type[D]) -> D:
+        """Return the component's details of this type. Raises KeyError where there are none."""
+        for component in self.components.values():
+            if isinstance(component.details, kind):
+                return component.details
+        raise KeyError(kind.__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image(KnownImage):
+    """A target with every version picked: all that later steps need to know of it."""
+
+    tag: str  # every version, in the order of the tag grammar
     axes: dict[str, str]  # as chosen: {"base": "debian13", "pytorch": "2.15.0", "nccl": "pytorch", ...}
-    components: dict[str, Component]  # by name, with what the choices imply
     python_packages: tuple[str, ...] = ()  # requirements of the target beside torch
     constraints: tuple[str, ...] = ()  # limits for the packages that these bring
     hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sha256 that files allow, by the package's name
@@ -229,15 +250,11 @@ class Image:
     source_builds: dict[str, SourceBuild] = field(default_factory=dict)  # those that are built in a way of their own
     no_deps: dict[str, str] = field(default_factory=dict)  # python packages that bring none, with the reason
     debian_packages: tuple[str, ...] = ()
-    requirements: tuple[HostRequirement, ...] = ()
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show
-    environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
-    run_settings: tuple[RunSetting, ...] = ()
     limitations: tuple[Limitation, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
     stages: tuple[str, ...] = ()  # beside those of the template and of the components
-    additions: Additions | None = None  # the user's own work; None for a target that has none
     checks: tuple[str, ...] = ()  # commands of the user's that must succeed in the image
     secrets: dict[str, str] = field(default_factory=dict)  # of stages, by id: where each is, "env:NAME"
     onto: Onto | None = None  # the image that its fabric is added to; None for one that is built from a distribution
@@ -255,17 +272,6 @@ class Image:
         count, own = len(self.source_architectures), " ".join(self.python_packages)
         long = {name: build.core_hours * count for name, build in self.source_builds.items() if build.core_hours}
         return {name: hours for name, hours in long.items() if f"{name} @ ./" not in own}
-
-    def version(self, component: str) -> str:
-        """Return the version of a component by name; KeyError when the image does not have it."""
-        return self.components[component].version
-
-    def details(self, kind: type[D]) -> D:
-        """Return the component's details of this type. Raises KeyError where there are none."""
-        for component in self.components.values():
-            if isinstance(component.details, kind):
-                return component.details
-        raise KeyError(kind.__name__)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,10 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
     usable = [device for device in present if device.is_usable]
     if nodes < 2 and not (fabric or count or usable):  # missing devices are then no fault
         return
-    severity, reason = "error" if fabric or count else "warning", refusal(present)
+    severity, reason = "error" if fabric or count else "warning", ""
+    if refused := [device for device in present if device.open_errno not in (0, errno.ENOENT)]:
+        words = REFUSALS.get(refused[0].open_errno, "no more is known")
+        reason = f"{refused[0].name} cannot be opened: {os.strerror(refused[0].open_errno)}; {words}"
     if not present:
         kind = "RDMA" if fabric in ("", "any") else fabric
         sentence = f"the kernel has no {kind} device: its driver is not loaded, or the instance has none"
@@ -128,15 +131,6 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
     down = [device.name for device in selected_devices(usable) if device.state and "ACTIVE" not in device.state]
     if down:
         yield "error", "ports", f"the port is not active: {', '.join(down)}"
-
-
-def refusal(devices: list[Device]) -> str:
-    """Return why the first device whose file is there, and does not open, cannot be used; "" for none."""
-    for device in devices:
-        if device.open_errno not in (0, errno.ENOENT):
-            words = REFUSALS.get(device.open_errno, "no more is known")
-            return f"{device.name} cannot be opened: {os.strerror(device.open_errno)}; {words}"
-    return ""
 
 
 def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:

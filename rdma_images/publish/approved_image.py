@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import BuildRecord, Image
+from rdma_images.core.image import BuildRecord, Image, KnownImage
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.inputs import sources
@@ -26,7 +26,7 @@ from rdma_images.report.report_files import REPORT
 class ApprovedImage:
     """One image that passed the gate."""
 
-    image: Image
+    image: KnownImage
     build: BuildRecord
     report: Report
     tags: Tags
@@ -34,8 +34,12 @@ class ApprovedImage:
     measured: dict[str, str]  # component -> version, inside the image
     scan: Scan | None = None  # by which a policy let it pass
     decisions: tuple[Decision, ...] = ()  # of the policy, on what the scan found
-    is_built_here: bool = True  # else it was validated here alone, and has no provenance
     other_targets: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
+
+    @property
+    def planned(self) -> Image | None:
+        """Return the image as it was planned; None for one that was validated here alone, and has no provenance."""
+        return self.image if isinstance(self.image, Image) else None
 
 
 def read_build(image: Image) -> BuildRecord:
@@ -64,8 +68,8 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
         name, digest, statement.REPORT, statement.report_predicate(approved.report, approved.allowed_failed)
     )
     build_finished, validated_at = approved.build.finished, approved.report.started
-    if approved.is_built_here:
-        provenance = _provenance(approved, labels)
+    if planned := approved.planned:
+        provenance = _provenance(planned, approved.build, labels)
         origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, build_finished, statement.PROVENANCE)
     else:
         validation = statement.in_toto_statement(
@@ -83,7 +87,7 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
 def _bill(approved: ApprovedImage, labels: dict[str, str]) -> Artifact:
     """Return the bill of materials, which is also written beside the report."""
     name, report = approved.image.target, approved.report
-    parts = bill.list_entries(report, approved.image if approved.is_built_here else None, labels)
+    parts = bill.list_entries(report, approved.planned, labels)
     document = bill.cyclonedx_bill(name, report, parts)
     atomic.write(paths.image_folder(approved.image.id) / "sbom.cdx.json", document.decode())
     return Artifact(bill.CYCLONEDX, "sbom.cdx.json", document, report.started, bill.PREDICATE)
@@ -110,11 +114,11 @@ def _report_digest(approved: ApprovedImage) -> str:
     return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_failed)]))
 
 
-def _provenance(approved: ApprovedImage, labels: dict[str, str]) -> bytes:
+def _provenance(image: Image, build: BuildRecord, labels: dict[str, str]) -> bytes:
     revision = {
         "repository": labels.get("org.opencontainers.image.source", ""),
         "commit": labels.get(REVISION, ""),
     }
-    pinned = sources.pinned(approved.image, facts.load())
-    predicate = statement.provenance(approved.image, approved.build, revision, pinned)
-    return statement.in_toto_statement(approved.image.target, approved.build.digest, statement.PROVENANCE, predicate)
+    pinned = sources.pinned(image, facts.load())
+    predicate = statement.provenance(image, build, revision, pinned)
+    return statement.in_toto_statement(image.target, build.digest, statement.PROVENANCE, predicate)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast, get_args
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import BuildRecord, Component, Fabric, Image, Platform
+from rdma_images.core.image import BuildRecord, Component, Fabric, KnownImage, Platform
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.report import Report
 from rdma_images.publish import gate, report_versions
@@ -51,13 +51,11 @@ def _approve(ref: str, report: Report, suite: str, allow_failed: Sequence[str]) 
             f"{ref}: {platform} is no platform that images are published for: {', '.join(known)}\n"
             "publish it with the tools of its builder"
         )
-    image = Image(
+    image = KnownImage(
         id=report_folder(ref).name,
         target=name,
-        tag=tag,
         fabric=cast(Fabric, report.inspection.expected.fabric or "none"),
         platform=cast(Platform, platform),
-        axes={},
         components={component: Component(component, version, "measured") for component, version in measured.items()},
     )
     # Only a build knows the other fields: they stay empty.
@@ -72,7 +70,6 @@ def _approve(ref: str, report: Report, suite: str, allow_failed: Sequence[str]) 
             build, report, suite, f"--image {ref}", allow_failed, is_built_here=False
         ),
         measured=measured,
-        is_built_here=False,
     )
 
 

@@ -97,8 +97,8 @@ def _find_or_push(
     mounted = mount_wheel_layers(approved, destination, repository, publisher.progress)
     publisher.progress(f"{destination.name}: pushing {repository.ref}:{tag}")
     engine = publisher.engine()
-    if approved.is_built_here:
-        command = f"{COMMAND} build {approved.image.options}"
+    if planned := approved.planned:
+        command = f"{COMMAND} build {planned.options}"
         docker_command.build_reference(approved.build, engine, command, publisher.progress)
     manifest, traffic = push.push_image(
         engine, digest, repository, tag, publisher.push_policy, publisher.progress, mounted

@@ -35,4 +35,4 @@ def planned_image(fault: ImageFault) -> Image | None:
     if not fault.planned:
         return None
     components = {name: Component(name, version, "matrix") for name, version in fault.planned.items()}
-    return Image("red", "efa-pytorch", "red", "efa", "linux/amd64", {}, components)
+    return Image(id="red", target="x", tag="red", fabric="efa", platform="linux/amd64", axes={}, components=components)

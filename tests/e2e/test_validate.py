@@ -204,7 +204,7 @@ def test_the_checks_of_a_target_are_results_in_the_report(context: Path, monkeyp
         "printf 'one\\ntwo\\n'; ls /absent",
         "sleep 600",
     )
-    image = Image("any", "mine", "any", "efa", "linux/amd64", {}, {}, checks=commands)
+    image = Image(id="a", target="a", tag="a", fabric="efa", platform="linux/amd64", axes={}, checks=commands)
     steps = 'FROM scratch\nADD base.tar /\nENV MODE=fast\nUSER 1000\nWORKDIR /srv\nENTRYPOINT ["/bin/false"]\n'
     with validated.derived(steps, "own", context) as ref:
         report = validate(ref, validated.engine(), image=image, again=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rdma_images.build import preflight_folder
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
+from rdma_images.core.image import FABRIC_TITLES, Fabric, Image, KnownImage
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
@@ -33,7 +33,7 @@ class _JobInputs:
     """The launcher, image, instance type and rank starter that a request names."""
 
     launcher: Launcher
-    image: Image
+    image: KnownImage
     instance: str
     instance_type: InstanceType
     rank_starter: RankStarter
@@ -243,7 +243,7 @@ def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
     return _JobInputs(launcher, planned, instance, node, rank_starter)
 
 
-def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
+def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> KnownImage:
     """Return the image of the request's target, or one made of its node and launch."""
     if request.target:
         changes = [f"{axis}={value}" for axis, value in request.changes.items()]
@@ -262,16 +262,12 @@ def _planned_image(request: JobRequest, node: InstanceType, launcher: Launcher, 
             f"--image {request.image} belongs to no target, and ssh hands on no variables that are not known\n"
             "choose another launch or --launcher slurm, or make the image a target: `onto` in matrix.yaml"
         )
-    return Image(
+    return KnownImage(
         id=f"image-{request.image.rpartition(':')[2][:12]}",
         target="",
-        tag="",
         fabric=node.fabric,
         platform="linux/arm64" if node.architecture == "arm64" else "linux/amd64",
-        axes={},
-        components={},
         run_settings=tuple(image_settings.run_settings(node.fabric, project.facts)),
-        environment={},
     )
 
 
@@ -282,9 +278,12 @@ def _type_name(name: str, node: InstanceType, facts: Facts) -> str:
     )
 
 
-def _mismatches(request: JobRequest, launcher: Launcher, planned: Image, instance: str, facts: Facts) -> Iterator[str]:
+def _mismatches(
+    request: JobRequest, launcher: Launcher, planned: KnownImage, instance: str, facts: Facts
+) -> Iterator[str]:
     """Yield why the launcher, the image and the instance type do not go together."""
-    yield from instance_fit.problems(planned, instance, facts)
+    if isinstance(planned, Image):
+        yield from instance_fit.problems(planned, instance, facts)
     if planned.fabric not in launcher.fabrics:
         yield (
             f"launcher {request.launcher} is for {' and '.join(FABRIC_TITLES[fabric] for fabric in launcher.fabrics)}, "
@@ -378,7 +377,7 @@ def _count_values(nodes: int, per_node: NodeRequest, inputs: _JobInputs, facts: 
     yield JobValue("memory", f"{per_node.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 
-def _docker_options(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
+def _docker_options(planned: KnownImage, gpus: int, node: InstanceType) -> tuple[str, ...]:
     """Return the image's options of `docker run`, with as many GPUs as the job has."""
     options = {
         setting.name: setting.docker for setting in planned.run_settings if setting.docker and "." not in setting.name

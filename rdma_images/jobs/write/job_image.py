@@ -7,7 +7,7 @@ from itertools import pairwise
 from rdma_images.components import nccl_tests
 from rdma_images.components.nccl_tests import NcclTestsDetails
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Image
+from rdma_images.core.image import KnownImage
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.facts import Facts
@@ -25,7 +25,7 @@ RANK_STARTER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "ac
 RANK_STARTER_COMPONENTS: Mapping[RankStarter, str] = {"mpirun": nccl_tests.NAME, "torchrun": "pytorch"}
 
 
-def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
+def resolve_reference(image: KnownImage, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
     """Return the image as "host/repository@sha256:…", and the source of that.
 
     `requested` is the user's reference, `pattern` what the launcher takes. A job over TCP may run the image of this
@@ -58,7 +58,7 @@ def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bo
     return matches[0], source
 
 
-def _published(image: Image) -> list[str]:
+def _published(image: KnownImage) -> list[str]:
     """Return where publication.json says that the image is."""
     record = publication.PUBLICATION.read_if_valid(image.id)
     if record and record.stand_ins:
@@ -77,7 +77,7 @@ def _rehearsal_error(image: str) -> RefusedError:
     )
 
 
-def rank_starters(image: Image, launch: Launch | None = None) -> tuple[RankStarter, ...]:
+def rank_starters(image: KnownImage, launch: Launch | None = None) -> tuple[RankStarter, ...]:
     """Return what can start ranks in the image: torchrun with PyTorch, or mpirun.
 
     `launch` is the user's choice. torchrun stands for every program that is started once on each node. An image without
@@ -95,7 +95,7 @@ def rank_starters(image: Image, launch: Launch | None = None) -> tuple[RankStart
     return tuple(names)
 
 
-def mpirun(image: Image) -> str:
+def mpirun(image: KnownImage) -> str:
     """Return the image's mpirun; the EFA installer's needs its whole path on other nodes."""
     if not image.components:
         return "mpirun"  # the first on the PATH that the job hands on
@@ -103,7 +103,7 @@ def mpirun(image: Image) -> str:
     return "mpirun" if details.mpi_packages else f"{details.mpi}/bin/mpirun"
 
 
-def _nccl_tests(image: Image) -> NcclTestsDetails:
+def _nccl_tests(image: KnownImage) -> NcclTestsDetails:
     """Return the details of the image's nccl-tests."""
     details = image.components[nccl_tests.NAME].details
     assert isinstance(details, NcclTestsDetails)
@@ -111,7 +111,7 @@ def _nccl_tests(image: Image) -> NcclTestsDetails:
 
 
 def rank_command(
-    image: Image, rank_starter: RankStarter, launch: Launch | None, arguments: tuple[str, ...], facts: Facts
+    image: KnownImage, rank_starter: RankStarter, launch: Launch | None, arguments: tuple[str, ...], facts: Facts
 ) -> tuple[str, ...]:
     """Return what each rank runs, or what follows the launcher's own options on each node.
 
@@ -143,7 +143,7 @@ def _refuse_rank_starter(command: tuple[str, ...]) -> None:
         )
 
 
-def _once_a_node(image: Image, launch: Launch | None, arguments: tuple[str, ...]) -> tuple[str, ...]:
+def _once_a_node(image: KnownImage, launch: Launch | None, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command after the launcher's own options: a script, a module, or any program."""
     if not arguments:
         raise RefusedError(

@@ -82,7 +82,7 @@ def test_a_folder_that_says_nothing_is_an_error(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_list_of_a_planned_image() -> None:
-    image = Image("i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {})
+    image = Image(id="i", target="erdma-pytorch", tag="t", fabric="erdma", platform="linux/amd64", axes={})
     listed = suite.list_checks(image, ("static", "device"))
     by_id = {check.id: check for check in listed}
     assert "plugin.found" not in by_id
@@ -95,5 +95,6 @@ def test_the_list_of_a_planned_image() -> None:
 
 
 def test_the_list_has_the_checks_of_planned_labels() -> None:
-    image = Image("i", "t", "t", "efa", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")})
+    parts = {"nccl": Component("nccl", "2.30.7", "matrix")}
+    image = Image(id="i", target="t", tag="t", fabric="efa", platform="linux/amd64", axes={}, components=parts)
     assert "nccl.label" in {check.id for check in suite.list_checks(image, ("static",))}

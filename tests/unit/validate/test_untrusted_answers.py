@@ -129,9 +129,8 @@ def test_a_cache_that_is_real_and_ones_that_are_not() -> None:
 
 def test_the_fabric_is_known_said_or_guessed() -> None:
     inspection = case()
-    image = Image(
-        "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
-    )
+    parts = {"nccl": Component("nccl", "2.30.7", "matrix")}
+    image = Image(id="i", target="t", tag="t", fabric="erdma", platform="linux/amd64", axes={}, components=parts)
     assert image_expectations(inspection.subject, inspection.measured, image).reason == "as planned"
     assert image_expectations(inspection.subject, inspection.measured, None).reason == "its label says efa"
     bare = inspection.subject.model_copy(update={"labels": {}})
