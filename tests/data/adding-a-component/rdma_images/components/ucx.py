@@ -1,12 +1,10 @@
 """UCX, through which MPI and NIXL use verbs."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rdma_images.components import efa_installer, erdma_apt
-from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.image import Details, Image
-from rdma_images.core.source import Source
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, release_source, sorted_versions
+from rdma_images.core.image import Details
 from rdma_images.facts import Facts
 from rdma_images.facts.facts_file import Fact, FactsFile, Version
 
@@ -33,11 +31,6 @@ def _details(_: Combination, __: Facts) -> UcxDetails:
     return UcxDetails(prefix="/opt/ucx")
 
 
-def _sources(image: Image, _: Facts) -> Iterator[Source]:
-    version = image.version(NAME)
-    yield download_source(NAME, version, URL.format(version=version))
-
-
 UCX = ComponentDefinition(
     name=NAME,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.table(Ucx).releases)),
@@ -45,6 +38,6 @@ UCX = ComponentDefinition(
     is_optional=True,
     stage_after=(efa_installer.NAME, erdma_apt.NAME),
     details=_details,
-    sources=_sources,
+    sources=lambda image, _: release_source(image, NAME, URL),
     source_names=(NAME,),
 )
