@@ -4,12 +4,10 @@ python benchmarks/changed_script.py FOLDER SCRIPT --target NAME [--runs 5] [--pr
 
 FOLDER has a matrix.yaml with the target, SCRIPT is one of its `files`. The image is built and validated once; then a
 line is added to the script, and the target built and validated again. `--other` is the command of another version of
-this tool: the two take turns, so that what else the machine does slows both. At the end the script is put back, and it
-is said why torch was imported again, or was not.
+this tool: the two take turns, so that what else the machine does slows both. At the end the script is put back.
 """
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -34,8 +32,6 @@ def main() -> None:
                     rows[program].append(row)
     finally:
         script.write_bytes(before)
-    for report in Path(arguments.folder).glob(f"build/images/{arguments.target}-*/report.json"):
-        print(f"torch: {json.loads(report.read_bytes())['facts']['measured'].get('torch_reuse', '')}")
     print("| program | seconds, median (least to most) | of the command's own processor time | load of the machine |")
     print("|---|---|---|---|")
     for program, timed in rows.items():

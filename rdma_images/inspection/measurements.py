@@ -291,7 +291,6 @@ class MeasuredLayer(MeasuredValue):
     file_count: Count
     largest_folder: str
     leftovers: Leftovers
-    names: list[str] = Field(default_factory=list)  # what the topmost one holds, if few; folders end with a slash
 
 
 class Measured(MeasuredValue):
@@ -314,7 +313,6 @@ class Measured(MeasuredValue):
     network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: EntryPointChanges | None = None
     layers: tuple[MeasuredLayer, ...] | None = None
-    torch_reuse: str = ""  # why torch was imported, or was not since it is as in an earlier image
     missing: dict[str, str] = Field(default_factory=dict)
     failed: tuple[str, ...] = ()
     timed_out: tuple[str, ...] = ()

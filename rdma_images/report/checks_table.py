@@ -43,8 +43,6 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     elif answer := _answer_without_nccl(report):
         parts.append(Text(f"{answer}\n"))
     parts += [rows, Text()] if verbose else []
-    if verbose and report.inspection and report.inspection.measured.torch_reuse:
-        parts.append(Text(f"torch: {report.inspection.measured.torch_reuse}\n", "dim"))
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
     parts += [_unmeasured(report)] if report.unmeasured else []
     if sentence := coverage(report.checks):

@@ -32,7 +32,6 @@ from rdma_images.validate.probes import leftovers
 
 MAX_CATEGORIES = 10_000
 MAX_LEFTOVERS = 200  # of a kind in one layer
-MAX_NAMES = 500  # names of a layer of scripts; one with more has none
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 
@@ -42,7 +41,6 @@ class LayerContent:
 
     leftovers: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}})
     bytes_by_category: dict[str, int] = field(default_factory=dict)  # of the first MAX_CATEGORIES
-    names: list[str] = field(default_factory=list)  # of the first MAX_NAMES, folders with a slash at their end
     count: int = 0
     unpacked: int = 0  # bytes
 
@@ -50,8 +48,6 @@ class LayerContent:
         """Take note of the next file, folder or link."""
         self.count += 1
         path = "/" + member.name.removeprefix("./").lstrip("/")
-        if self.count <= MAX_NAMES:
-            self.names.append(f"{path.rstrip('/')}/" if member.isdir() else path)
         if not member.isfile():
             return
         self.unpacked += member.size
@@ -83,7 +79,7 @@ def counted_folder(path: str) -> str:
 
 
 def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConfig) -> tuple[MeasuredLayer, ...]:
-    """Return the layers of an image, lowest first, with what has no business in them; names of the topmost alone.
+    """Return the layers of an image, lowest first, with what has no business in them.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
@@ -101,8 +97,7 @@ def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConf
                 for read in pool.map(read_layer, todo, todo.values()):
                     layers[read.digest] = read
                     atomic.write(_cache_file(read.digest), read.model_dump_json())
-    found = [layer for digest in image_config.layers if (layer := layers[digest])]
-    return (*(layer.model_copy(update={"names": []}) for layer in found[:-1]), *found[-1:])
+    return tuple(layer for digest in image_config.layers if (layer := layers[digest]))
 
 
 @contextmanager
@@ -162,7 +157,6 @@ def read_layer(digest: str, file: Path) -> MeasuredLayer:
         unpacked=content.unpacked,
         file_count=content.count,
         largest_folder=mostly,
-        names=content.names if content.count <= MAX_NAMES else [],
         leftovers=Leftovers(**content.leftovers),
     )
 

@@ -13,7 +13,7 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
-from rdma_images.validate import container, entry_point, image_layers, probe_files, run_probes, torch_reuse, transport
+from rdma_images.validate import container, entry_point, image_layers, probe_files, run_probes, transport
 from rdma_images.validate.probes.measure import PROBE_SECONDS
 from rdma_images.validate.run_probes import mark_failed, mark_timed_out
 
@@ -27,42 +27,28 @@ def measure_image(
     image_config: ImageConfig,
     progress: Progress = silent,
     instance: str = "",
-    again: bool = False,
 ) -> Measured:
     """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
-    found, on the `instance` type where one is given. Torch is not imported if `torch_reuse` has its result, unless
-    `again` asks for it. `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
+    found, on the `instance` type where one is given. `progress` hears what takes long. Raises RdmaImagesError where
+    the engine refuses to run it.
     """
     activities = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):
         reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
         with container.sealed_container(client, image_config.digest) as box:
-            earlier = _earlier_torch(image_config, reading, box, again)
             starting = pool.submit(entry_point.record_entry_point, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it, where it imports torch")
             host, time_factor = _container_host(box, engine, image_config)
-            measured = _measure_inside(box, host, PROBE_SECONDS * time_factor, image_config, activities, earlier)
+            measured = _measure_inside(box, host, PROBE_SECONDS * time_factor, image_config, activities)
             activities.append(f"its entry point, for at most {entry_point.ENTRY_SECONDS:g} s")
             measured = _with_entry(measured, starting.result())
             activities.append("its network plugin, which is started as NCCL starts it")
             if box.is_running():
                 measured = run_probes.with_network(host, measured, image_config, instance)
         activities.append("its layers, each of which is read once")
-        measured = _with_layers(measured, reading)
-    if not earlier.torch and not box.mounted:
-        torch_reuse.save(image_config, measured)
-    return measured.model_copy(update={"torch_reuse": earlier.reason if measured.torch else ""})
-
-
-def _earlier_torch(
-    image_config: ImageConfig, reading: "Future[tuple[MeasuredLayer, ...]]", box: container.SealedContainer, again: bool
-) -> torch_reuse.ReusableImport:
-    """Return the torch that need not be imported again."""
-    if again or box.mounted:
-        return torch_reuse.ReusableImport(None, "everything was asked for again" if again else "the image has volumes")
-    return torch_reuse.find_reusable(image_config, reading.result)
+        return _with_layers(measured, reading)
 
 
 def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
@@ -78,19 +64,17 @@ def _measure_inside(
     limit: float,
     image_config: ImageConfig,
     activities: list[str],
-    earlier: torch_reuse.ReusableImport,
 ) -> Measured:
     """Return what is measured with the image's Python in `limit` seconds a probe, else with its files.
 
-    Appends each step that is started to `activities`. Does not import torch where `earlier` has it.
+    Appends each step that is started to `activities`.
     """
     why = "nothing in the image can be started"
     if box.running:
-        names = tuple(name for name in run_probes.STATIC if name != "torch" or not earlier.torch)
         try:
-            measured = run_probes.probe(host, names, tuple(box.mounted), image_config.entrypoint, limit)
+            measured = run_probes.probe(host, run_probes.STATIC, tuple(box.mounted), image_config.entrypoint, limit)
             if box.is_running():
-                return measured.model_copy(update={"torch": measured.torch or earlier.torch})
+                return measured
             why = "its container ended as soon as it had started"
         except run_probes.NoPythonError as error:
             why = str(error)

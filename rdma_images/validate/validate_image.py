@@ -78,15 +78,13 @@ class _Validation:
         report.write(image_report, self.folder)
         return image_report
 
-    def report_image(
-        self, ref: str, digest: str, engine: Engine, again: bool, progress: Progress
-    ) -> tuple[Report, bool]:
+    def report_image(self, ref: str, digest: str, engine: Engine, progress: Progress) -> tuple[Report, bool]:
         """Validate an image of an engine; return its report, and whether measuring again would not change it."""
         from rdma_images import datapath
 
         commands = self.image.checks if self.image and "static" in self.tiers else ()
         instance = self.scenario.instance
-        image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, instance, again)
+        image_config, measured, own = _measure_in_engine(ref, digest, engine, commands, progress, instance)
         wants_datapath = "datapath" in self.tiers
         emulated = datapath.run(digest, engine, self.folder, self.image, progress) if wants_datapath else ()
         image_report = self.write_report(image_config, measured, (*own, *emulated))
@@ -140,7 +138,7 @@ def validate(
     if previous and previous.digest == digest:
         progress(f"{ref} is up to date: this suite has validated it")
         return report.write_cached(previous, validation.folder)
-    image_report, is_final = validation.report_image(ref, digest, engine, again, progress)
+    image_report, is_final = validation.report_image(ref, digest, engine, progress)
     if is_final:
         REPORT.write_file(kept, image_report)
     return image_report
@@ -156,7 +154,7 @@ def kept_report(ref: str, digest: str, image: Image | None, tiers: tuple[str, ..
 
 
 def _measure_in_engine(
-    ref: str, digest: str, engine: Engine, commands: Sequence[str], progress: Progress, instance: str, again: bool
+    ref: str, digest: str, engine: Engine, commands: Sequence[str], progress: Progress, instance: str
 ) -> tuple[ImageConfig, Measured, tuple[Check, ...]]:
     """Return an image's configuration, what was measured in it, and how the target's own `commands` end in it."""
     from rdma_images.validate import own_checks, probe_image
@@ -165,7 +163,7 @@ def _measure_in_engine(
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
-        measured = probe_image.measure_image(client, engine, image_config, progress, instance, again)
+        measured = probe_image.measure_image(client, engine, image_config, progress, instance)
         return image_config, measured, own_checks.run(client, engine, digest, commands, progress)
 
 

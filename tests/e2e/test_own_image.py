@@ -6,16 +6,12 @@ import re
 import subprocess
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine import docker_command
-from rdma_images.validate import probe_image, torch_reuse
-from rdma_images.validate.image_config import read_image_config
 from tests.e2e import private_engine
 from tests.support import wheel
 
@@ -103,7 +99,7 @@ def test_the_page_builds_an_image_that_imports_all_and_runs_the_script(folder: F
     assert folder.typed(run) == "training 3\n"
 
 
-def test_a_changed_script_is_one_layer_and_torch_is_not_imported_again(folder: Folder) -> None:
+def test_a_changed_script_is_one_layer(folder: Folder) -> None:
     changes = changed_layers = 0
     while changed_layers != 1 and changes < 2:  # twice where another worker has filled the cache meanwhile
         changes += 1
@@ -115,15 +111,6 @@ def test_a_changed_script_is_one_layer_and_torch_is_not_imported_again(folder: F
         changed_layers = [before == after for before, after in zip(first, second, strict=True)].count(False)
     assert changed_layers == 1
     assert first[-1] != second[-1]
-    engine = engines.ensure()
-    with closing(engines.client(engine)) as client:
-        image_config = read_image_config(client, folder.ref(), docker_command.image_id(engine, folder.ref()))
-        quick = probe_image.measure_image(client, engine, image_config)
-        whole = probe_image.measure_image(client, engine, image_config, again=True)
-    assert (quick.torch_reuse, whole.torch_reuse) == (torch_reuse.REUSED, "everything was asked for again")
-    assert "torch" not in quick.seconds
-    assert "torch" in whole.seconds
-    assert quick.torch == whole.torch
 
 
 def test_a_changed_project_leaves_what_is_below(folder: Folder) -> None:
