@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rdma_images.build import preflight_folder, project_files, stand_ins
 from rdma_images.core import atomic, paths
+from rdma_images.core.compression import Compression
 from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source
@@ -21,7 +22,6 @@ from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.plan import planner
 from rdma_images.render import dockerfiles, wheel_layers
-from rdma_images.render.bake import Compression
 
 
 @dataclass(frozen=True)

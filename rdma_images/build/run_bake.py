@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdma_images.core import files, paths
+from rdma_images.core.compression import COMPRESSIONS, Compression
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.engine import Engine, docker_command
@@ -54,7 +55,7 @@ class BuildOptions:
 
     rehearse: bool = False
     builder: str | None = None  # a buildx builder; None: the engine's own
-    compression: bake.Compression = "zstd"
+    compression: Compression = "zstd"
     cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation, with IMAGE for the image's id
     cache_to: tuple[str, ...] = ()
     layers: "Repository | None" = None  # which has the wheels' layers, or gets them
@@ -95,7 +96,7 @@ class BakeCommand:
         early = "type=cacheonly"
         if self.engine.store == "containerd" and not self.options.builder:
             # What it compresses now, its cache has for the image.
-            early = f"type=image,store=false,{bake.COMPRESSIONS[self.options.compression]}"
+            early = f"type=image,store=false,{COMPRESSIONS[self.options.compression]}"
         self._build(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
 
     def export_stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:

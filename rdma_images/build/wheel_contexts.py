@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import BuildOptions
 from rdma_images.components.base import BaseDetails
+from rdma_images.core.compression import Compression
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine
@@ -79,7 +80,7 @@ class _InEngine:
     registry = ""
 
     def __init__(
-        self, layer_sets: Sequence[LayerSet], engine: Engine, compression: bake.Compression, progress: Progress
+        self, layer_sets: Sequence[LayerSet], engine: Engine, compression: Compression, progress: Progress
     ) -> None:
         self._layer_sets, self._engine, self._progress = layer_sets, engine, progress
         self._present = read_engine_layers(engine, compression)
@@ -142,7 +143,7 @@ def _contexts(
 
 
 def _layer_sets(
-    specs: Sequence[BuildSpec], compiling_ids: Container[str], compression: bake.Compression
+    specs: Sequence[BuildSpec], compiling_ids: Container[str], compression: Compression
 ) -> dict[str, dict[str, LayerSet]]:
     """Return the layers that replace stages of an image, by its id and the stage.
 

@@ -8,6 +8,7 @@ from rdma_images.cli.output import end_with, show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.cli.task import All, Changes, Json, Onto, Rehearse, Targets, load_project, refuse_beside, task
 from rdma_images.core import exit_codes
+from rdma_images.core.compression import parse_compression
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 from rdma_images.inputs import target_options
@@ -41,13 +42,12 @@ def build(
     """
     from rdma_images.build import build_images, run_bake
     from rdma_images.publish.destination import layers_repository
-    from rdma_images.render import bake
     from rdma_images.report import build_summary, report_table
 
     loaded_project = load_project(target, onto)
     layers = layers_repository(cache_layers) if cache_layers else None
     options = run_bake.BuildOptions(
-        rehearse, builder or None, bake.parse_compression(compression), tuple(cache_from), tuple(cache_to), layers
+        rehearse, builder or None, parse_compression(compression), tuple(cache_from), tuple(cache_to), layers
     )
     choice = build_images.Choice(target, all, set)
     outcome = build_images.build(loaded_project, choice, options, not no_validate, progress)

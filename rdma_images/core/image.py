@@ -22,6 +22,9 @@ FABRIC_TITLES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}  # also of 
 
 TOOL = "rdma-images"  # the distribution that this is
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels
+ID_LABEL, TARGET_LABEL = f"{LABEL_PREFIX}.image-id", f"{LABEL_PREFIX}.target"
+# Of images that only hold wheel layers, and of those built on them: a build that fails leaves them behind.
+LAYERS_LABEL = f"{LABEL_PREFIX}.layers"
 PACKAGE_ORIGIN = "package-origin"  # of labels that say where a Python package of no public index is from
 
 TEMPLATE_ONLY = {"written": False}  # metadata of a field of details that is for the templates alone

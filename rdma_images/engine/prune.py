@@ -7,14 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from rdma_images.core import locking
+from rdma_images.core.image import ID_LABEL, LAYERS_LABEL, TARGET_LABEL
 from rdma_images.core.progress import Progress
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import Engine, docker_command
 
-ID_LABEL = "io.rdma-images.image-id"
-TARGET_LABEL = "io.rdma-images.target"
-# Of images that only hold wheel layers, and of those built on them: a build that fails leaves them behind.
-LAYERS_LABEL = "io.rdma-images.layers"
 KEPT_PREFIX = "kept-"  # begins the tag of an image whose name a build of another folder has taken
 NO_IMAGE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
 PRUNE_SECONDS = 3600.0  # seconds that the engine may take to remove tens of gigabytes

@@ -1,10 +1,14 @@
 """Facts about instance types."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Fabric
 from rdma_images.facts.facts_file import Fact, FactsFile, Version
+
+# What Kubernetes calls an interface of a fabric.
+INTERFACE_RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
 class InstanceType(Fact):
@@ -24,6 +28,10 @@ class InstanceType(Fact):
     def cards(self) -> int:
         """Return the number of its network cards."""
         return self.interfaces + (self.first_card == "ena")
+
+    def adapters_for(self, gpus: int) -> int:
+        """Return the share of its RDMA interfaces for so many of its GPUs, rounded down, one at least."""
+        return max(1, self.interfaces * gpus // self.gpus)
 
 
 class NodeResources(Fact):

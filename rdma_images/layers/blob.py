@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from zipfile import ZipFile
 
+from rdma_images.core.compression import Compression
 from rdma_images.layers import seekable_layer
 from rdma_images.layers.recipe import END_BLOCKS, LEVELS
 from rdma_images.layers.wheel_members import LayerMember, chunks
-from rdma_images.render.bake import Compression
 
 CHUNK = 1 << 18  # bytes
 TIME = 315532800  # 1980-01-01, the earliest time that a wheel can hold

@@ -12,11 +12,12 @@ from typing import Any
 import docker
 import requests
 
+from rdma_images.core.compression import Compression
+from rdma_images.core.image import LAYERS_LABEL
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine import client as engine_client
-from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers import layer_store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.layer_image import LayerImage, LayerSet, LoadedImage, layer_image
@@ -25,7 +26,6 @@ from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.private_engine_pull import EngineRefusedError, blob_file, pull, refused, unlink_blob
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_INDEX
-from rdma_images.render.bake import Compression
 
 ENGINE_ANSWER_SECONDS = 600  # without an answer: an engine says nothing while it unpacks
 

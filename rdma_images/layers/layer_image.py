@@ -5,11 +5,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdma_images.engine.prune import LAYERS_LABEL
+from rdma_images.core.compression import Compression
+from rdma_images.core.image import LAYERS_LABEL
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
-from rdma_images.render.bake import Compression
 
 REPOSITORY = "rdma-images/wheels"  # of these images in an engine
 CONFIG = "application/vnd.oci.image.config.v1+json"

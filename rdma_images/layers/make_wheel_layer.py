@@ -13,10 +13,10 @@ from fnmatch import translate
 from pathlib import Path
 
 from rdma_images.core import files
+from rdma_images.core.compression import Compression
 from rdma_images.layers import blob
 from rdma_images.layers.recipe import PREFIX
 from rdma_images.layers.wheel_members import DevelFileMatcher, LayerMember, WheelError, WrongRecordError, layer_members
-from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.
 RECORD_FILE = "layer.json"

@@ -11,8 +11,8 @@ from importlib.metadata import version
 import zstandard
 
 from rdma_images.core import paths
+from rdma_images.core.compression import Compression
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.render.bake import Compression
 from rdma_images.render.wheel_layers import WheelLayer
 
 # The version of this code, by compression. Raise it when the code writes other bytes for the same wheels.

@@ -5,34 +5,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.core.compression import COMPRESSIONS, Compression
 from rdma_images.core.image import Image
 from rdma_images.engine import platforms
-
-Compression = Literal["zstd", "gzip"]
-
-# zstd needs OCI media types, and every layer in them: with Docker's, engines skip the layers' compression and the
-# pushed image cannot be pulled ("number of layers and diffIDs don't match"). Level 3 is zstd's own default.
-COMPRESSIONS: dict[Compression, str] = {
-    "zstd": "compression=zstd,compression-level=3,force-compression=true,oci-mediatypes=true",
-    "gzip": "compression=gzip,force-compression=true,oci-mediatypes=true",
-}
 
 # Stages of a Dockerfile: the layer of all but the wheels; and the two that contexts of these names replace.
 SYSTEM, WHEELS, DEVEL = "system-layer", "wheels", "devel-files"
 
 # Base system from a bootstrapped root file system: nothing but the files, so that its layer is the tar's own.
 BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
-
-
-def parse_compression(text: str) -> Compression:
-    """Return the compression that an option names. Raises RefusedError."""
-    if text not in COMPRESSIONS:
-        raise RefusedError(f"--compression {text}: unknown\n{suggestion(text, COMPRESSIONS)}")
-    return "gzip" if text == "gzip" else "zstd"
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from docker import DockerClient
 from docker.errors import DockerException, ImageNotFound, NotFound
 
 from rdma_images import engine as engines
+from rdma_images.core import leftovers
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine.docker_command import missing_image
 from rdma_images.inspection.inspection import HistoryStep, ImageConfig
-from rdma_images.validate.probes import leftovers
 
 UNPACK_SECONDS = 1800  # seconds that the engine may take to unpack an image of tens of gigabytes
 

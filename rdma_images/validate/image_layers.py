@@ -20,7 +20,7 @@ from typing import IO, Any
 from docker import DockerClient
 from pydantic import ValidationError
 
-from rdma_images.core import atomic, stream
+from rdma_images.core import atomic, leftovers, stream
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.stream import CHUNK, ChunkReader
@@ -28,7 +28,6 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.layers.private_engine_pull import blob_file
-from rdma_images.validate.probes import leftovers
 
 MAX_CATEGORIES = 10_000
 MAX_LEFTOVERS = 200  # of a kind in one layer

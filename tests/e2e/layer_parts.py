@@ -19,6 +19,7 @@ from typing import Any
 from rdma_images.build import build_images, build_record, build_spec, preflight_folder, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
+from rdma_images.core.compression import Compression
 from rdma_images.core.progress import progress
 from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine
@@ -29,7 +30,6 @@ from rdma_images.inputs.project import Project
 from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.registry.client import Repository
 from rdma_images.render import dockerfiles
-from rdma_images.render.bake import Compression
 from tests.support import real_parts
 from tests.support.changed_facts import facts_with
 

@@ -17,10 +17,10 @@ import pytest
 from rdma_images import engine
 from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import LAYERS_LABEL
 from rdma_images.core.step_files import BUILD_FILE
 from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.layout import layout
-from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, layer_store, private_engine_pull, registry_layers
 from rdma_images.layers.layer_image import LayerSet

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
+from rdma_images.core.image import ID_LABEL
 from rdma_images.engine import docker_command, private, prune, status
 from rdma_images.engine.layout import layout
 from tests.e2e import private_engine
@@ -20,7 +21,7 @@ CONTENT = 8_000_000  # bytes
 def build(folder: Path, name: str) -> None:
     folder.mkdir()
     (folder / "file").write_text((name * CONTENT)[:CONTENT])
-    (folder / "Dockerfile").write_text(f"FROM scratch\nLABEL {prune.ID_LABEL}={name}\nCOPY file /\n")
+    (folder / "Dockerfile").write_text(f"FROM scratch\nLABEL {ID_LABEL}={name}\nCOPY file /\n")
     running = private.up()
     docker_command.output(running, "buildx", "build", "--provenance=false", f"--tag=rdma-images/{name}:1", str(folder))
 

@@ -19,15 +19,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from rdma_images.core.compression import Compression
+from rdma_images.core.image import LAYERS_LABEL
 from rdma_images.engine import Engine, docker_command, prune
-from rdma_images.engine.prune import LAYERS_LABEL
 from rdma_images.layers import layer_store
 from rdma_images.layers.engine_layers import load_image, read_engine_layers
 from rdma_images.layers.layer_image import LayerSet
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.render import bake
-from rdma_images.render.bake import Compression
 from tests.e2e import private_engine
 from tests.e2e.layer_parts import SmallBuild
 from tests.e2e.publish_parts import second_engine

@@ -3,12 +3,11 @@
 import re
 
 from rdma_images.chain.verbs import opened_providers
-from rdma_images.core import versions
+from rdma_images.core import leftovers, versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.gpu_software import Cuda
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate.probes import leftovers
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.applies import in_tree
 from validators.support.in_use import loads_nccl

@@ -3,10 +3,9 @@
 import re
 from typing import NamedTuple
 
-from rdma_images.core import paths, yaml_file
+from rdma_images.core import leftovers, paths, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.validate.probes import leftovers
 from rdma_images.validate.validator import Requirement, skip, skip_unmeasured, validator
 from validators.support.wording import shorten_list
 

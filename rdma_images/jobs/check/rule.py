@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment, KnownVariables
-from rdma_images.facts.instances import Instances, InstanceType
+from rdma_images.facts.instances import INTERFACE_RESOURCES, Instances, InstanceType
 from rdma_images.jobs.check.node_group import LocatedText, NodeGroup, Severity
 
-EFA, ERDMA, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "hugepages-2Mi"
+EFA, ERDMA, HUGEPAGES = INTERFACE_RESOURCES["efa"], INTERFACE_RESOURCES["erdma"], "hugepages-2Mi"
 
 # What is filled in later: ${NAME}, $(NAME), {{name}}, <name>, and YOUR_NAME where names are in lower case.
 PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")

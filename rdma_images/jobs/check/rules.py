@@ -39,7 +39,7 @@ def wrong_efa_count(group: NodeGroup, context: CheckContext) -> Iterator[FilePro
     gpus, requested = group.gpus.number, group.amount(EFA)
     if gpus is None or not 0 < gpus <= context.node.gpus:
         return
-    share = max(1, context.node.interfaces * gpus // context.node.gpus)
+    share = context.node.adapters_for(gpus)
     if requested is None:
         # DRA's claims, a privileged container and SkyPilot's tier give adapters in another way; one node needs none.
         is_in_pods = group.kind == "kubernetes" or group.network != "host"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images.core import files
+from rdma_images.core import exit_codes, files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import format_count, format_size
 from rdma_images.jobs.results import expectations, run_files, run_results, tables
@@ -50,7 +50,7 @@ def job_result(
         runs=runs,
         line_rate=line_rate,
         sentence=_sentence(runs, line_rate),
-        exit_code=1 if False in states else 3 if None in states else 0,
+        exit_code=exit_codes.FAILED if False in states else exit_codes.UNKNOWN if None in states else exit_codes.OK,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

@@ -7,10 +7,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdma_images.core import exit_codes
 from rdma_images.jobs.results import compare, tables
 from rdma_images.jobs.results.result import Result, ResultProblem, RunResult
 
-STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
+STYLES = {exit_codes.OK: "bold green", exit_codes.FAILED: "bold red", exit_codes.UNKNOWN: "bold yellow"}
 MAX_NODES = 40  # nodes that are shown, those with fewer adapters first
 PAGE_WIDTH = 240  # characters
 

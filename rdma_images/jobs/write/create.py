@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from rdma_images.build import preflight_folder
+from rdma_images.facts.instances import INTERFACE_RESOURCES
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import folder, model_server, node_request, render, server
+from rdma_images.jobs.write import folder, model_server, render, server
 from rdma_images.jobs.write.decisions import CODE_FOLDER, PREFLIGHT_FOLDER, decide_job
 from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.jobs.write.job_settings import read_code
@@ -14,7 +15,7 @@ def render_job_files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them, without the folders that its containers see."""
     launcher = project.facts.launchers.launchers[job.launcher]
     written = render.escape_for_pods(job) if launcher.kind == "kubernetes" else job
-    context = {"job": written, "launcher": launcher, "resource": node_request.INTERFACE_RESOURCES[job.fabric]}
+    context = {"job": written, "launcher": launcher, "resource": INTERFACE_RESOURCES[job.fabric]}
     texts = render.render_templates(job.launcher, context)
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 

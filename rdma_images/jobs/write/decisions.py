@@ -10,7 +10,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric, Image, KnownImage
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
-from rdma_images.facts.instances import InstanceType
+from rdma_images.facts.instances import INTERFACE_RESOURCES, InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, RankStarter, parse_parameters
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
@@ -39,7 +39,7 @@ class _JobInputs:
     rank_starter: RankStarter
 
 
-def decide_job(request: JobRequest, project: Project) -> Job:
+def decide_job(request: JobRequest, project: Project, planned: KnownImage | None = None) -> Job:
     """Decide a job; write nothing.
 
     Args:
@@ -54,7 +54,7 @@ def decide_job(request: JobRequest, project: Project) -> Job:
             the image and the instance type do not go together.
     """
     facts, settings = project.facts, request.settings
-    inputs = _job_inputs(request, project)
+    inputs = _job_inputs(request, project, planned)
     _refuse_unknown_fields(request, inputs.launcher, facts)
     _refuse_combinations(request, inputs)
     overrides.refuse_overrides(settings.env, inputs.image.environment, inputs.instance_type.fabric)
@@ -211,7 +211,7 @@ def _refuse_combinations(request: JobRequest, inputs: _JobInputs) -> None:
         raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
 
 
-def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
+def _job_inputs(request: JobRequest, project: Project, planned: KnownImage | None) -> _JobInputs:
     launchers = project.facts.launchers.launchers
     if request.launcher not in launchers:
         raise RefusedError(
@@ -219,7 +219,7 @@ def _job_inputs(request: JobRequest, project: Project) -> _JobInputs:
         )
     launcher = launchers[request.launcher]
     node = project.facts.instances.find(request.instance)
-    planned = _planned_image(request, node, launcher, project)
+    planned = planned or _planned_image(request, node, launcher, project)
     instance = _type_name(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, project.facts):
         raise RefusedError(refusal)
@@ -371,7 +371,7 @@ def _count_values(nodes: int, per_node: NodeRequest, inputs: _JobInputs, facts: 
         return
     slot = f"one slot; the controller's allocateAllDevices says whether it brings all {node.interfaces} devices"
     reason = f"the share of the GPUs in the node's {node.interfaces}" if node.fabric == "efa" else slot
-    yield JobValue(node_request.INTERFACE_RESOURCES[node.fabric], str(per_node.interfaces), reason, source)
+    yield JobValue(INTERFACE_RESOURCES[node.fabric], str(per_node.interfaces), reason, source)
     if per_node.hugepages:
         yield JobValue("hugepages-2Mi", f"{per_node.hugepages} MiB", "libfabric keeps its buffers in them", pods)
     yield JobValue("memory", f"{per_node.memory} MiB", "limit and request; /dev/shm counts as memory", pods)

@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core.paths import COMMAND, display_path
+from rdma_images.facts.instances import INTERFACE_RESOURCES
 from rdma_images.facts.launchers import Launchers, Parameter
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image
 from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import Job, JobValue
-from rdma_images.jobs.write.node_request import INTERFACE_RESOURCES
 
 # What a person looks at before a job is submitted; job.json has all the rest.
 SHOWN = ("nodes", "gpus", "replicas", *INTERFACE_RESOURCES.values(), "memory", "code", "restarts", "time")

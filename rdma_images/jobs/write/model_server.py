@@ -47,7 +47,7 @@ def decide_model_server(request: JobRequest, project: Project) -> Job:
             roles[name] = _router(role, image, engine, serving, transfer, values)
         else:
             roles[name] = _server(name, role, engine, serving, transfer, values, request)
-    job = server.decide_server(replace(request, roles=roles), project)
+    job = server.decide_server(replace(request, roles=roles), project, image)
     source = package.package_facts(engine, project.facts).cite(serving)
     version = image.components[transfer.package].version
     reason = f"moves {engine}'s KV caches over {FABRIC_TITLES[image.fabric]}"

@@ -1,16 +1,11 @@
 """The resources that a job requests of a node."""
 
-from collections.abc import Mapping
-
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.image import Fabric
 from rdma_images.facts.instances import InstanceType, NodeResources
 from rdma_images.facts.launchers import PodResources
 from rdma_images.jobs.write.job import NodeRequest
 
 PAGE = 2  # MiB
-# What Kubernetes calls an interface of a fabric.
-INTERFACE_RESOURCES: Mapping[Fabric, str] = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
 def share_of_node(
@@ -33,7 +28,7 @@ def share_of_node(
     usual_memory = memory_share if takes_share else gpus * pods.memory
     return NodeRequest(
         gpus=gpus,
-        interfaces=1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus),
+        interfaces=1 if node.fabric == "erdma" else node.adapters_for(gpus),
         hugepages=int(min(pods.hugepages, reserve.hugepages) * share) // PAGE * PAGE,
         memory=memory or min(usual_memory, memory_share),
     )

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from rdma_images.core import leftovers
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.plan import image_settings
-from rdma_images.validate.probes import leftovers
 
 
 def refuse_overrides(env: Mapping[str, str], image_environment: Mapping[str, str], fabric: Fabric) -> None:

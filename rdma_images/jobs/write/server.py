@@ -5,10 +5,11 @@ from dataclasses import replace
 from itertools import accumulate
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import KnownImage
+from rdma_images.facts.instances import INTERFACE_RESOURCES
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import decisions
 from rdma_images.jobs.write.job import Job, JobRequest, JobValue, NodeRequest
-from rdma_images.jobs.write.node_request import INTERFACE_RESOURCES
 
 DEFAULT_PORT = 8000
 NO_REQUEST = NodeRequest(gpus=0, interfaces=0, hugepages=0, memory=0)
@@ -17,7 +18,7 @@ PER_NODE_VALUES = frozenset(
 )  # the values that are about counts
 
 
-def decide_server(request: JobRequest, project: Project) -> Job:
+def decide_server(request: JobRequest, project: Project, planned: KnownImage | None = None) -> Job:
     """Return the job of a request with roles. Raises RefusedError for what cannot work."""
     if request.nodes != 1 or request.gpus or request.command or "replicas" in request.parameters:
         raise RefusedError(
@@ -28,7 +29,7 @@ def decide_server(request: JobRequest, project: Project) -> Job:
     if all(role.gpus == 0 for role in request.roles.values()):
         raise RefusedError("no role of the job has GPUs\nleave out `gpus: 0` where a model runs")
     name, role_ports = request.name or "server", ports(request, project)
-    roles = [_role(name, role, role_ports[role], request, project) for role in request.roles]
+    roles = [_role(name, role, role_ports[role], request, project, planned) for role in request.roles]
     launcher = project.facts.launchers.launchers[request.launcher]
     nodes = [role.nodes * int(role.parameters["replicas"]) if role.per_node.gpus else 0 for role in roles]
     roles = [replace(role, first_node=first) for role, first in zip(roles, accumulate([0, *nodes]), strict=False)]
@@ -65,7 +66,7 @@ def ports(request: JobRequest, project: Project) -> dict[str, int]:
     return {name: port + (fronts.index(name) if name in fronts else len(fronts)) for name in request.roles}
 
 
-def _role(server: str, name: str, port: int, request: JobRequest, project: Project) -> Job:
+def _role(server: str, name: str, port: int, request: JobRequest, project: Project, planned: KnownImage | None) -> Job:
     """Return the job of one role, which answers at the port."""
     part, settings = request.roles[name], request.settings
     launch = "plain" if part.gpus == 0 else part.launch or settings.launch
@@ -77,7 +78,7 @@ def _role(server: str, name: str, port: int, request: JobRequest, project: Proje
         command=part.command,
         settings=replace(settings, launch=launch, env={**settings.env, **part.env}),
     )
-    job = decisions.decide_job(role_request, project)
+    job = decisions.decide_job(role_request, project, planned)
     parameters = {**job.parameters, "replicas": str(part.replicas), "port": str(port)}
     values = (
         *(replace(value, source="roles") if value.name == "nodes" else value for value in job.values),

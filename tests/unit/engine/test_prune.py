@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import ID_LABEL, LAYERS_LABEL, TARGET_LABEL
 from rdma_images.engine import Engine, docker_command, prune
 from rdma_images.engine.prune import EngineImage
 
@@ -21,7 +22,7 @@ NO_IMAGE = "Error response from daemon: No such image: sha256:2\n"
 
 
 def test_an_image_that_somebody_removes_meanwhile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {prune.ID_LABEL: "mine-1"}}}
+    mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {ID_LABEL: "mine-1"}}}
     monkeypatch.setattr(docker_command, "images_with_labels", lambda *_: ["sha256:1", "sha256:2"])
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([mine]), NO_IMAGE))
     images = prune.unused_images(ENGINE, ())
@@ -40,9 +41,9 @@ def test_an_engine_that_does_not_answer_is_no_engine_without_images(monkeypatch:
 def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     # A build that was ended between giving the layers their name and letting go of the one they were pulled by.
     names = ["127.0.0.1:4/rdma-images/wheels:runtime-1", "rdma-images/wheels:runtime-1"]
-    inspected = [{"Id": "sha256:1", "RepoTags": names, "Config": {"Labels": {prune.LAYERS_LABEL: "zstd"}}}]
+    inspected = [{"Id": "sha256:1", "RepoTags": names, "Config": {"Labels": {LAYERS_LABEL: "zstd"}}}]
 
-    labelled = {prune.LAYERS_LABEL: ["sha256:1"]}
+    labelled = {LAYERS_LABEL: ["sha256:1"]}
     monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: labelled.get(label, []))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
     assert prune.unused_images(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)
@@ -50,10 +51,10 @@ def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     current, former = (
-        {"Id": digest, "RepoTags": names, "Config": {"Labels": {prune.ID_LABEL: "efa-1"}}}
+        {"Id": digest, "RepoTags": names, "Config": {"Labels": {ID_LABEL: "efa-1"}}}
         for digest, names in (("sha256:1", ["rdma-images/efa:1"]), ("sha256:2", []))
     )
-    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.ID_LABEL))
+    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == ID_LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([current, former])))
     assert prune.unused_images(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
 
@@ -63,11 +64,11 @@ def test_an_image_of_a_target_of_another_folder_is_distinguished(monkeypatch: py
         {
             "Id": f"sha256:{n}",
             "RepoTags": names,
-            "Config": {"Labels": {prune.ID_LABEL: f"{target}-1", prune.TARGET_LABEL: target}},
+            "Config": {"Labels": {ID_LABEL: f"{target}-1", TARGET_LABEL: target}},
         }
         for n, target, names in ((1, "efa", ["efa:1"]), (2, "mine", ["mine:1"]), (3, "mine", []))
     ]
-    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == prune.ID_LABEL))
+    monkeypatch.setattr(docker_command, "images_with_labels", lambda _, label: ["sha256:1"] * (label == ID_LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
     images = prune.unused_images(ENGINE, ())
     assert prune.in_other_targets(images, ["efa"]) == (EngineImage("sha256:2", "mine:1", "mine-1", "mine"),)

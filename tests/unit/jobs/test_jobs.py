@@ -16,7 +16,8 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment
-from rdma_images.jobs.write import decisions, node_request
+from rdma_images.facts.instances import INTERFACE_RESOURCES
+from rdma_images.jobs.write import decisions
 from tests.support import job_parts as jobs
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
@@ -113,7 +114,7 @@ def test_what_every_pod_with_gpus_has(launcher: str, fabric: Fabric, starter: st
         (container,) = spec["containers"]
         resources = container["resources"]
         assert "requests" not in resources
-        assert resources["limits"][node_request.INTERFACE_RESOURCES[fabric]] == job.per_node.interfaces
+        assert resources["limits"][INTERFACE_RESOURCES[fabric]] == job.per_node.interfaces
         assert container["image"].rpartition("@")[2].startswith("sha256:")
         assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
         shm = next(volume for volume in spec["volumes"] if volume["name"] == "shm")

@@ -16,12 +16,12 @@ import pytest
 import zstandard
 from uv import find_uv_bin
 
+from rdma_images.core.compression import Compression
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.layers import blob, make_wheel_layer
 from rdma_images.layers.make_wheel_layer import devel_file_matcher
 from rdma_images.layers.recipe import devel_patterns
 from rdma_images.layers.wheel_members import LayerMember, WheelError, layer_members
-from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
 
 LONG = f"thing/{'a' * 60}/{'b' * 60}.py"

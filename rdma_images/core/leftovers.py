@@ -1,7 +1,5 @@
 """Leftovers in an image, by path and content: secrets, caches of package managers."""
 
-from __future__ import annotations
-
 import re
 
 CACHES = re.compile(
