@@ -9,7 +9,7 @@ from rdma_images.core.compression import Compression
 from rdma_images.core.image import LAYERS_LABEL
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.recipe import Recipe, compressor
-from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical, sha256_digest
 
 REPOSITORY = "rdma-images/wheels"  # of these images in an engine
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -79,7 +79,7 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
     body = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
-        "config": Descriptor(CONFIG, f"sha256:{hashlib.sha256(config).hexdigest()}", len(config)).as_json(),
+        "config": Descriptor(CONFIG, sha256_digest(config), len(config)).as_json(),
         "layers": [
             Descriptor(blob.media_type, blob.digest, blob.size, blob.annotations).as_json() for _, blob in layers
         ],

@@ -2,6 +2,7 @@
 
 import re
 
+from rdma_images.facts.environment import Effect
 from rdma_images.inspection.inspection import Inspection, cuda_in_use
 from rdma_images.inspection.measurements import Libraries, Settings
 from rdma_images.plan.image_settings import NETWORK, PROVIDER
@@ -121,30 +122,28 @@ def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement
     )
 
 
-def places(findings: list[VariableFinding]) -> str:
-    """Return the lines of files to change."""
-    return ", ".join(dict.fromkeys(finding.where for finding in findings))
+def require_no_setting(
+    effect: Effect, expected: str, inspection: Inspection, settings: Settings, require: Requirement
+) -> None:
+    """Require that no file of the image sets a variable with this effect."""
+    findings = find_variables(inspection, effect, file_variables(inspection))
+    require(
+        not findings,
+        expected=expected,
+        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
+        fix=f"remove {', '.join(dict.fromkeys(finding.where for finding in findings))}",
+    )
 
 
 @validator("settings.harmful", source=SETTINGS_SOURCE)
 def test_harmful_settings(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric or the GPUs away."""
-    findings = find_variables(inspection, "harmful", file_variables(inspection))
-    require(
-        not findings,
-        expected="none of the variables that take the fabric or the GPUs away",
-        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
-        fix=f"remove {places(findings)}",
-    )
+    expected = "none of the variables that take the fabric or the GPUs away"
+    require_no_setting("harmful", expected, inspection, settings, require)
 
 
 @validator("settings.slow", source=SETTINGS_SOURCE, severity="warning")
 def test_slow_settings(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, or keeps a job from it in some places."""
-    findings = find_variables(inspection, "slow", file_variables(inspection))
-    require(
-        not findings,
-        expected="no variable that makes the fabric slower, or keeps a job from it in some places",
-        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
-        fix=f"remove {places(findings)}",
-    )
+    expected = "no variable that makes the fabric slower, or keeps a job from it in some places"
+    require_no_setting("slow", expected, inspection, settings, require)
