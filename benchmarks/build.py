@@ -97,7 +97,7 @@ def prepare_inputs(lab: BuildLab, wheels: list[str] | None) -> None:
         wheels_needed = tuple(wheel for wheel in lock.wheels if wheel.size < LARGE or wheel.name in names)
         file.write_text(lock.model_copy(update={"wheels": wheels_needed}).text(), encoding="utf-8")
     for base in ("debian12", "debian13"):
-        bootstrap.base(base)
+        bootstrap.base_tar(base)
 
 
 def measure_builds(lab: BuildLab, options: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:

@@ -38,7 +38,7 @@ MODES = "mode=max,compression=zstd,image-manifest=true,oci-mediatypes=true"
 
 def main(mebibytes: int) -> None:
     """Print the seconds of each shard, with the cache and without it."""
-    base = bootstrap.base("debian13", lambda line: print(line, file=sys.stderr))
+    base = bootstrap.base_tar("debian13", lambda line: print(line, file=sys.stderr))
     with tempfile.TemporaryDirectory(prefix="rdma-bench-") as name:
         folder = Path(name)
         write_context(folder / "context", base, mebibytes)

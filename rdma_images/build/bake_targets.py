@@ -53,7 +53,7 @@ class Contexts:
         if supply.via not in ("bootstrap", "stand-in"):
             return supply.address
         platform = supply.source.platform
-        tar = bootstrap.base(supply.address, self.progress, platform)
+        tar = bootstrap.base_tar(supply.address, self.progress, platform)
         if supply.via == "stand-in" and supply.source.laid_over:
             return self._add(image, stand_ins.base_target(supply.source, image, self.facts, tar))
         return self._add(image, bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
@@ -71,7 +71,7 @@ class Contexts:
                 f"--rehearse: stand-ins for an image on {base} cannot be made here, only for one on Debian\n"
                 "build without --rehearse, where the sources answer"
             )
-        tar = bootstrap.base(base, self.progress, image.platform)
+        tar = bootstrap.base_tar(base, self.progress, image.platform)
         return self._add(image, bootstrap_helper("base", base, tar, image.platform))
 
     def _add(self, image: Image, helper: HelperTarget) -> str:

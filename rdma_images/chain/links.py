@@ -93,7 +93,7 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
         fault = f"NCCL_NET={environment['NCCL_NET']} asks for {requested}"
     elif fabric == "efa" and nccl and nccl.version and not plugin_names(nccl.version, environment):
         fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
-    elif fabric == "efa" and not admits(providers, "efa"):
+    elif fabric == "efa" and not allows_provider(providers, "efa"):
         fault = f"{PROVIDER_VARIABLE}={providers} leaves out libfabric's provider efa"
     without_tcp = provider_obstacle(inspection, TCP_PROVIDERS, "TCP")
     return Link(
@@ -105,7 +105,7 @@ def settings_link(inspection: Inspection, fabric: str) -> Link:
     )
 
 
-def admits(providers: str | None, name: str) -> bool:
+def allows_provider(providers: str | None, name: str) -> bool:
     """Return whether libfabric may use provider `name` under this FI_PROVIDER.
 
     As ofi_create_filter() does, ofiwg/libfabric src/fabric.c. None is a variable that is not set; an empty one leaves
@@ -123,7 +123,7 @@ def provider_obstacle(inspection: Inspection, names: Sequence[str], title: str) 
     The providers lead to `title`.
     """
     providers = nccl_environment(inspection).get(PROVIDER_VARIABLE)
-    admitted = [name for name in names if admits(providers, name)]
+    admitted = [name for name in names if allows_provider(providers, name)]
     if not admitted:
         return f"which {PROVIDER_VARIABLE}={providers} keeps from {title}"
     offered = offered_providers(inspection)

@@ -104,7 +104,7 @@ def validate(
         if list:
             listed_tiers = tiers if tier else validation.TIERS
             listed = {planned.id: suite.list_checks(planned, listed_tiers) for planned in chosen}
-            show(check_list.as_json(listed) if json else check_list.text(listed))
+            show(check_list.as_json(listed) if json else check_list.check_list_text(listed))
             return
         candidates = validation.planned_candidates(chosen)
     if host and len(candidates) > 1:

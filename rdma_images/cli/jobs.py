@@ -210,7 +210,7 @@ def _attach(folder: Path, result_publisher: "Publisher") -> str:
         raise RefusedError(f"{folder}: the job did not succeed: {failures[0]}\nrun it again, and attach that result")
     job = run_files.read_job(folder)
     image = job.image if job else ""
-    attached = evidence.publish(run_files.load(folder), image, result_publisher)
+    attached = evidence.attach_result(run_files.load(folder), image, result_publisher)
     return f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}"
 
 

@@ -21,7 +21,7 @@ def _defined_components() -> dict[str, ComponentDefinition]:
 # What decides another one's version comes before it. Plans, sources and Dockerfiles have them in this order.
 ALL: tuple[ComponentDefinition, ...] = (
     *sorted(_defined_components().values(), key=lambda component: (component.position, component.name)),
-    *package.components(),
+    *package.component_definitions(),
 )
 BY_NAME = {component.name: component for component in ALL}
 

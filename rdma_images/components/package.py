@@ -91,14 +91,14 @@ def package_facts(name: str, facts: Facts) -> PackageFacts:
     return facts.table(PackageFacts, f"{FOLDER}/{name}.yaml")
 
 
-def names() -> list[str]:
+def component_names() -> list[str]:
     """Return the components that are Python packages, in alphabetical order."""
     return sorted({file.stem for folder in paths.data_folders("facts") for file in folder.glob(f"{FOLDER}/*.yaml")})
 
 
-def components() -> Iterator[ComponentDefinition]:
+def component_definitions() -> Iterator[ComponentDefinition]:
     """Yield a component for each file; no file is read yet."""
-    for name in names():
+    for name in component_names():
         yield _component(name)
 
 

@@ -113,7 +113,7 @@ def describe_status(code: int) -> str:
     return f"answered {code} {phrases.get(code, '')}".rstrip()
 
 
-def continues(response: requests.Response, received: int) -> bool:
+def resumes(response: requests.Response, received: int) -> bool:
     """Return whether the response starts at byte `received`; a server may send all instead."""
     start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     return response.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == received

@@ -142,7 +142,7 @@ def with_stand_in_bases(images: Sequence[Image], facts: Facts, mirrors: Mirrors)
 def _on_stand_in(image: Image, stand_ins: Mapping[str, str], facts: Facts) -> Image:
     """Return the image on the stand-in of its base, or on another for whose Python its packages have wheels."""
     own, bases = stand_ins[image.axes["base"]], facts.bases.bases
-    parts = [name for name in package.names() if name in image.components]
+    parts = [name for name in package.component_names() if name in image.components]
     needs = [package.package_facts(n, facts).releases[image.version(n)].needs.get("python", ">=3") for n in parts]
     names = (own, *(name for name, base in bases.items() if base.kind == "bootstrap"))
     stand_in = next((name for name in names if all(satisfies(bases[name].python, need) for need in needs)), own)

@@ -110,7 +110,7 @@ def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy:
     headers = {"Range": f"bytes={offset}-"} if offset else {}
     try:
         with web.request("GET", address, settings.mirrors, DOWNLOAD_TIMEOUT_SECONDS, headers, retry_policy) as response:
-            if not http.continues(response, offset):
+            if not http.resumes(response, offset):
                 offset = 0
             _write_body(response, file, offset, settings)
     except web.StatusError as error:

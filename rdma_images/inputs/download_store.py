@@ -18,7 +18,7 @@ class DownloadRecord(yaml_file.Strict):
     size: int
 
 
-def root() -> Path:
+def store_folder() -> Path:
     """Return the folder of all downloads."""
     return paths.state_folder() / "downloads"
 
@@ -32,15 +32,15 @@ def cached_file(source: Source) -> Path | None:
         record = DownloadRecord.model_validate_json(_record(source).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    file = root() / "sha256" / record.sha256 / record.file
+    file = store_folder() / "sha256" / record.sha256 / record.file
     return file if record.pin == source.pin and file.exists() and file.stat().st_size == record.size else None
 
 
 def save(source: Source, verified: Path, name: str) -> Path:
     """Move a verified file into the store, and return its path there."""
     kind, _, pinned = source.pin.partition(":")
-    value = pinned if kind == "sha256" else digest(verified, "sha256")
-    file = root() / "sha256" / value / name
+    value = pinned if kind == "sha256" else file_digest(verified, "sha256")
+    file = store_folder() / "sha256" / value / name
     file.parent.mkdir(parents=True, exist_ok=True)
     size = verified.stat().st_size
     verified.replace(file)
@@ -51,11 +51,11 @@ def save(source: Source, verified: Path, name: str) -> Path:
 
 def remove(source: Source) -> None:
     """Remove the verified file of a source that is pinned by its sha256."""
-    shutil.rmtree(root() / "sha256" / source.pin.partition(":")[2], ignore_errors=True)
+    shutil.rmtree(store_folder() / "sha256" / source.pin.partition(":")[2], ignore_errors=True)
     _record(source).unlink(missing_ok=True)
 
 
-def digest(file: Path, algorithm: str) -> str:
+def file_digest(file: Path, algorithm: str) -> str:
     """Return the hexadecimal digest of a file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
@@ -70,4 +70,4 @@ def file_name(address: str) -> str:
 
 
 def _record(source: Source) -> Path:
-    return root() / "sources" / f"{source.id}.json"
+    return store_folder() / "sources" / f"{source.id}.json"

@@ -43,7 +43,7 @@ def fetch(supplies: Iterable[Supply], mirrors: Mirrors, progress: Progress = sil
             raise
 
 
-def digest(source: Source, mirrors: Mirrors, progress: Progress = silent) -> str:
+def fetch_digest(source: Source, mirrors: Mirrors, progress: Progress = silent) -> str:
     """Return the "sha256:…" of a source without a published checksum, for `invoke lock`."""
     folder = _partial_folder(source)
     file = folder / download_store.file_name(source.upstream)
@@ -53,7 +53,7 @@ def digest(source: Source, mirrors: Mirrors, progress: Progress = silent) -> str
     try:
         if file.name.endswith(".tar.gz") and not tarfile.is_tarfile(file):
             raise RdmaImagesError(f"{source.id}: {address} is no tarball\nname another address in mirrors.yaml")
-        return f"sha256:{download_store.digest(file, 'sha256')}"
+        return f"sha256:{download_store.file_digest(file, 'sha256')}"
     finally:
         shutil.rmtree(folder)
 
@@ -88,7 +88,7 @@ def fetch_file(source: Source, find_address: Callable[[], str], settings: Downlo
     with locking.hold(f"download-{source.id}", f"downloading {source.id}", settings.progress):
         # Asked again under the lock: another run may have downloaded it while this one waited.
         file = download_store.cached_file(source)
-        if file and download_store.digest(file, "sha256") == file.parent.name:
+        if file and download_store.file_digest(file, "sha256") == file.parent.name:
             return file
         address = find_address()
         part = _partial_folder(source) / download_store.file_name(source.upstream)
@@ -102,7 +102,7 @@ def _verify(source: Source, address: str, file: Path, settings: DownloadSettings
     """Raise ChecksumError or openpgp.SignatureError, with the expected and the actual value."""
     kind, _, value = source.pin.partition(":")
     if kind in ("sha256", "sha512"):
-        actual = download_store.digest(file, kind)
+        actual = download_store.file_digest(file, kind)
         if actual != value:
             raise ChecksumError(
                 f"{source.id}: {address} is not the pinned file: expected {source.pin}, found {kind}:{actual}\n"
@@ -120,6 +120,6 @@ def _verify(source: Source, address: str, file: Path, settings: DownloadSettings
 
 def _partial_folder(source: Source) -> Path:
     """Return the folder of a partial download, which a later run resumes."""
-    folder = download_store.root() / "partial" / source.id
+    folder = download_store.store_folder() / "partial" / source.id
     folder.mkdir(parents=True, exist_ok=True)
     return folder

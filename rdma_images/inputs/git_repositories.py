@@ -12,14 +12,14 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs.mirrors import Mirrors
 
 
-def folder(package: LocalPackage) -> Path:
+def commit_folder(package: LocalPackage) -> Path:
     """Return where the files of a commit are, once `fetch` has them."""
     return paths.state_folder() / "repositories" / package.digest
 
 
 def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) -> Path:
     """Return the folder of a commit's files, with submodules. Raises RdmaImagesError."""
-    target = folder(package)
+    target = commit_folder(package)
     with locking.hold(f"repository-{package.digest}", f"fetching {package.origin}", progress):
         if target.is_dir():
             return target

@@ -82,7 +82,7 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
     default_base, torch = default.axes["base"], default[TORCH]
     pythons = set()
     for base in dict.fromkeys(
-        [default_base, *target.values.get("base", ()), *axes.values(axes.BY_NAME["base"], facts)]
+        [default_base, *target.values.get("base", ()), *axes.known_values(axes.BY_NAME["base"], facts)]
     ):
         planned = candidate(default.target, target, facts, {"base": base})
         if planned["python"] in pythons or (base != default_base and facts.bases.bases[base].cuda):

@@ -11,13 +11,13 @@ from rdma_images.report.report_files import REPORT
 DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
 
 
-def versions(reference: str) -> Mapping[str, str]:
+def component_versions(reference: str) -> Mapping[str, str]:
     """Return the versions of the image's components by its report; empty without one."""
-    image_report = report(reference)
+    image_report = find_report(reference)
     return image_report.inspection.expected.components if image_report and image_report.inspection else {}
 
 
-def report(reference: str) -> Report | None:
+def find_report(reference: str) -> Report | None:
     """Return the report of the image "host/repository@sha256:…"; None where none is here."""
     match = DIGEST.search(reference)
     for folder in files.list_folder(paths.IMAGES) if match and paths.IMAGES.is_dir() else ():

@@ -134,7 +134,7 @@ def _lock_base(source: Source, mirrors: Mirrors, upgrade: bool, progress: Progre
 
 def _lock_download(source: Source, mirrors: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Download a file whose vendor states no digest once, and pin its digest."""
-    ask = partial(fetch.digest, source, mirrors, progress)
+    ask = partial(fetch.fetch_digest, source, mirrors, progress)
     return _lock_digest("downloads.yaml", source.id, pins.downloads(), ask, upgrade)
 
 

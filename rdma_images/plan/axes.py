@@ -25,7 +25,7 @@ NEWEST = "newest"  # the value of such an axis that stands for the newest versio
 
 
 @cache
-def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
+def known_values(axis: Axis, facts: Facts) -> tuple[str, ...]:
     """Return the values of `axis`, oldest first, then the axis that may decide it."""
     return (*axis.values(facts), *([axis.decided_by] if axis.decided_by else []))
 
@@ -40,17 +40,17 @@ def require_value(name: str, value: str, facts: Facts) -> None:
     if name not in BY_NAME:
         raise RefusedError(f"no axis {name!r}\n{suggestion(name, BY_NAME)}")
     axis = BY_NAME[name]
-    known_values = values(axis, facts)
-    if value not in known_values and not (value == NEWEST and name in OPTIONAL):
+    known = known_values(axis, facts)
+    if value not in known and not (value == NEWEST and name in OPTIONAL):
         if reason := facts.table(Unsupported).reason(name, value):
             raise RefusedError(f"{name} {value!r}: {reason}")
         alias = axis.aliases(facts).get(value.lower())
-        fix = f"write {alias}" if alias else suggestion(value, known_values)
+        fix = f"write {alias}" if alias else suggestion(value, known)
         fix += f"\n`{COMMAND} facts.update` looks for newer ones" if value[:1].isdecimal() and not alias else ""
         raise RefusedError(f"{name} {value!r} is not known\n{fix}")
 
 
-def complete(row: Mapping[str, str]) -> dict[str, str]:
+def complete_row(row: Mapping[str, str]) -> dict[str, str]:
     """Return `row` with every axis that follows from it, in the order of the axes.
 
     An axis that is not chosen is decided by another one of the row ("nccl": "pytorch"), or has its default.

@@ -81,7 +81,7 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
         if value == axis.decided_by and axis.version_from:
             value = axis.version_from(facts, versions)
         if value == axes.NEWEST:
-            value = axes.values(axis, facts)[-1]
+            value = axes.known_values(axis, facts)[-1]
         if value is not None:
             versions[axis.name] = value
     return versions

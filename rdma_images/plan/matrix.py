@@ -138,7 +138,7 @@ class Target(TargetAdditions):
         """Return the default row with `changes` and all axes that follow from them."""
         compiled = {nccl_tests.GPU: gpus.ALL_GPUS} if self.source_packages else {}
         parts = {name: axes.NEWEST for name in self.with_ if name in axes.OPTIONAL}
-        return axes.complete(compiled | parts | self.default | dict(changes or {}))
+        return axes.complete_row(compiled | parts | self.default | dict(changes or {}))
 
     @property
     def no_deps(self) -> dict[str, str]:

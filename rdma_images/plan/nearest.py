@@ -47,7 +47,7 @@ def nearest(
 
 def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> Iterator[Step]:
     """Yield every other value of an axis, with the cost of the change."""
-    known_values = axes.values(axes.BY_NAME[axis], facts)
+    known_values = axes.known_values(axes.BY_NAME[axis], facts)
     current = known_values.index(refused.versions.get(axis, refused.axes[axis]))
     component = components.BY_NAME.get(axis)
     for position, value in enumerate(known_values):

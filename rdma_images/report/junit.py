@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 from rdma_images.core.check import Check
 
 
-def text(checks: Sequence[Check]) -> str:
+def junit_xml(checks: Sequence[Check]) -> str:
     """Return report.xml, in which only errors count as failures; the suite's properties name the warnings."""
     cases = [_test_case(check) for check in checks]
     counts = {

@@ -39,7 +39,7 @@ def write(report: Report, folder: Path) -> Path:
     """Write report.json, report.xml and report.html into `folder` and return the path of the first."""
     path = folder / REPORT.name
     REPORT.write_file(path, report)
-    atomic.write(folder / "report.xml", junit.text(report.checks))
+    atomic.write(folder / "report.xml", junit.junit_xml(report.checks))
     atomic.write(folder / "report.html", _page((report,)))
     return path
 

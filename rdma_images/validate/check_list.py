@@ -9,7 +9,7 @@ from rich.text import Text
 from rdma_images.validate.check_folders import ListedCheck
 
 
-def text(listed: Mapping[str, Sequence[ListedCheck]]) -> Text:
+def check_list_text(listed: Mapping[str, Sequence[ListedCheck]]) -> Text:
     """Return a paragraph for each image: its folders, why it gets them, and their checks in lines."""
     output = Text(no_wrap=True, overflow="ignore")
     for image_id, checks in listed.items():

@@ -90,7 +90,7 @@ def run_with_limits(
         problem = "is not on the PATH" if is_absent else f"cannot be started: {error.strerror}"
         raise RdmaImagesError(f"{command[0]} {problem}\ninstall it, or measure another host or folder") from None
     limits = _Limits(clock, limit, silence)
-    out, err, stopped = tools.drained(process, MAX_OUTPUT_BYTES, limits)
+    out, err, stopped = tools.read_until_end(process, MAX_OUTPUT_BYTES, limits)
     return limits.reached if stopped else process.returncode, out, err
 
 

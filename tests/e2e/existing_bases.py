@@ -73,7 +73,7 @@ def start(folder: Path) -> Iterator[None]:
     """
     for wheel in ("nccl", "runtime"):
         validated.wheel(wheel, folder)
-    _docker("import", str(bootstrap.base(SYSTEM)), START)
+    _docker("import", str(bootstrap.base_tar(SYSTEM)), START)
     yield
     _docker("image", "rm", START)
 

@@ -67,7 +67,7 @@ def base_with_user(engine: Engine) -> Iterator[str]:
     emptied the builder's cache.
     """
     account = "echo 'ubuntu:x:1000:1000::/home/ubuntu:/bin/bash' >> /etc/passwd && echo 'ubuntu:x:1000:' >> /etc/group"
-    command = ["docker", "import", str(bootstrap.base("debian13")), BASE]
+    command = ["docker", "import", str(bootstrap.base_tar("debian13")), BASE]
     subprocess.run(command, env=engine.environ(), check=True, capture_output=True)
     with validated.derived(f"FROM {BASE}\nRUN {account}\n", "with-user") as ref:
         yield ref

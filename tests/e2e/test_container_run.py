@@ -29,7 +29,7 @@ def engine() -> Iterator[Engine]:
     """Yield an engine with a small image of EFA's label: Debian without anything else."""
     running = engines.ensure()
     label = "--change=LABEL io.rdma-images.fabric=efa"
-    docker(running, "import", label, str(bootstrap.base("debian13")), REF)
+    docker(running, "import", label, str(bootstrap.base_tar("debian13")), REF)
     yield running
     docker(running, "image", "rm", REF)
 

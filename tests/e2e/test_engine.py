@@ -36,7 +36,7 @@ def state() -> Iterator[Path]:
     It has the base and the packages that all tests share.
     """
     folder = Path(tempfile.mkdtemp(prefix="eng-"))
-    bootstrap.base("debian13")
+    bootstrap.base_tar("debian13")
     lend_packages(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
@@ -62,7 +62,7 @@ def up() -> Iterator[Engine]:
 @pytest.fixture
 def image(up: Engine) -> str:
     """Return a reference of the bootstrapped base in the engine."""
-    docker(up, "import", str(bootstrap.base("debian13")), "base:e2e")
+    docker(up, "import", str(bootstrap.base_tar("debian13")), "base:e2e")
     return "base:e2e"
 
 
@@ -120,7 +120,7 @@ def test_it_keeps_nothing_of_who_started_it(folders: layout.Layout, monkeypatch:
         environs = [Path(f"/proc/{pid}/environ").read_bytes() for pid in daemons.running(folders).values()]
     try:
         assert all(folder.encode() not in environ and b"https_proxy=" in environ for environ in environs)
-        docker(started, "import", str(bootstrap.base("debian13")), "base:e2e")
+        docker(started, "import", str(bootstrap.base_tar("debian13")), "base:e2e")
         options = ("--rm", "--network", "none", "--user", "65534")
         assert docker(started, "run", *options, "base:e2e", "echo", "runs") == "runs"
     finally:
@@ -243,7 +243,7 @@ def test_a_killed_bootstrap_leaves_nothing_mounted(state: Path, monkeypatch: pyt
     lend_packages(folder)
     shutil.rmtree(folder / "bases")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(folder))
-    command = [sys.executable, "-c", "from rdma_images.engine.debian import bootstrap; bootstrap.base('debian13')"]
+    command = [sys.executable, "-c", "from rdma_images.engine.debian import bootstrap; bootstrap.base_tar('debian13')"]
     with subprocess.Popen(command, start_new_session=True) as making:
         while not inside(folder):  # a process in the new root: mmdebstrap has mounted /proc and /sys there
             assert making.poll() is None
@@ -266,20 +266,20 @@ def inside(folder: Path) -> bool:
 
 @pytest.mark.parametrize("name", ["debian13", pytest.param("debian12", marks=pytest.mark.exhaustive)])
 def test_a_base_has_the_same_bytes_wherever_it_is_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = bootstrap.base(name)
+    first = bootstrap.base_tar(name)
     with tempfile.TemporaryDirectory(prefix="eng-") as elsewhere:
         # Nobody but root gets in here, as in root's home: apt's own user must make no difference.
         lend_packages(Path(elsewhere))
         shutil.rmtree(Path(elsewhere, "bases"))
         monkeypatch.setenv("RDMA_IMAGES_STATE", elsewhere)
-        second = bootstrap.base(name)
+        second = bootstrap.base_tar(name)
         if first.name != second.name:
             pytest.skip("the archive changed between the two")
         assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_base_holds_nothing_of_this_host() -> None:
-    with tarfile.open(bootstrap.base("debian13")) as tar:
+    with tarfile.open(bootstrap.base_tar("debian13")) as tar:
         names = set(tar.getnames())
         listed = tar.extractfile("./etc/apt/sources.list.d/debian.sources")
         assert listed
@@ -296,7 +296,7 @@ def test_a_base_holds_nothing_of_this_host() -> None:
 
 def test_purge_leaves_nothing_of_ours(folders: layout.Layout, state: Path) -> None:
     private.up()
-    bootstrap.base("debian13")
+    bootstrap.base_tar("debian13")
     assert private.down(purge=True) is True
     assert not folders.root.exists()
     assert [path for path in state.rglob("*") if not path.is_dir()] == []

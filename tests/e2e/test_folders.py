@@ -65,7 +65,7 @@ def engine() -> Engine:
 @pytest.fixture
 def folders(engine: Engine, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     """Yield two folders of users, whose builds one after the other took the same name in the engine."""
-    docker(engine, "import", str(bootstrap.base("debian13")), f"{REF}-base")
+    docker(engine, "import", str(bootstrap.base_tar("debian13")), f"{REF}-base")
     built = []
     for name in ("first", "second"):
         folder = tmp_path / name

@@ -129,7 +129,7 @@ def build(
     image = replace(planned_image(), python_packages=("numpy",))
     wheels, toolkit = lock.read_image_lock(image), lock.read_lock(lock.toolkit_request(image))
     (folder / "Dockerfile").write_text(dockerfiles.render(image, wheels, toolkit, lock.tools()))
-    tar = bootstrap.base("debian13")
+    tar = bootstrap.base_tar("debian13")
     # What makes this run unlike every other: no step of it can come from the cache.
     salt = hashlib.sha256(os.urandom(8)).hexdigest()
     inline = f"FROM scratch\nADD {tar.name} /\nENV SALT={salt}\n"

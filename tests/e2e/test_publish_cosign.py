@@ -148,8 +148,8 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
     signed = replace(test_evidence.GOOD, digest=path.partition("@")[2])
     forged = replace(signed, sentence="the channels use EFA at 9,000 GB/s")
     unsigned = test_evidence.publisher()
-    evidence.publish(signed, image, replace(unsigned, signer=Signer(str(private))))
-    evidence.publish(forged, image, unsigned)
+    evidence.attach_result(signed, image, replace(unsigned, signer=Signer(str(private))))
+    evidence.attach_result(forged, image, unsigned)
     verifications = verify.verify(image, registries.load_if_present().for_host(host), Trust(key=str(public)))
     findings_by_check = {finding.check: finding for finding in verifications[0].findings}
     assert findings_by_check["signed job results"].holds

@@ -41,7 +41,7 @@ def reports_elsewhere(tmp_path: Path) -> Iterator[None]:
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a build context with Debian's root file system, which has a shell and no Python."""
     folder = tmp_path_factory.mktemp("debian")
-    shutil.copy(bootstrap.base("debian13"), folder / "base.tar")
+    shutil.copy(bootstrap.base_tar("debian13"), folder / "base.tar")
     return folder
 
 

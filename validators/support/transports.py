@@ -30,7 +30,7 @@ def transports(inspection: Inspection, files: Files) -> list[str]:
 @functools.cache
 def _tables() -> tuple[package.PackageFacts, ...]:
     facts = Facts()
-    return tuple(package.package_facts(name, facts) for name in package.names())
+    return tuple(package.package_facts(name, facts) for name in package.component_names())
 
 
 def opened_libraries(path: str, fabric: str | None) -> tuple[str, ...] | None:

@@ -145,7 +145,7 @@ def namespace_command() -> tuple[str, ...]:
     return ("unshare", "--user", "--map-root-user", "--map-auto", "--mount")
 
 
-def base(name: str, progress: Progress = silent, platform: str = "") -> Path:
+def base_tar(name: str, progress: Progress = silent, platform: str = "") -> Path:
     """Return the tar of the root file system `name` ("debian13"), made where missing.
 
     The tar has the essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no

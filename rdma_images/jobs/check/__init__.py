@@ -114,7 +114,7 @@ def _contexts(groups: Sequence[NodeGroup]) -> Iterator[tuple[NodeGroup, CheckCon
     nodes = [types.get(group.instance.text) if group.instance else None for group in groups]
     named = [_named_fabric(group) for group in groups]
     fabrics = [node.fabric if node else fabric for node, fabric in zip(nodes, named, strict=True)]
-    versions = {group.image.text: image_reports.versions(group.image.text) for group in groups if group.image}
+    versions = {group.image.text: image_reports.component_versions(group.image.text) for group in groups if group.image}
     accelerated = any(fabrics) or any(group.gpus or group.kind != "kubernetes" for group in groups)
     mounts = tuple({mount: None for group in groups for mount in group.pod.mounts})
     for group, node, fabric in zip(groups, nodes, fabrics, strict=True):

@@ -25,7 +25,7 @@ from rdma_images.registry.reference import parse_reference
 TITLE = "job-results.json"
 
 
-def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
+def attach_result(result: Result, image: str, publisher: Publisher) -> Attachment:
     """Attach a result to the image "host/repository@sha256:…", signed by the publisher.
 
     Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement.

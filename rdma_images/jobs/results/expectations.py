@@ -58,7 +58,7 @@ def job_expectations(job: Job | None, instance: str = "", nodes: int | None = No
 
 def _versions(image: str) -> dict[str, str]:
     """Return the versions in an image by its report; empty without a report here."""
-    report = image_reports.report(image)
+    report = image_reports.find_report(image)
     if report is None or report.inspection is None:
         return {}
     subject = report.inspection.subject

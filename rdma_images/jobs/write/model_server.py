@@ -57,7 +57,7 @@ def decide_model_server(request: JobRequest, project: Project) -> Job:
 def _engine(image: Image, project: Project) -> tuple[str, Serving]:
     """Return the package of the image that serves models, and how. Raises RefusedError for none."""
     engines = {}
-    for name in package.names():
+    for name in package.component_names():
         if serving := package.package_facts(name, project.facts).serving:
             engines[name] = serving
     engine = next((name for name in engines if name in image.components), None)

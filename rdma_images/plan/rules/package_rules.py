@@ -9,7 +9,7 @@ from rdma_images.facts.facts_file import Needs
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules.plan_rule import Reason, rule
 
-PACKAGES = tuple(package.names())  # once: a nearest combination is one of thousands that are judged
+PACKAGES = tuple(package.component_names())  # once: a nearest combination is one of thousands that are judged
 
 
 @rule("package-fabric")

@@ -87,7 +87,7 @@ def is_skipped_file(path: str) -> bool:
 
 def _opened(name: str) -> dict[str, Any]:
     command = [sys.executable, "-I", "-S", "-c", FIND_PROGRAM, name, str(RTLD_NOW)]
-    rc, out, err = tools.bounded(command, LOADER_SECONDS, tools.MAX_OUTPUT_BYTES)
+    rc, out, err = tools.run_bounded(command, LOADER_SECONDS, tools.MAX_OUTPUT_BYTES)
     if rc is None:
         return {"path": "", "file": "", "error": LATE_ANSWER}
     path = out.decode("utf-8", "replace").strip()
@@ -114,7 +114,9 @@ def _refused(name: str) -> str:
         return ""
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": name}
     try:
-        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LOADER_SECONDS, MAX_ANSWER_BYTES, asking)
+        _, out, _ = tools.run_bounded(
+            [program, os.path.realpath(sys.executable)], LOADER_SECONDS, MAX_ANSWER_BYTES, asking
+        )
     except OSError:
         return ""
     matches = (LIBRARY_LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
@@ -145,7 +147,7 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", **({"LD_WARN": "1", "LD_BIND_NOW": "1"} if bound else {})}
     try:
         command = [program, *(["--list"] if musl else []), path]
-        rc, out, err = tools.bounded(command, LOADER_SECONDS, MAX_ANSWER_BYTES, asking)
+        rc, out, err = tools.run_bounded(command, LOADER_SECONDS, MAX_ANSWER_BYTES, asking)
     except OSError as error:
         return {**answer, "error": str(error)}
     if rc is None:

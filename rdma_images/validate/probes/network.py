@@ -78,7 +78,7 @@ def run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, 
     """Run plugin_host on a request, and return the sum of its events."""
     source = getattr(plugin_host, "SOURCE", "") or inspect.getsource(plugin_host)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
-    rc, out, err = tools.bounded(command, START_SECONDS, MAX_EVENT_BYTES, environment)
+    rc, out, err = tools.run_bounded(command, START_SECONDS, MAX_EVENT_BYTES, environment)
     return sum_events(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
 
 

@@ -135,7 +135,7 @@ def rpm_packages() -> dict[str, str]:
     """Return the installed RPM packages; none where there is no rpm to ask."""
     command = ["rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n"]
     try:
-        _, out, _ = tools.bounded(command, 30, MAX_RPM_BYTES)
+        _, out, _ = tools.run_bounded(command, 30, MAX_RPM_BYTES)
     except OSError:
         return {}
     lines = out.decode("utf-8", "replace").splitlines()

@@ -74,7 +74,7 @@ def run(command: list[str]) -> dict[str, Any]:
         return answer
     start = time.monotonic()
     try:
-        rc, out, err = bounded([path, *command[1:]], TOOL_SECONDS, MAX_OUTPUT_BYTES)
+        rc, out, err = run_bounded([path, *command[1:]], TOOL_SECONDS, MAX_OUTPUT_BYTES)
     except OSError as error:
         answer["stderr"] = str(error)
         return answer
@@ -86,7 +86,7 @@ def run(command: list[str]) -> dict[str, Any]:
     return answer
 
 
-def bounded(
+def run_bounded(
     command: list[str], limit: float, limit_bytes: int, environment: dict[str, str] | None = None
 ) -> tuple[int | None, bytes, bytes]:
     """Return exit code (None: stopped after `limit` seconds of its own time), output and errors.
@@ -99,11 +99,11 @@ def bounded(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True, env=environment
     )
     clock = own_time.OwnTime(process.pid)
-    out, err, late = drained(process, limit_bytes, lambda _: clock.is_over(limit))
+    out, err, late = read_until_end(process, limit_bytes, lambda _: clock.is_over(limit))
     return None if late else process.returncode, out, err
 
 
-def drained(
+def read_until_end(
     process: subprocess.Popen[bytes], limit_bytes: int, is_over: Callable[[int], bool]
 ) -> tuple[bytes, bytes, bool]:
     """Return output and errors of a process in a session of its own, and whether it was ended with its children.

@@ -23,7 +23,7 @@ OURS = paths.MATRIX.read_text(encoding="utf-8")
 def targets(draw: st.DrawFn) -> dict[str, object]:
     """Return a target whose lists are of the right shape, and of any content."""
     axis = st.sampled_from(sorted(axes.BY_NAME))
-    value = axis.flatmap(lambda name: st.sampled_from([*axes.values(axes.BY_NAME[name], FACTS)])) | words
+    value = axis.flatmap(lambda name: st.sampled_from([*axes.known_values(axes.BY_NAME[name], FACTS)])) | words
     row = st.dictionaries(axis, value, max_size=5)
     many = st.dictionaries(axis, st.lists(value, max_size=40), max_size=5)
     return {

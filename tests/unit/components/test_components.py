@@ -63,8 +63,8 @@ def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else
     modules = {str(path.relative_to(PROJECT / "rdma_images")): path for path in PROJECT.glob("rdma_images/**/*.py")}
     modules_with_name = {module for module, path in modules.items() if name in literals(path)}
     defining = {module for module in modules_with_name if module.startswith(("components/", "facts/"))}
-    assert len(defining - {"facts/nccl_logs.py"}) == (0 if name in package.names() else 1)
-    if name not in package.names():  # whose names are those of programs, which jobs and logs have, too
+    assert len(defining - {"facts/nccl_logs.py"}) == (0 if name in package.component_names() else 1)
+    if name not in package.component_names():  # whose names are those of programs, which jobs and logs have, too
         assert not [module for module in modules_with_name if not module.startswith(COMPONENT_FOLDERS)]
 
 

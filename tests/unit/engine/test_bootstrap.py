@@ -46,7 +46,7 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
         assert not bootstrap.is_possible("debian13", "linux/amd64")
         expected = r"bootstrapped: bootstrapping without root needs Debian's package uidmap.*newuidmap.*\nrun as root"
         with pytest.raises(RdmaImagesError, match=expected):
-            bootstrap.base("debian13")
+            bootstrap.base_tar("debian13")
     finally:
         bootstrap.namespace_obstacle.cache_clear()
     assert not (tmp_path / "debian").exists()

@@ -80,7 +80,7 @@ def test_each_source_is_named_by_a_row(all_facts: facts.Facts) -> None:
     names = [name for name, attribute in vars(facts.Facts).items() if isinstance(attribute, cached_property)]
     others = (Environment, KnownVariables, PackageFaults, Launchers, NcclLogFacts, Unsupported, Gdrcopy, SourcePackages)
     tables = [getattr(all_facts, name) for name in names] + [all_facts.table(model) for model in others]
-    for table in (*tables, *(package.package_facts(name, all_facts) for name in package.names())):
+    for table in (*tables, *(package.package_facts(name, all_facts) for name in package.component_names())):
         named = {source for _, row in table.rows() for source in (row.source, *row.sources.values())}
         assert table.sources.keys() == named, table.where()
 

@@ -312,5 +312,5 @@ def test_without_a_signature_or_a_key_nothing_is_accepted(
 def test_a_page_in_place_of_a_tarball_is_not_pinned(site: Site, state: Path) -> None:
     site.answers["/tool.tar.gz"] = Answer(b"<html>sign in</html>")
     with pytest.raises(RdmaImagesError, match=r"tool\.tar\.gz is no tarball"):
-        fetch.digest(make_source(f"{site.address}/tool.tar.gz"), mirrors())
+        fetch.fetch_digest(make_source(f"{site.address}/tool.tar.gz"), mirrors())
     assert not list((state / "downloads").rglob("*.tar.gz"))

@@ -54,4 +54,4 @@ def test_a_commit_that_is_not_there(tmp_path: Path) -> None:
         package = LocalPackage("commit", f"{address}/ops", "0123456789" * 4)
         with pytest.raises(RdmaImagesError, match=f"@{package.digest}: (fatal|error): "):
             git_repositories.fetch(package, Mirrors(BUNDLE))
-    assert not git_repositories.folder(package).exists()
+    assert not git_repositories.commit_folder(package).exists()

@@ -27,7 +27,7 @@ CUDA = "cuda13.2.1-devel-ubuntu24.04"
 def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     """Return a machine that can bootstrap Debian, and reaches nothing but its archive."""
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, *_: name.startswith("debian"))
-    monkeypatch.setattr(bootstrap, "base", lambda name, *_: tmp_path / f"{name}.tar")
+    monkeypatch.setattr(bootstrap, "base_tar", lambda name, *_: tmp_path / f"{name}.tar")
     monkeypatch.setattr(reachable, "ask_registry", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "ask_download", lambda *_: (False, "no route to host"))
     monkeypatch.setattr(reachable, "ask_index", lambda *_: (True, "200"))

@@ -55,13 +55,13 @@ def publisher() -> Publisher:
 def test_results_of_several_jobs_are_one_statement(image: str) -> None:
     other = replace(GOOD, job="nccl-p6-4", instance="p6-b200.48xlarge", nodes=4)
     again = replace(GOOD, sentence="the channels use EFA, faster")
-    new = [evidence.publish(result, image, publisher()).new for result in (GOOD, other, again, again)]
+    new = [evidence.attach_result(result, image, publisher()).new for result in (GOOD, other, again, again)]
     assert new == [True, True, True, False]
     assert evidence.newest_results(repository(image), IMAGE.digest, trust_all) == (other, again)
 
 
 def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
-    evidence.publish(GOOD, image, publisher())
+    evidence.attach_result(GOOD, image, publisher())
     (entry,) = attachments(repository(image), IMAGE.digest)
     content = read_content(repository(image), entry.digest)
     (finding,) = check_attachment(statement.RESULTS, content, IMAGE.digest, ())
@@ -75,6 +75,6 @@ def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
 
 def test_what_is_no_evidence_is_not_attached(image: str) -> None:
     with pytest.raises(RefusedError, match="only a result with exit code 0 is attached"):
-        evidence.publish(replace(GOOD, exit_code=1, sentence="TCP"), image, publisher())
+        evidence.attach_result(replace(GOOD, exit_code=1, sentence="TCP"), image, publisher())
     with pytest.raises(RefusedError, match="name the image that it ran"):
-        evidence.publish(replace(GOOD, digest="sha256:" + "0" * 64), image, publisher())
+        evidence.attach_result(replace(GOOD, digest="sha256:" + "0" * 64), image, publisher())

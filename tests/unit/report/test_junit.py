@@ -15,7 +15,7 @@ def check(outcome: Outcome, **fields: str) -> Check:
 
 def written(*checks: Check) -> ElementTree.Element:
     """Return the suite of the written XML."""
-    return ElementTree.fromstring(junit.text(checks))[0]
+    return ElementTree.fromstring(junit.junit_xml(checks))[0]
 
 
 def element(suite: ElementTree.Element, path: str) -> ElementTree.Element:

@@ -88,7 +88,7 @@ def test_the_list_of_a_planned_image() -> None:
     assert "plugin.found" not in by_id
     assert by_id["erdma.nccl"].folder == "erdma"
     assert by_id["device.erdma-port"].tier == "device"
-    lines = str(check_list.text({"i": listed})).splitlines()
+    lines = str(check_list.check_list_text({"i": listed})).splitlines()
     assert lines[:2] == [f"i: {len(listed)} checks", "validators/any/  every image"]
     assert "validators/erdma/  for eRDMA: as planned" in lines
     assert lines[-1].startswith("More may apply once the image is measured")

@@ -145,7 +145,7 @@ def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
         "programs keep logins in /opt/caf\N{REPLACEMENT CHARACTER}/.netrc, /\\x1b[2J/.netrc, "
         "which everybody who pulls the image can read"
     ]
-    ElementTree.fromstring(junit.text(checks))
+    ElementTree.fromstring(junit.junit_xml(checks))
 
 
 def test_what_was_lost_is_reported_once() -> None:
@@ -224,13 +224,13 @@ def test_symbols_and_words_have_limits(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_tool_that_prints_without_end_takes_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print_much = "import sys\nfor _ in range(300): sys.stdout.write('x' * (1 << 20)); sys.stderr.write('y' * 1000)"
-    rc, out, err = tools.bounded([sys.executable, "-c", print_much], 60, 20000)
+    rc, out, err = tools.run_bounded([sys.executable, "-c", print_much], 60, 20000)
     assert (rc, len(out), len(err)) == (0, 20000, 20000)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
 def test_a_tool_whose_child_keeps_its_output_open_is_stopped() -> None:
-    rc, out, _ = tools.bounded(["sh", "-c", "echo here; setsid sleep 30 & exit 0"], 3, 100)
+    rc, out, _ = tools.run_bounded(["sh", "-c", "echo here; setsid sleep 30 & exit 0"], 3, 100)
     assert (rc, out) == (None, b"here\n")
 
 

@@ -63,6 +63,6 @@ def test_what_waits_for_a_processor_takes_no_time() -> None:
 
 
 def test_a_tool_is_stopped_by_its_own_time() -> None:
-    rc, out, _ = tools.bounded([sys.executable, "-uc", f"print(1)\n{LOOP}"], 0.5, 100)
+    rc, out, _ = tools.run_bounded([sys.executable, "-uc", f"print(1)\n{LOOP}"], 0.5, 100)
     assert (rc, out) == (None, b"1\n")
-    assert tools.bounded([sys.executable, "-c", "print(1)"], 10, 100)[:2] == (0, b"1\n")
+    assert tools.run_bounded([sys.executable, "-c", "print(1)"], 10, 100)[:2] == (0, b"1\n")

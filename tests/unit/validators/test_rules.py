@@ -111,7 +111,7 @@ def test_a_broken_case_has_expected_found_and_fix() -> None:
     failed = {c.id: c for c in checks if c.outcome == "failed"}
     assert set(failed) == {"environment.slow", "environment.secret"}
     assert all(c.expected and c.fix for c in failed.values())
-    assert "hf_aaa" not in junit.text(checks)
+    assert "hf_aaa" not in junit.junit_xml(checks)
     assert {c.outcome for c in checks if c.tier == "device"} == {"skipped"}
 
 
