@@ -20,12 +20,12 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, create_compatible
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from rdma_images.core import local_package
-from rdma_images.core.errors import RdmaImagesError, first_line
+from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line
 from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.image import MACHINES
 from rdma_images.core.local_package import LocalPackage
 from rdma_images.core.paths import COMMAND
-from rdma_images.inputs import git_repositories, index_queries, releases, web
+from rdma_images.inputs import git_repositories, index_queries, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 
@@ -64,7 +64,7 @@ def resolve_wheels(request: LockRequest, index: str, mirrors: Mirrors) -> Lock:
     local = local_package.by_name(request.requirements)
     packages = _packages(request, local, index, mirrors)
     chosen_files = _files(packages, request)
-    releases.require_current(chosen_files, request, index, mirrors)
+    refuse_placeholders((package for package, _ in chosen_files), request)
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda chosen: file_size(chosen[1], mirrors), chosen_files)
         wheels = [
@@ -88,6 +88,20 @@ def resolve_versions(request: LockRequest, index: str, mirrors: Mirrors) -> dict
     except RdmaImagesError as error:
         raise NoSolutionError(request, first_line(error)) from None
     return {package.name: str(package.version or "") for package in packages}
+
+
+def refuse_placeholders(packages: Iterable[Package], request: LockRequest) -> None:
+    """Raise RefusedError for a 0.0.0 or a development release of a package whose version nobody named.
+
+    Only wheels are taken, and uv goes back until it finds one: of deepspeed, whose releases are sources, to 0.3.1.dev3.
+    """
+    unnamed = {canonicalize_name(line.name) for line in map(Requirement, request.requirements) if not line.specifier}
+    for name, version in ((package.name, package.version) for package in packages if package.name in unnamed):
+        if version and (version.is_devrelease or not any(version.release)):
+            raise RefusedError(
+                f"{name} {version} is a placeholder or no release: newer ones may have no wheel, and uv takes wheels "
+                f"alone\nname another version, or {name} under source-packages; or, if it is meant, {name}=={version}"
+            )
 
 
 def _files(packages: Sequence[Package], request: LockRequest) -> list[tuple[Package, PackageFile]]:

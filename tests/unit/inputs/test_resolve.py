@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,20 @@ def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pyte
 
 
 SELECTOR = create_compatible_tags_selector(resolve.accepted_tags(REQUEST))
+
+
+@pytest.mark.parametrize(
+    ("version", "is_meant"),
+    [("0.3.1.dev3", False), ("0.0.0", False), ("0.0.0.dev0", False), ("0.0.1", True), ("0.60b0", True), ("2.0", True)],
+)
+def test_what_nobody_means_is_refused_unless_it_is_named(version: str, is_meant: bool) -> None:
+    """0.3.1.dev3 of 2020 is the only wheel of deepspeed; all releases of xformers are 0.0.x."""
+    packages = [Package(name=canonicalize_name("deepspeed"), version=Version(version))]
+    refusal = pytest.raises(RefusedError, match=r"newer ones may have no wheel.*\n.*deepspeed under source-packages")
+    with nullcontext() if is_meant else refusal:
+        resolve.refuse_placeholders(packages, REQUEST.model_copy(update={"requirements": ("deepspeed",)}))
+    named = REQUEST.model_copy(update={"requirements": (f"deepspeed=={version}",)})
+    resolve.refuse_placeholders(packages, named)
 
 
 @pytest.mark.parametrize(
