@@ -12,7 +12,7 @@ from rdma_images.components.definition import (
     download_source,
     sorted_versions,
 )
-from rdma_images.core.image import Details, Fabric, Image
+from rdma_images.core.image import Details, Image
 from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as PLUGIN
@@ -65,11 +65,6 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     )
 
 
-def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
-    """Return whether the facts know its libfabric, as of every installer seen to work."""
-    return facts.efa.releases[version].libfabric is not None
-
-
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the installer's tarball, pinned by a checksum, else by the vendor's signature."""
     version, download = image.version(NAME), facts.efa.download
@@ -90,7 +85,8 @@ EFA_INSTALLER = ComponentDefinition(
     details=_details,
     python_packages=_python_packages,
     required_for=("efa",),
-    was_tested=_was_tested,
+    # The facts know the libfabric of every installer seen to work.
+    was_tested=lambda version, _, facts: facts.efa.releases[version].libfabric is not None,
     sources=_sources,
     source_names=(NAME,),
 )

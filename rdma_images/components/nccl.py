@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rdma_images.components import cuda, pytorch
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
-from rdma_images.core.image import Details, Fabric
+from rdma_images.core.image import Details
 from rdma_images.facts import Facts, gpu_software
 
 NAME = "nccl"
@@ -22,10 +22,6 @@ def _details(combination: Combination, _: Facts) -> NcclDetails:
     return NcclDetails(package=f"nvidia-nccl-cu{versions.major(combination[cuda.NAME])}")
 
 
-def _was_tested(version: str, fabric: Fabric, facts: Facts) -> bool:
-    return fabric != "erdma" or version in facts.erdma.nccl.working
-
-
 NCCL = ComponentDefinition(
     name=NAME,
     position=50,
@@ -37,7 +33,7 @@ NCCL = ComponentDefinition(
     ),
     tag="nccl",
     details=_details,
-    was_tested=_was_tested,
+    was_tested=lambda version, fabric, facts: fabric != "erdma" or version in facts.erdma.nccl.working,
     wheel=gpu_software.WHEEL_NAME,
     decides_wheels=True,
     must_be_measured=True,

@@ -189,7 +189,8 @@ def modules(tree: Path, names: tuple[str, ...] = KERNEL_MODULES) -> dict[str, by
     `tree` is a kernel's folder of modules (…/lib/modules/<release>). Debian ships them .xz; they are unpacked here,
     where that takes milliseconds, and not in an emulated guest. Raises RdmaImagesError naming a module not in `tree`.
     """
-    files = {_name(path): path for path in tree.rglob("*.ko*")}
+    # The kernel knows a module by its name without suffixes, and with underscores.
+    files = {path.name.partition(".ko")[0].replace("-", "_"): path for path in tree.rglob("*.ko*")}
     content_by_name: dict[str, bytes] = {}
     for name in names:
         _add(name, files, content_by_name)
@@ -219,8 +220,3 @@ def _dependencies(module: bytes) -> list[str]:
     """Return the dependencies in the module's own .modinfo section."""
     match = _DEPENDS.search(module)
     return [name.replace("-", "_") for name in match[1].decode().split(",") if name] if match else []
-
-
-def _name(path: Path) -> str:
-    """Return a module's name as the kernel knows it: no suffixes, underscores."""
-    return path.name.partition(".ko")[0].replace("-", "_")

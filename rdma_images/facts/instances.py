@@ -72,15 +72,11 @@ class Instances(FactsFile):
                 f"the hardware of the instance type {key} is not certain: {row.why} [{self.cite(row, 'why')}]\n"
                 "look at a node of yours, and add a row to `types` in facts/instances.yaml"
             )
-        if having := [key for key, row in (self.types | self.unsettled).items() if _is_gpu(short_name, row.gpu)]:
+        gpu, rows = short_name.lower().replace("-", " "), self.types | self.unsettled  # as in "rtx-pro-4500"
+        if having := [key for key, row in rows.items() if row.gpu and row.gpu.lower() == gpu]:
             types = ", ".join(having)
             raise RefusedError(f"{name} is a GPU, and no instance type\nchoose from those that have it: {types}")
         raise RefusedError(f"unknown instance type {name!r}\n{suggestion(short_name, self.types)}")
-
-
-def _is_gpu(name: str, gpu: str | None) -> bool:
-    """Return whether a user calls a GPU so: "h100", "rtx-pro-4500"."""
-    return gpu is not None and name.lower().replace("-", " ") == gpu.lower()
 
 
 class Gpu(Fact):

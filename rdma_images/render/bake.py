@@ -168,12 +168,7 @@ def _helper(helper: HelperTarget) -> dict[str, Any]:
     if platforms.is_foreign(helper.platform):
         target["platforms"] = [helper.platform]
     if helper.inline is not None:
-        target["dockerfile-inline"] = _escape(helper.inline)
+        target["dockerfile-inline"] = helper.inline.replace("${", "$${").replace("%{", "%%{")  # which bake expands
     if helper.arguments:
         target["args"] = dict(helper.arguments)
     return target
-
-
-def _escape(text: str) -> str:
-    """Return the text, escaped for bake, which expands ${…} and %{…} in every string."""
-    return text.replace("${", "$${").replace("%{", "%%{")

@@ -108,8 +108,7 @@ def read_job_result(
     first_path = paths[0]
     if len(paths) == 1 and first_path.name == run_files.RESULT.name:
         if tcp or job or instance or nodes:
-            options = "--tcp, --job, --instance and --nodes"
-            raise RefusedError(f"{first_path} has the result of its job\nleave out {options}, or name the logs")
+            raise RefusedError(f"{first_path} has the result of its job\nleave out --tcp, --job, --instance, --nodes")
         return run_files.load(first_path)
     spec = folder.load(job) if job else run_files.read_job(first_path) if first_path.is_dir() else None
     if spec and (instance or nodes):

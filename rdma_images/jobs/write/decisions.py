@@ -179,11 +179,6 @@ def _preflight(request: JobRequest, folders: Sequence[JobFolder]) -> str:
     return f"sh {mounted}/rdma-preflight" if mounted else "rdma-preflight"
 
 
-def _network_kind(inputs: _JobInputs) -> str:
-    """Return what network the ranks have: the host's, or a pod's own."""
-    return "host" if inputs.launcher.kind in ("slurm", "docker") else "pod"
-
-
 def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:
     """Raise RefusedError for all fields that the launcher does not support, at once."""
     table = facts.launchers
@@ -306,7 +301,7 @@ def _variables(request: JobRequest, inputs: _JobInputs, chosen: Mapping[str, str
     for row in launchers.variables.values():
         if row.is_needed(
             inputs.instance_type.fabric,
-            _network_kind(inputs),
+            "host" if inputs.launcher.kind in ("slurm", "docker") else "pod",
             inputs.instance_type.interfaces,
             inputs.instance,
             _rank_restarts(request, inputs) > 0,
