@@ -23,13 +23,13 @@ _DIGESTS_SECONDS = 300  # seconds for the digests of the commit before
 
 def images_changed_since(commit: str, images: Sequence[Image], progress: Progress = silent) -> tuple[Image, ...]:
     """Return the images whose inputs have changed since a commit, which this clone must have."""
-    earlier_digests, current = digests_of_commit(commit, progress), digests(progress)
+    earlier_digests, current = digests_of_commit(commit, progress), image_digests(progress)
     changed = tuple(image for image in images if earlier_digests.get(image.id) != current[image.id])
     progress(f"{len(changed)} of {len(images)} images have changed since {commit}")
     return changed
 
 
-def digests(progress: Progress = silent) -> dict[str, str]:
+def image_digests(progress: Progress = silent) -> dict[str, str]:
     """Return image id -> digest of its inputs, of the whole matrix of this checkout."""
     checkout = project.load()
     images = planner.plan(checkout.matrix, checkout.facts, all_rows=True).images
@@ -37,7 +37,7 @@ def digests(progress: Progress = silent) -> dict[str, str]:
 
 
 def digests_of_commit(commit: str, progress: Progress = silent) -> dict[str, str]:
-    """Return `digests` of another commit, computed by that commit's code in a git worktree.
+    """Return `image_digests` of another commit, computed by that commit's code in a git worktree.
 
     A commit whose code cannot do that (too old, or broken) gives no digests: every image is built then. Raises
     RefusedError for a commit that this clone does not have.
@@ -132,7 +132,7 @@ def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
 def main() -> int:
     """Print the digests of this checkout as JSON; return the exit code of the process."""
     try:
-        print(json.dumps(digests(lambda line: print(line, file=sys.stderr))))
+        print(json.dumps(image_digests(lambda line: print(line, file=sys.stderr))))
     except RdmaImagesError as error:
         print(error, file=sys.stderr)
         return error.exit_code

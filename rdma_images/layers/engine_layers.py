@@ -23,7 +23,7 @@ from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.layer_image import LayerImage, LayerSet, LoadedImage, layer_image
 from rdma_images.layers.layer_pool import LayerPool
 from rdma_images.layers.layer_store import StoredLayer
-from rdma_images.layers.private_engine_pull import EngineRefusedError, blob_file, pull, refused, unlink_blob
+from rdma_images.layers.private_engine_pull import EngineRefusedError, blob_file, pull_image, refusal_error, unlink_blob
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_INDEX
 
@@ -130,7 +130,7 @@ def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequenc
     """
     files = {layer.blob(layer_set.variant).digest: layer.file(layer_set.variant) for layer in unsent}
     try:
-        (pull if engine.kind == "private" else _send)(image, name, layer_set.platform, files, engine)
+        (pull_image if engine.kind == "private" else _send)(image, name, layer_set.platform, files, engine)
     except EngineRefusedError:
         for layer in unsent:
             blob = layer.blob(layer_set.variant)
@@ -159,7 +159,7 @@ def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path]
             archive: Any = _archive(image, ref, blobs)
             client.images.load(archive)
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        raise refused(engine, str(error)) from None
+        raise refusal_error(engine, str(error)) from None
 
 
 def _archive(image: LayerImage, ref: str, blobs: Mapping[str, Path]) -> Iterator[bytes]:

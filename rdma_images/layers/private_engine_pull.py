@@ -26,7 +26,7 @@ HANDSHAKE = b"\x16"  # the first byte of TLS
 POLL = 0.01  # seconds after which the registry sees that it is to end
 
 
-def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
+def pull_image(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
     """Pull an image that lacks only `blobs` as `ref`. Raises EngineRefusedError."""
     for digest, file in blobs.items():
         _link(file, blob_file(digest))
@@ -35,7 +35,7 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
         unsigned = {"DOCKER_CONTENT_TRUST": "0"}  # the digests are this process's own
         result = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled_ref, variables=unsigned)
     if result.returncode:
-        raise refused(engine, result.stderr.strip())
+        raise refusal_error(engine, result.stderr.strip())
     try:
         docker_command.output(engine, "tag", pulled_ref, ref)
     finally:
@@ -46,7 +46,7 @@ class EngineRefusedError(RdmaImagesError):
     """The engine does not take layers, by a full disk or a missing blob."""
 
 
-def refused(engine: Engine, reason: str) -> EngineRefusedError:
+def refusal_error(engine: Engine, reason: str) -> EngineRefusedError:
     """Return the error for an engine that does not take layers, with a fix by its words."""
     if "no space left" in reason:
         fix = f"its disk is full: `{COMMAND} engine.status` says what can be freed; then build again"

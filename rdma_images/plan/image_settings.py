@@ -11,7 +11,7 @@ NETWORK = "NCCL_NET"
 PROVIDER = "FI_PROVIDER"
 
 
-def environment(
+def image_environment(
     axes: Mapping[str, str], fabric: Fabric, components: Mapping[str, Component], facts: Facts
 ) -> dict[str, str]:
     """Return the variables that are set in an image.

@@ -165,7 +165,7 @@ def _image(
             requirement for component in present_components for requirement in component.requirements(planned, facts)
         ),
         unknown=rules.unknown_facts(planned, facts),
-        environment=image_settings.environment(planned.axes, planned.fabric, detailed, facts),
+        environment=image_settings.image_environment(planned.axes, planned.fabric, detailed, facts),
         run_settings=tuple(image_settings.run_settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
         if sources or any(component.is_compiled(planned, facts) for component in present_components)

@@ -2,7 +2,7 @@
 
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.machine import LOG_SOURCE, is_right, judge_run, outcome, too_few_gpus
+from validators.support.machine import LOG_SOURCE, describe_run, has_right_sums, judge_run, too_few_gpus
 
 ALL_REDUCE_SOURCE = "rdma_images/preflight/all_reduce_rank.py: ones are summed up, which single precision does exactly"
 
@@ -27,9 +27,9 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
         skip(reason)
     run = gpus.runs["default"]
     require(
-        is_right(run),
+        has_right_sums(run),
         expected=f"the right sum on all {gpus.count} GPUs",
-        actual=outcome(run),
+        actual=describe_run(run),
         fix="look at NCCL's log in the report's facts, and at `dmesg` and `nvidia-smi -q` for errors of the GPUs",
     )
 

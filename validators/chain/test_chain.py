@@ -13,10 +13,10 @@ from validators.support.in_use import (
     LIBFABRIC,
     NO_LIBRARY,
     closure,
+    directly_opened,
     has_broken_file,
     plugin_path,
     provider_files,
-    roots,
     tried_plugin_names,
 )
 from validators.support.variables import harmful_variables
@@ -85,7 +85,7 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
     stranger = plugin and plugin.project not in EFA_PLUGINS and (plugin.project or LIBFABRIC not in plugin.needed)
     if link.name == "plugin" and stranger:
         skip("NCCL opens another plugin than the fabric's: see plugin.project")
-    if any(closure(libraries, path).faults for path in roots(inspection, files, libraries)):
+    if any(closure(libraries, path).faults for path in directly_opened(inspection, files, libraries)):
         skip("the loader refuses a library: see libraries.load")
     if missing_in(libraries, libraries.resolved[LIBFABRIC].file):
         skip("libfabric needs what is not there: see libfabric.closure")

@@ -3,7 +3,7 @@
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.machine import MeasuredGpus
 from rdma_images.validate.validator import Requirement, skip, validator
-from validators.support.machine import LOG_SOURCE, judge_run, outcome, too_few_gpus
+from validators.support.machine import LOG_SOURCE, describe_run, judge_run, too_few_gpus
 
 REFUSAL_FIXES = {
     "efa": "set FI_PROVIDER=efa beside NCCL_NET: without it the plugin takes libfabric's tcp provider",
@@ -41,6 +41,6 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     require(
         log_verdict.network == "refused" and all(answer.error for answer in run.answers),
         expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
-        actual=f"{outcome(run)}; {log_verdict.sentence}",
+        actual=f"{describe_run(run)}; {log_verdict.sentence}",
         fix=REFUSAL_FIXES[fabric],
     )

@@ -8,7 +8,7 @@ from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.probes.libraries import ImageLoader
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.broken_files import BrokenFile, broken
-from validators.support.in_use import broken_candidates, closure, requested_names, roots
+from validators.support.in_use import broken_candidates, closure, directly_opened, requested_names
 
 MAPPING_SOURCE = (
     "glibc elf/dl-load.c: a library for another machine is passed over, a file that is no library ends the search"
@@ -63,7 +63,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
         skip(f"the loader was not run: {libraries.method}")
     if any(broken_candidates(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
         skip("a file is no library: see libraries.intact")
-    used = [path for path in roots(inspection, files, libraries) if not broken(inspection, path)]
+    used = [path for path in directly_opened(inspection, files, libraries) if not broken(inspection, path)]
     if not used:
         skip("the image has no library of a fabric: see nccl.found")
     faults = [fault for path in used for fault in closure(libraries, path).faults]

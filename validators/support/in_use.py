@@ -50,7 +50,7 @@ def loads_nccl(files: Files, libraries: Libraries) -> bool:
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
 
 
-def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
+def directly_opened(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return the files that a job opens by themselves.
 
     NCCL, its plugin, the fabric's libraries and its verbs provider.
@@ -137,7 +137,9 @@ def requested_names(inspection: Inspection, files: Files, libraries: Libraries) 
     if fabric == "efa":
         plugins = tried_plugin_names(inspection, libraries, nccl.path) if nccl else []
         names += [LIBEFA, LIBFABRIC, *plugins]
-    names += [name for path in roots(inspection, files, libraries) for name in closure(libraries, path).missing]
+    names += [
+        name for path in directly_opened(inspection, files, libraries) for name in closure(libraries, path).missing
+    ]
     return list(dict.fromkeys(names))
 
 

@@ -21,16 +21,16 @@ def judge_run(run: AllReduceRun) -> verdict.Verdict:
     return verdict.judge_lines(run.log.splitlines(), load_log_patterns())
 
 
-def is_right(run: AllReduceRun) -> bool:
+def has_right_sums(run: AllReduceRun) -> bool:
     """Return whether every process has the right sum."""
     return bool(run.answers) and all(answer.is_right for answer in run.answers)
 
 
-def outcome(run: AllReduceRun) -> str:
+def describe_run(run: AllReduceRun) -> str:
     """Return what came of an all-reduce: the processes that failed, or are wrong, or the bus bandwidth."""
     if errors := [f"process {number}: {answer.error}" for number, answer in enumerate(run.answers) if answer.error]:
         return "; ".join(errors)
-    if not is_right(run):
+    if not has_right_sums(run):
         return f"the sum is wrong on {sum(not answer.is_right for answer in run.answers)} of {len(run.answers)} GPUs"
     slowest = max(answer.seconds for answer in run.answers)
     bandwidth = run.bytes / slowest * 2 * (len(run.answers) - 1) / len(run.answers) / 1e9

@@ -32,7 +32,7 @@ def test_what_changed_is_new_or_made_of_something_else(monkeypatch: pytest.Monke
     images = plan_images("efa-nccl-tests", "efa-pytorch", "erdma-pytorch")
     now = {image.id: f"sha256:{image.id}" for image in images}
     before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
-    monkeypatch.setattr(select, "digests", lambda _: now)
+    monkeypatch.setattr(select, "image_digests", lambda _: now)
     monkeypatch.setattr(select, "digests_of_commit", lambda *_: before)
     assert select.images_changed_since("HEAD", images) == tuple(images[1:])
 
