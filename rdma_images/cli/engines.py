@@ -52,9 +52,10 @@ def prune(
     all_targets: Annotated[bool, "Also remove images of targets that this folder's matrix does not have."] = False,
     cache: Annotated[bool, "Also empty the builder's cache."] = False,
 ) -> None:
-    """Remove images that the default matrix no longer has.
+    """Remove images that the default matrix does not have.
 
-    Also removes images whose name a newer image has taken. Images of targets that only other folders have stay.
+    Those built with --set or --onto go, too, and those whose name a newer image has taken. Images of targets that
+    only other folders have stay.
     """
     from rdma_images import engine
     from rdma_images.engine import prune

@@ -91,7 +91,7 @@ def freeable_space(folders: Layout) -> tuple[FreeableSpace, ...]:
         images = int(daemon_api.request(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
     except OSError:
         images = 0
-    default = "removes those that the default matrix no longer has"
+    default = "removes those that the default matrix does not have"
     spaces = [
         FreeableSpace("build cache", build_cache_bytes(folders), f"`{COMMAND} engine.prune --cache`", at_most=True),
         FreeableSpace("images", images, f"`{COMMAND} engine.prune` {default}", at_most=True),
