@@ -469,6 +469,10 @@ export NVCC_APPEND_FLAGS
 # The driver's library is the host's: what links with it gets one whose functions are empty.
 grep -ohE '\<cu[A-Z]\w*' /opt/venv/site-packages/nvidia/*/include/cuda.h /usr/local/cuda/include/cuda.h 2> /dev/null |
     sort -u | sed 's/.*/void & (void) {}/' | gcc -shared -o /opt/cuda-links/libcuda.so -Wl,-soname,libcuda.so.1 -x c -
+export DS_ACCELERATOR='cuda'
+export DS_BUILD_FUSED_ADAM='1'
+export DS_BUILD_FUSED_LAMB='1'
+export DS_BUILD_FUSED_LION='1'
 export PIP_CONFIG_FILE=/run/secrets/pip-config NETRC=/run/secrets/netrc PIP_CERT=/run/secrets/ca-bundle
 python "$pip/pip" download --quiet --no-cache-dir --disable-pip-version-check --dest /sdist \
     --no-deps --no-build-isolation --use-pep517 --no-binary :all: --require-hashes --requirement /dev/stdin <<'LOCK'
@@ -493,6 +497,10 @@ export NVCC_APPEND_FLAGS
 # The driver's library is the host's: what links with it gets one whose functions are empty.
 grep -ohE '\<cu[A-Z]\w*' /opt/venv/site-packages/nvidia/*/include/cuda.h /usr/local/cuda/include/cuda.h 2> /dev/null |
     sort -u | sed 's/.*/void & (void) {}/' | gcc -shared -o /opt/cuda-links/libcuda.so -Wl,-soname,libcuda.so.1 -x c -
+export DS_ACCELERATOR='cuda'
+export DS_BUILD_FUSED_ADAM='1'
+export DS_BUILD_FUSED_LAMB='1'
+export DS_BUILD_FUSED_LION='1'
 # A compile that was interrupted goes on where it was, if everything is as it was then.
 state=$({ sha256sum /sdist/*; env -u MAX_JOBS -u CMAKE_BUILD_PARALLEL_LEVEL; ls /opt/venv/site-packages /opt/build-tools; cat /var/lib/dpkg/status; /usr/local/cuda/bin/nvcc --version; } | sha256sum)
 source=/build/${state%% *}

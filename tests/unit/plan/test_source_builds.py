@@ -123,13 +123,6 @@ def test_a_patch_is_applied_to_the_source_of_its_package(patch_file: Path) -> No
     assert "patch" not in stage(image, "build-other")
 
 
-def test_the_patch_is_part_of_what_decides_the_wheel(patch_file: Path) -> None:
-    options = {"some-extension": PackageOptions(patch=patch_file.name)}
-    before = stage(planned_image("some-extension", options=options), "build-some-extension")
-    patch_file.write_text(PATCH.replace("100", "1000"))
-    assert stage(planned_image("some-extension", options=options), "build-some-extension") != before
-
-
 @pytest.mark.parametrize(("name", "words"), [("gone.patch", "no such file"), ("../own.patch", "outside of the folder")])
 @pytest.mark.usefixtures("patch_file")
 def test_a_patch_that_cannot_be_had(name: str, words: str) -> None:
