@@ -26,7 +26,7 @@ def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "")
     build_contexts = Contexts(FACTS, {})
-    with mock.patch.object(bootstrap, "base", lambda name, *_: folder / f"{name}.tar"):
+    with mock.patch.object(bootstrap, "base_tar", lambda name, *_: folder / f"{name}.tar"):
         return build_contexts.for_image(image, [base, stood_in]), build_contexts
 
 
