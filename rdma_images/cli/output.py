@@ -7,8 +7,7 @@ from typing import Any, TextIO
 
 from invoke.exceptions import Exit
 
-# Columns of output to a file or a pipe: wide, so that the lines of a log are not folded.
-WIDTH = 200
+WIDTH = 10_000  # columns of output to a file or a pipe, whose lines are not folded
 
 
 def show(*values: Any, file: TextIO | None = None) -> None:

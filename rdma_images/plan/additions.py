@@ -169,7 +169,7 @@ def broken_rules(image: Image, facts: Facts) -> Iterator[BrokenRule]:
         if required is not None and value != required and not is_same_network and name not in harmful:
             reason = (
                 f"env sets {name}={value}, and the image sets {name}={required}, so that NCCL ends with an error "
-                "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
+                "where the fabric is not there\nleave it out, or --set fallback=allow for an image that may use TCP"
             )
             source = facts.running.required_networks[image.fabric]
             yield BrokenRule("own-environment", {}, reason, facts.running.cite(source))
@@ -199,7 +199,7 @@ def _harmful(image: Image, variables: Mapping[str, str]) -> Iterator[tuple[str, 
     for row in facts.variables.values():
         is_certain = row.effect == "harmful" and not row.uncertain and not row.gpus
         if is_certain and row.applies_to(variables, image.fabric, versions):
-            reason = f"env sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
+            reason = f"env sets {row.name}={variables[row.name]}: {row.why}\nleave it out"
             yield row.name, BrokenRule("own-environment", {}, reason, facts.cite(row))
 
 

@@ -134,7 +134,7 @@ def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[Bro
 
 
 def _broken_rule(name: str, reason: str, fix: str, source: str = SOURCE) -> BrokenRule:
-    return BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source)
+    return BrokenRule(f"onto-{name}", {}, f"{reason}\n{fix}", source)
 
 
 def _broken_rules(base: ExistingImage, target: Target, facts: Facts) -> Iterator[BrokenRule]:

@@ -108,23 +108,26 @@ def _changes(image: Image, onto: Onto) -> RenderableType:
 
 def _refusal(refusal: Refusal) -> RenderableType:
     """Return why one combination is refused, and the nearest that works."""
+    from rich.console import Group
+    from rich.padding import Padding
     from rich.text import Text
 
     usual = {axis.name: (axis.decided_by, axis.default) for axis in AXES}
     choice = ", ".join(f"{axis} {value}" for axis, value in refusal.axes.items() if value not in usual[axis])
-    text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {choice}\n")
+    parts: list[RenderableType] = [Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {choice}")]
     for broken in refusal.broken:
         related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())
         suffix = f" ({related})" if related else ""
-        text.append(f"  {broken.rule}", "bold").append(f"{suffix}\n    {broken.reason}\n")
-        text.append(f"    source: {broken.source}\n", "dim")
+        parts.append(Text.assemble((f"  {broken.rule}", "bold"), suffix))
+        # Padding: a folded line on a terminal is indented, too.
+        parts.append(Padding.indent(Text(broken.reason).append(f"\nsource: {broken.source}", "dim"), 4))
     if refusal.dropped_axes:
-        text.append("  leave out: ").append(_typed(refusal.dropped_axes), "green")
+        parts.append(Text.assemble("  leave out: ", (_typed(refusal.dropped_axes), "green")))
     elif refusal.nearest:
-        text.append("  nearest that works: ").append(_typed(refusal.nearest), "green")
+        parts.append(Text.assemble("  nearest that works: ", (_typed(refusal.nearest), "green")))
     elif any(broken.versions or broken.missing_component for broken in refusal.broken):
-        text.append("  no change of two axes makes it work")
-    return text
+        parts.append(Text("  no change of two axes makes it work"))
+    return Group(*parts)
 
 
 def _typed(changes: dict[str, str]) -> str:

@@ -135,7 +135,7 @@ def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     ]
     verb = "compiles" if len(needing) == 1 else "compile"
     reason = (
-        f"{', '.join(needing)} {verb} CUDA code, and no wheel has a compiler of CUDA {image.version(cuda.NAME)}\n    "
+        f"{', '.join(needing)} {verb} CUDA code, and no wheel has a compiler of CUDA {image.version(cuda.NAME)}\n"
         + (f"--set pytorch={max(able, key=Version)}, or " if able else "")
         + "leave them out of the image"
     )

@@ -19,7 +19,7 @@ def package_uses_fabric(candidate: Candidate, facts: Facts) -> Reason | None:
         if name in candidate or name in candidate.packages:
             table = package.package_facts(name, facts)
             if row := table.not_on.get(candidate.fabric):
-                reason = f"{name} over {FABRIC_TITLES[candidate.fabric]}: {row.why}\n    {row.fix}"
+                reason = f"{name} over {FABRIC_TITLES[candidate.fabric]}: {row.why}\n{row.fix}"
                 return Reason(reason, table.cite(row))
     return None
 

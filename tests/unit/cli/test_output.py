@@ -37,9 +37,14 @@ def test_brackets_in_a_table_are_no_markup(
     assert "no table [project] and no [/red]" in text
 
 
-@pytest.mark.parametrize("print_table", [in_a_pipe, on_a_terminal])
-def test_a_line_that_is_not_to_be_folded_is_whole(
-    print_table: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
+LINE = "rdma-images/efa-pytorch@sha256:" + "0123456789" * 30
+
+
+@pytest.mark.parametrize(
+    ("print_text", "text"),
+    [(in_a_pipe, Text(LINE)), (on_a_terminal, Text(LINE, no_wrap=True, overflow="ignore"))],
+)
+def test_a_line_is_whole_in_a_pipe_and_where_it_is_not_to_be_folded(
+    print_text: Callable[[pytest.CaptureFixture[str], object], str], text: Text, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = "rdma-images/efa-pytorch@sha256:" + "0123456789" * 30
-    assert line in print_table(capsys, Group(Text("image"), Text(line, no_wrap=True, overflow="ignore")))
+    assert LINE in print_text(capsys, Group(Text("image"), text))
