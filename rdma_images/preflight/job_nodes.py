@@ -56,12 +56,16 @@ class JobNode(NamedTuple):
 
 def find_node(variables: Mapping[str, str]) -> JobNode:
     """Return the place that the launcher's variables give; a job of this node alone where none does."""
+    is_torchrun = "TORCHELASTIC_RUN_ID" in variables  # a rank of its own, whatever started it
     for size, rank, local_size, local_rank in MPIS:
-        if variables.get(rank) and variables.get(local_size) and "TORCHELASTIC_RUN_ID" not in variables:
-            ranks_here, number = int(variables[local_size]), int(variables[rank])
-            nodes, first = -(-int(variables[size]) // ranks_here), variables.get("MASTER_ADDR", "")
-            return JobNode(nodes, number // ranks_here, first, int(variables.get(local_rank, "0")), True, ranks_here)
-    if "SM_HOSTS" in variables:  # SageMaker
+        if variables.get(rank) and variables.get(local_size) and not is_torchrun:
+            ranks, number, ranks_here = (int(variables[name]) for name in (size, rank, local_size))
+            first, own = variables.get("MASTER_ADDR", ""), int(variables.get(local_rank, number % ranks_here))
+            if ranks % ranks_here or number % ranks_here != own:
+                placed = f"rank {number} is {own} of {ranks_here} on its node"
+                raise ValueError(f"{placed}: MPI must place ranks node by node, as many on each: --map-by slot")
+            return JobNode(ranks // ranks_here, number // ranks_here, first, own, True, ranks_here)
+    if "SM_HOSTS" in variables and not is_torchrun:  # SageMaker
         hosts = json.loads(variables["SM_HOSTS"])
         return JobNode(len(hosts), hosts.index(variables["SM_CURRENT_HOST"]), hosts[0])
     for shown_by, nodes_name, number_name, first, local_rank in LAUNCHERS:
@@ -84,10 +88,9 @@ def ranks_of_node(variables: Mapping[str, str], number: int) -> int:
 
 
 def first_of_slurm(variables: Mapping[str, str]) -> str:
-    """Return the first node of Slurm's list: of "gpu[07-09,12],cpu1" gpu07; its address where it has no name here."""
+    """Return the first node of Slurm's list: of "r[1-2]n[07-09,12],a" r1n07; its address where it has no name here."""
     nodelist = variables.get("SLURM_STEP_NODELIST") or variables.get("SLURM_JOB_NODELIST", "")
-    match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^\[,]*))?", nodelist)
-    name = "".join(part or "" for part in match.groups()) if match else ""
+    name = re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodelist).partition(",")[0]
     try:
         socket.getaddrinfo(name, None)
     except OSError:  # a container that does not know the cluster's names

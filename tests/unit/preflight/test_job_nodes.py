@@ -7,6 +7,7 @@ import pytest
 from rdma_images.preflight import job_nodes
 from rdma_images.preflight.job_nodes import JobNode
 
+SAGEMAKER = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
 SLURM = {"SLURM_PROCID": "9", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_LOCALID": "1"}
 
 
@@ -39,6 +40,7 @@ SLURM = {"SLURM_PROCID": "9", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_L
             JobNode(2, 1, "192.0.2.7", 1, is_rank=True),
         ),
         (SLURM | {"SLURM_JOB_NODELIST": "none[07-09,12].invalid"}, JobNode(2, 1, "none07.invalid", 1, is_rank=True)),
+        (SLURM | {"SLURM_JOB_NODELIST": "r[1-2]n[3,5].invalid,a"}, JobNode(2, 1, "r1n3.invalid", 1, is_rank=True)),
         ({"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a"}, JobNode(2, 1, "a")),
         ({"PET_NNODES": "2:4", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a"}, JobNode(1, 0, "")),
         ({"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "a"}, JobNode(2, 1, "a")),
@@ -46,13 +48,26 @@ SLURM = {"SLURM_PROCID": "9", "SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_L
             {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "192.0.2.1\n192.0.2.2"},
             JobNode(2, 1, "192.0.2.1"),
         ),
-        ({"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}, JobNode(2, 1, "algo-1")),
+        (SAGEMAKER, JobNode(2, 1, "algo-1")),
+        (
+            SAGEMAKER
+            | {"TORCHELASTIC_RUN_ID": "x", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1", "LOCAL_RANK": "3"}
+            | {"MASTER_ADDR": "algo-1", "LOCAL_WORLD_SIZE": "8"},
+            JobNode(2, 1, "algo-1", 3, is_rank=True, local_ranks=8),
+        ),
         ({"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "a"}, JobNode(2, 1, "a")),
         ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "a"}, JobNode(2, 1, "a")),
     ],
 )
 def test_the_variables_of_launchers(variables: dict[str, str], node: JobNode) -> None:
     assert job_nodes.find_node(variables) == node
+
+
+@pytest.mark.parametrize("numbers", ["4 1 2 0", "12 7 8 7"])
+def test_ranks_that_mpi_did_not_place_node_by_node(numbers: str) -> None:
+    """As by --map-by node, and on nodes of different sizes."""
+    with pytest.raises(ValueError, match=r"rank \d is \d of \d on its node: MPI must place ranks node by node"):
+        job_nodes.find_node(dict(zip(job_nodes.MPIS[0], numbers.split(), strict=True)))
 
 
 def test_one_attempt_has_one_socket() -> None:
