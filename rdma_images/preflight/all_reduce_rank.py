@@ -90,7 +90,10 @@ def run_rank(nccl_path: str, rank: int, ranks: int, gpu: int, size: int) -> dict
     if rank == 0:
         call_nccl(nccl, "ncclGetUniqueId", ctypes.byref(unique_id))
         print(bytes(unique_id).hex(), flush=True)
-    unique_id = UniqueId.from_buffer_copy(bytes.fromhex(sys.stdin.readline().strip()))
+    line = sys.stdin.readline().strip()
+    if not line:
+        raise CallError("rank 0 made no communicator: see the lines of the first node")
+    unique_id = UniqueId.from_buffer_copy(bytes.fromhex(line))
     started = time.monotonic()
     communicator, buffer = ctypes.c_void_p(), ctypes.c_uint64()
     call_nccl(nccl, "ncclCommInitRank", ctypes.byref(communicator), ranks, unique_id, rank)

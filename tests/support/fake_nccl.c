@@ -1,7 +1,7 @@
 /* What the preflight's all-reduce calls of CUDA's driver and of NCCL, for machines without GPUs. NCCL's log says which
-   network connects the ranks: FAKE_NETWORK, as "Socket". The rank FAKE_FAILS fails as where a
-   peer is not reached, FAKE_KILLED is killed as it starts, FAKE_CUDA is cuInit's error, and an all-reduce takes FAKE_WAITS
-   seconds. */
+   network connects the ranks: FAKE_NETWORK, as "Socket". The rank FAKE_FAILS fails as where a peer is not reached,
+   FAKE_KILLED is killed as it starts, FAKE_CUDA is cuInit's error, FAKE_NO_ID lets no id be made, and an all-reduce takes
+   FAKE_WAITS seconds. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ int cuPointerGetAttributes(unsigned count, void *names, void **data, unsigned lo
 typedef struct { char internal[128]; } ncclUniqueId;
 int ncclGetVersion(int *version) { *version = 22809; return 0; }
 const char *ncclGetErrorString(int code) { return "unhandled system error"; }
-int ncclGetUniqueId(ncclUniqueId *id) { memset(id->internal, 7, sizeof id->internal); return 0; }
+int ncclGetUniqueId(ncclUniqueId *id) { memset(id->internal, 7, sizeof id->internal); return getenv("FAKE_NO_ID") ? 2 : 0; }
 int ncclCommInitRank(void **communicator, int count, ncclUniqueId id, int number) {
   const char *network = getenv("FAKE_NETWORK"), *fails = getenv("FAKE_FAILS"), *killed = getenv("FAKE_KILLED");
   char text[512];

@@ -92,20 +92,18 @@ def test_a_rank_that_fails_ends_the_wait_and_is_quoted(
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        (
-            "FAKE_CUDA",
-            "802",
-            "CUDA's cuInit ended with error 802, system not yet initialized: as when nvidia",
-        ),
-        ("FAKE_WAITS", "60", "rank 0 of 2: not done after 1 s; "),
+        ("FAKE_CUDA", "802", "CUDA's cuInit ended with error 802, system not yet initialized: as when nvidia"),
+        ("FAKE_WAITS", "60", "rank 1 of 2: not done after 1 s; "),
+        ("FAKE_NO_ID", "1", "rank 1 of 2: rank 0 made no communicator: see the lines of the first node"),
         ("FAKE_KILLED", "1", "rank 1 of 2: signal 9 ended it: the limit of the container's memory may be reached; "),
     ],
 )
-def test_a_rank_that_fails(
+def test_a_rank_of_the_second_node_that_fails(
     tmp_path: Path, libraries: NcclLibrary, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    (((severity, _, sentence),),) = findings(tmp_path, libraries, limit=1.0 if variable == "FAKE_WAITS" else 60.0)
+    limit = 1.0 if variable == "FAKE_WAITS" else 60.0
+    _, ((severity, _, sentence),) = findings(tmp_path, libraries, nodes=2, gpus=1, limit=limit)
     assert severity == "error"
     assert words in sentence
 
