@@ -20,15 +20,7 @@ from rdma_images.nccl_logs.reader import LogReader
 from rdma_images.nccl_logs.verdict import judge_summary
 from rdma_images.preflight.system import read_file
 
-PASSED_ON = [
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-]
+RELAYED = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT]
 LOOK_SECONDS = 0.5  # between two looks at the command and its log
 END_SECONDS = 10.0  # for a command to end after SIGTERM
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -38,7 +30,7 @@ READ_BYTES = 8 << 20  # bytes of a file that are read in one look
 def run_command(command: Sequence[str], variables: dict[str, str], look: Callable[[], bool]) -> int | None:
     """Return the exit code of a command, 128 + n after signal n; None if `look` returned True, which ends it."""
     libc = ctypes.CDLL(None)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until they can be passed on
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)  # until they can be passed on
 
     def prepare() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -52,7 +44,7 @@ def run_command(command: Sequence[str], variables: dict[str, str], look: Callabl
 
     try:
         child = subprocess.Popen(command, env=variables, preexec_fn=prepare)
-        for number in PASSED_ON:
+        for number in RELAYED:
             signal.signal(number, pass_on)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

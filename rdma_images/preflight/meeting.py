@@ -26,12 +26,18 @@ ANSWER_SECONDS = 300.0  # for nodes that have come: the longest all-reduce and w
 FIRST_NOTE_SECONDS, NOTE_SECONDS = 10.0, 60.0  # until the nodes that are waited for are named, and named again
 CONNECT_SECONDS = 5.0  # for a connection to the neighbour
 LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
-# Settings that decide how nodes and ranks reach each other. MASTER_ADDR need not be the same: the first node may call
-# itself localhost.
+# Settings that decide how nodes and ranks reach each other; not MASTER_ADDR: the first node may call itself localhost.
 SHARED_SETTINGS = re.compile(
     r"(NCCL|FI|OFI_NCCL|UCX|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+|(PET_)?(MASTER_PORT|NNODES)|WORLD_SIZE"
 )
 COMPARED_FIELDS = ("driver", "firmware", "link_layer", "rate", "mtu")  # of devices
+
+
+class PeerMessage(Dict[str, Any]):
+    """A message from another node, and each object in it: to ask for a field that it lacks is a ConnectionError."""
+
+    def __missing__(self, field: str) -> None:
+        raise ConnectionError(f"another node's message lacks '{field}': does it run the same preflight?")
 
 
 class Meeting:
@@ -166,7 +172,7 @@ def read_message(stream: Any) -> Message:
     if not line.endswith(b"\n"):
         raise ConnectionError("another node has left: its own lines say why")
     try:
-        return dict(json.loads(line))
+        return PeerMessage(json.loads(line, object_hook=PeerMessage))
     except (ValueError, TypeError):
         raise ConnectionError("another node's message is unreadable: does another program use the port?") from None
 
@@ -196,8 +202,8 @@ def describe_connection_error(error: OSError) -> str:
 
 def shared_facts(root: str, devices: list[Device], nccl: str) -> dict[str, str]:
     """Return the facts that should be the same on all nodes; `devices` are the fabric's that can be used."""
-    plugin = os.environ.get("NCCL_NET_PLUGIN", "")
-    has_plugin = not root and has_library(plugin if plugin.endswith(".so") else "libnccl-net.so")
+    plugins = (os.environ.get("NCCL_NET_PLUGIN") or "libnccl-net.so").split(",")
+    has_plugin = not root and any(has_library(n) or has_library(f"libnccl-net-{n}.so") for n in plugins if n)
     values = {name: ",".join(sorted({getattr(row, name) for row in devices})) for name in COMPARED_FIELDS}
     return {
         **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},

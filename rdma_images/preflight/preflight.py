@@ -1,7 +1,4 @@
-"""Check this node and the job's other nodes, in seconds, and then run the job's command with its NCCL watched.
-
-Each finding is a line, see system.print_line. The checks read the kernel's files below a root, which tests write.
-"""
+"""Check this node and the job's other nodes, in seconds, and then run the job's command with its NCCL watched."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--log", default="", metavar="FOLDER", help="where NCCL's log of each process goes")
     parser.add_argument("--print-log", action="store_true", help="print NCCL's lines, too, while they are written")
     parser.add_argument("--no-all-reduce", action="store_true", help="leave out the all-reduce over all GPUs")
-    parser.add_argument("--root", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--root", default="", help=argparse.SUPPRESS)  # of the kernel's files, as tests write them
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run; nothing to check only")
     options = parser.parse_args(words)
     if options.command[:1] == ["--"]:  # torchrun takes it away
@@ -155,10 +152,7 @@ class Preflight:
             return self.share_failure(nodes_meeting, failed) if nodes_meeting else failed
 
     def run(self, answer_ranks: Callable[[str], None]) -> int:
-        """Check, run the command, print the last line, and return the exit code.
-
-        `answer_ranks` tells this node's other ranks the folder of NCCL's logs, or "" to end them.
-        """
+        """Check, run the command, print the last line, return the exit code; `answer_ranks` is LocalRanks.answer."""
         if self.run_checks():
             answer_ranks("")
             return self.print_result("none; a check failed", "", CHECK_FAILED)

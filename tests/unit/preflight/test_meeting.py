@@ -103,7 +103,8 @@ def test_a_silent_connection_keeps_no_neighbour_waiting(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("received", "says"), [(b"", "has left"), (b'{"failed": fal', "has left"), (b"?\n", "unreadable"), (b"7\n", "unr")]
+    ("received", "says"),
+    [(b"", "has left"), (b'{"failed": fal', "has left"), (b"?\n", "unreadable"), (b"7\n", "unr"), (b"{}\n", "'name'")],
 )
 def test_a_message_that_is_not_whole_or_not_one(received: bytes, says: str) -> None:
     ours, theirs = socket.socketpair()
@@ -111,7 +112,7 @@ def test_a_message_that_is_not_whole_or_not_one(received: bytes, says: str) -> N
         with theirs:
             theirs.sendall(received)
         with pytest.raises(ConnectionError, match=f"another node.* {says}"):
-            meeting.read_message(stream)
+            meeting.read_message(stream)["name"]
 
 
 def test_a_message_of_many_packets_that_does_not_arrive() -> None:
@@ -135,6 +136,17 @@ def test_a_message_of_many_packets_that_does_not_arrive() -> None:
 )
 def test_what_may_drop_packets(error: OSError, hint: bool) -> None:
     assert ("security group" in meeting.describe_connection_error(error)) == hint
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [("", "libnccl-net.so"), ("ofi", "libnccl-net-ofi.so"), ("gone,ofi", "libnccl-net-ofi.so"), ("/a.so", "/a.so")],
+)
+def test_the_plugin_is_looked_for_as_nccl_does(setting: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_NET_PLUGIN", setting)
+    for here, answer in ((found, "found"), ("libnccl-net-other.so", "not found")):
+        monkeypatch.setattr(meeting, "has_library", lambda name, here=here: name == here)
+        assert meeting.shared_facts("", [], "")["NCCL's network plugin"] == answer
 
 
 def test_what_differs_is_said_with_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
