@@ -72,7 +72,7 @@ def validate(
     set: Changes = (),
     onto: Onto = "",
     image: Annotated[Sequence[str], "Any image in the engine, also one that was not built here."] = (),
-    tier: Annotated[Sequence[str], "static (default), device (default with --host), gpu, datapath."] = (),
+    tier: Annotated[Sequence[str], "static|device|gpu|datapath | By default static, or device with --host."] = (),
     host: Annotated[str, "A pod or machine to measure: kubectl://pod, ssh://name or local://."] = "",
     fabric: Annotated[str, "efa|erdma|ib|none | Judge for this network instead of the image's own."] = "",
     instance: Annotated[str, "TYPE | Judge for this instance type, such as p5.48xlarge."] = "",
@@ -83,7 +83,8 @@ def validate(
 ) -> None:
     """Check images from the inside.
 
-    Measures an image, a pod or a machine, and checks what must hold.
+    Measures an image, a pod or a machine, and checks what must hold. A check of the tier `static` needs an engine only,
+    `device` the machine, `gpu` a GPU, and `datapath` two virtual machines, which move data with the image's libraries.
     """
     from rdma_images import chain, engine
     from rdma_images.report import report_json, report_table

@@ -231,8 +231,8 @@ def verdict(
     """Say which network a job's NCCL used, from its logs.
 
     NCCL must have run with NCCL_DEBUG=INFO. Of several logs, a folder, or a log with an option about its job, it also
-    shows the adapters of each node, and the bus bandwidth that nccl-tests measured. Exit code 0: the network is good;
-    1: it is not; 3: the logs do not show it.
+    shows the adapters of each node, and the bus bandwidth that nccl-tests measured; --json then has the form of
+    result.json. Exit code 0: the network is good; 1: it is not; 3: the logs do not show it.
     """
     paths = [Path("/dev/stdin" if name == "-" else name) for name in logs]
     is_about_job = bool(tcp or job or instance or nodes or html)

@@ -27,9 +27,9 @@ def plan(
     set: Changes = (),
     onto: Onto = "",
     rehearse: Rehearse = False,
-    json: Json = False,
     instance: Annotated[str, "TYPE | What the images have to run on; without --target, only those that do."] = "",
     solve: Annotated[bool, "Find a torch and base for which all packages of --target have wheels."] = False,
+    json: Json = False,
 ) -> None:
     """Show what would be built, and what is refused and why.
 

@@ -33,7 +33,7 @@ HEADINGS: Mapping[str, Sequence[str]] = {
 OWN_OPTIONS: Mapping[str, tuple[str, str]] = {
     "help": ("-h, --help TASK", "Show the options and examples of a task."),
     "list": ("-l, --list [GROUP]", "List all tasks, or those of a group, such as engine."),
-    "version": ("-V, --version", "Show the version."),
+    "version": ("-V, --version", "Show the version." if paths.INSTALLED else "Show the version of invoke."),
     "print-completion-script": ("--print-completion-script SHELL", "For `source`: bash, zsh or fish completes tasks."),
     "complete": ("--complete -- LINE", "What that script calls."),
     "search-root": ("-r, --search-root FOLDER", "The checkout; by default this folder, or one above it."),
@@ -81,8 +81,10 @@ class TaskProgram(Program):
     def list_flat(self) -> None:
         """Print every task of users under its heading; the tasks of one group (`--list job`) in a single list."""
         rows = self._make_pairs(self.scoped_collection)
-        if self.list_root:
-            self.display_with_columns(pairs=rows)
+        if group := self.list_root:
+            default = f".{self.scoped_collection.default}"  # `job` stands for job.job
+            print(f"Tasks of {group}:\n")
+            self.print_columns([(group if name == default else group + name, summary) for name, summary in rows])
             return
         # invoke shows the default task of a group as `job.job (job)`.
         summaries = {name.partition(" (")[2].rstrip(")") or name: summary for name, summary in rows}

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 # Options of several tasks: the type of the value, and what --help says.
 Targets = Annotated[Sequence[str], "A target of matrix.yaml, by default every one."]
 All = Annotated[bool, "The whole default matrix of the targets instead of their default rows."]
-Changes = Annotated[Sequence[str], "AXIS=VALUE | Any value in facts/, also one outside the matrix."]
+Changes = Annotated[
+    Sequence[str],
+    "AXIS=VALUE | A version or property, as nccl=2.32.3: any value in facts/, also one outside the matrix.",
+]
 Onto = Annotated[str, "NAME@sha256:… | Add the fabric of the one --target to this existing image."]
 Json = Annotated[bool, "JSON on standard output, for programs."]
 Rehearse = Annotated[bool, "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."]

@@ -38,16 +38,16 @@ def is_optional(name: str, row: Collection[str]) -> bool:
 def require_value(name: str, value: str, facts: Facts) -> None:
     """Raise RefusedError, with similar names, unless an axis has the value."""
     if name not in BY_NAME:
-        raise RefusedError(f"no axis {name!r}\n{suggestion(name, BY_NAME)}")
+        raise RefusedError(f"{name}: no such axis\n{suggestion(name, BY_NAME)}")
     axis = BY_NAME[name]
     known = known_values(axis, facts)
     if value not in known and not (value == NEWEST and name in OPTIONAL):
         if reason := facts.table(Unsupported).reason(name, value):
-            raise RefusedError(f"{name} {value!r}: {reason}")
+            raise RefusedError(f"{name} {value}: {reason}")
         alias = axis.aliases(facts).get(value.lower())
         fix = f"write {alias}" if alias else suggestion(value, known)
         fix += f"\n`{COMMAND} facts.update` looks for newer ones" if value[:1].isdecimal() and not alias else ""
-        raise RefusedError(f"{name} {value!r} is not known\n{fix}")
+        raise RefusedError(f"{name} {value}: no such value\n{fix}")
 
 
 def complete_row(row: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ def merged_target(name: str, targets: Mapping[str, Any], seen: tuple[str, ...] =
     elif other in (built_in := _built_in_targets()):
         inherited = merged_target(other, built_in, (*seen, name))
     else:
-        raise RefusedError(f"no target {other!r}\n{suggestion(other, [*targets, *built_in])}")
+        raise RefusedError(f"{other}: no such target\n{suggestion(other, [*targets, *built_in])}")
     if not isinstance(inherited, dict):
         return target
     inherited = {key: value for key, value in inherited.items() if key not in NOT_INHERITED}

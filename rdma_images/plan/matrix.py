@@ -191,7 +191,7 @@ class Matrix(Document):
     def target(self, name: str) -> Target:
         """Return the target of that name. Raises RefusedError for an unknown one."""
         if name not in self.targets:
-            raise RefusedError(f"no target {name!r}\n{suggestion(name, self.targets)}")
+            raise RefusedError(f"{name}: no such target\n{suggestion(name, self.targets)}")
         return self.targets[name]
 
     def check(self, facts: Facts) -> None:
@@ -230,7 +230,7 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is wrong in one target, place by place."""
     for steps, axis, _ in written_values(target):
         if axis not in axes.BY_NAME:
-            yield steps, f"no axis {axis!r}: {suggestion(axis, axes.BY_NAME)}"
+            yield steps, f"{axis}: no such axis: {suggestion(axis, axes.BY_NAME)}"
     yield from _part_problems(target)
     for number, text in enumerate(target.python_packages):
         if sentence := _requirement_problem(text, target):

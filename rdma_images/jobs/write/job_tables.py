@@ -1,6 +1,7 @@
 """Jobs and launchers to look at."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from rdma_images.core.paths import COMMAND, display_path
 from rdma_images.facts.instances import INTERFACE_RESOURCES
-from rdma_images.facts.launchers import Launchers, Parameter
+from rdma_images.facts.launchers import Launcher, Launchers, Parameter
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image
@@ -57,9 +58,11 @@ def launchers_json(launchers: Launchers) -> str:
 
 
 def launcher_table(project: Project) -> RenderableType:
-    """Return the launchers for people, each with its targets and parameters."""
+    """Return the launchers for people, each with its targets and parameters; at the end, those of several launchers."""
     launchers = project.facts.launchers
     images = target_options.chosen_plan(project, None, False, None).images
+    usable = {name: _usable_parameters(row, launchers) for name, row in launchers.launchers.items()}
+    counts = Counter(parameter for parameters in usable.values() for parameter in parameters)
     parts: list[RenderableType] = []
     for name, row in launchers.launchers.items():
         targets = [
@@ -68,22 +71,32 @@ def launcher_table(project: Project) -> RenderableType:
             if image.fabric in row.fabrics and set(job_image.rank_starters(image)) & set(row.rank_starters)
         ]
         summary = f"  {row.summary}{f' ({row.version})' if row.version else ''}"
-        parts.append(Text.assemble((name, "bold"), f"{summary}\n  targets: {', '.join(targets) or 'none'}"))
-        parameters = {**row.parameters, **launchers.parameters}
-        usable = {
-            key: parameter
-            for key, parameter in parameters.items()
-            if any(parameter.applies(fabric, 2, row.kind) for fabric in row.fabrics)
-        }
-        parts += [_parameter_table(usable), Text()]
+        text = Text.assemble((name, "bold"), f"{summary}\n  targets: {', '.join(targets) or 'none'}")
+        shared = [parameter for parameter in usable[name] if counts[parameter] > 1]
+        text.append(f"\n  parameters below: {', '.join(word for word, _ in shared)}" if shared else "")
+        own = [parameter for parameter in usable[name] if counts[parameter] == 1]
+        parts += [text, *([_parameter_table(own)] if own else []), Text()]
     for name, maker in launchers.clusters.items():
         parts.append(Text.assemble((name, "bold"), f"  {maker.summary}\n  for {COMMAND} cluster"))
-        parts.append(_parameter_table(maker.parameters))
+        parts += [_parameter_table(maker.parameters.items()), Text()]
+    parts += [
+        Text("parameters of several launchers", "bold"),
+        _parameter_table(row for row in counts if counts[row] > 1),
+    ]
     return Group(*parts)
 
 
-def _parameter_table(parameters: Mapping[str, Parameter]) -> RenderableType:
+def _usable_parameters(launcher: Launcher, launchers: Launchers) -> list[tuple[str, Parameter]]:
+    """Return the parameters that mean something to a launcher, on one of its fabrics."""
+    return [
+        (name, parameter)
+        for name, parameter in {**launcher.parameters, **launchers.parameters}.items()
+        if any(parameter.applies(fabric, 2, launcher.kind) for fabric in launcher.fabrics)
+    ]
+
+
+def _parameter_table(parameters: Iterable[tuple[str, Parameter]]) -> RenderableType:
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, parameter in parameters.items():
+    for name, parameter in parameters:
         table.add_row("  --param", name, parameter.when, parameter.description)
     return table

@@ -270,6 +270,8 @@ def test_the_launchers_are_shown() -> None:
     arena = output.partition("\narena ")[2].partition("\n\n")[0]
     assert "erdma-pytorch" in arena
     assert "efa-pytorch" not in arena
+    assert "parameters below: namespace, memory, mtu, cidr" in arena
+    assert output.count("--param  mtu ") == 1
     assert "--param  capacity-block" in output
     assert "capacity-block" in invoke("--help", "cluster").stdout
 

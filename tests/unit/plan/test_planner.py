@@ -183,11 +183,11 @@ def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "changes", "sentence"),
     [
-        (("efa-pytroch",), {}, "no target 'efa-pytroch'\ndid you mean efa-pytorch"),
-        (("efa-pytorch",), {"pytorch": "2.15"}, "pytorch '2.15' is not known\ndid you mean 2.15.0"),
-        (("efa-pytorch",), {"pytorch": "cu118"}, "pytorch 'cu118': it names an index of torch's wheels for one CUDA"),
-        (("efa-nccl-tests",), {"gpu": "H100"}, "gpu 'H100' is not known\nwrite sm_90"),
-        (("efa-pytorch",), {"torch": "2.15.0"}, "no axis 'torch'\ndid you mean pytorch"),
+        (("efa-pytroch",), {}, "efa-pytroch: no such target\ndid you mean efa-pytorch"),
+        (("efa-pytorch",), {"pytorch": "2.15"}, "pytorch 2.15: no such value\ndid you mean 2.15.0"),
+        (("efa-pytorch",), {"pytorch": "cu118"}, "pytorch cu118: it names an index of torch's wheels for one CUDA"),
+        (("efa-nccl-tests",), {"gpu": "H100"}, "gpu H100: no such value\nwrite sm_90"),
+        (("efa-pytorch",), {"torch": "2.15.0"}, "torch: no such axis\ndid you mean pytorch"),
     ],
 )
 def test_not_known(arguments: tuple[str, ...], changes: dict[str, str], sentence: str) -> None:
