@@ -1,6 +1,7 @@
 """Run jobs on SageMaker with boto3. A job's name is of one run."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ WAITING = (
     *("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack"),
     *("Downloading", "DownloadingTrainingImage"),
 )
+STOP_SECONDS = 600.0  # until a stopped job has ended: its containers have two minutes, then its output is uploaded
+POLL_SECONDS = 2.0
 ENDED: dict[str, JobPhase] = {"Completed": "succeeded", "Failed": "failed", "Stopped": "failed"}
 ApiResponse = dict[str, Any]  # of the API
 
@@ -53,15 +56,22 @@ class SageMaker:
             request["nextToken"] = page.get("nextToken", "")
 
     def delete(self) -> None:
-        """Stop the job; SageMaker keeps its record and nothing of it runs on."""
+        """Stop the job, and wait until nothing of it runs; SageMaker keeps its record."""
+        name, deadline = self._submission.name, time.monotonic() + STOP_SECONDS
         try:
-            job = self._describe()
+            status = self._describe()["TrainingJobStatus"]
         except CommandError as error:
             if "not found" in str(error) or "Could not find" in str(error):
                 return
             raise
-        if job["TrainingJobStatus"] == "InProgress":
-            self._call("sagemaker", "stop-training-job", {"TrainingJobName": self._submission.name})
+        if status == "InProgress":
+            self._call("sagemaker", "stop-training-job", {"TrainingJobName": name})
+        while status in ("InProgress", "Stopping"):
+            if time.monotonic() > deadline:
+                look = f"aws sagemaker describe-training-job --training-job-name {name}"
+                raise CommandError(f"training job {name} is still {status}\nlook at it: {look}")
+            time.sleep(POLL_SECONDS)
+            status = self._describe()["TrainingJobStatus"]
 
     def _describe(self) -> ApiResponse:
         return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._submission.name})

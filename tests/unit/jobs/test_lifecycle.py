@@ -178,6 +178,12 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner.collect()
     texts = {path.name: path.read_text() for path in logs.iterdir()}
     assert texts == {f"algo-{host}-17.log": "line 0\nline 1\nline 2\n" for host in range(1, 52)}
+    calls, states = [], iter(["InProgress", "Stopping", "Stopped"])  # SageMaker answers before the job has stopped
+    monkeypatch.setattr(sagemaker, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "_describe", lambda: {"TrainingJobStatus": next(states)})
+    monkeypatch.setattr(runner, "_call", lambda _, operation, __: calls.append(operation))
+    runner.delete()
+    assert (calls, list(states)) == (["stop-training-job"], [])
 
 
 def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
