@@ -124,8 +124,9 @@ def _arguments(row: SuiteEntry, function: Callable[..., Any], values: dict[str, 
 
 def _value(row: SuiteEntry, name: str, values: dict[str, Any]) -> Any:
     """Return what `name` returns, of the validator's module or of `validator`, else what the probe `name` has."""
-    if source := getattr(row.module, name, None) or getattr(validator, name, None):
-        return source(**_arguments(row, source, values))
+    for module in (row.module, validator):
+        if callable(source := getattr(module, name, None)):  # an imported module may have a probe's name
+            return source(**_arguments(row, source, values))
     inspection: Inspection = values["inspection"]
     return getattr(inspection.measured, name) or skip_unmeasured(inspection, name)
 

@@ -56,6 +56,11 @@ def test_an_image_of_somebody_else_gets_what_its_labels_and_files_show() -> None
     }
 
 
+def test_a_module_that_is_named_as_a_probe_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validators.nccl.test_nccl.torch", sys, raising=False)
+    assert validators_called.checks_by_id(case_parts.recorded())["nccl.compiled"].outcome == "passed"
+
+
 def test_checks_of_other_images_are_not_skipped_but_left_out() -> None:
     checks = validators_called.checks_by_id(changed(None, {}))
     assert "plugin.found" not in checks
