@@ -46,11 +46,6 @@ def _measured(row: Measurement) -> tuple[str, int, str, str, str]:
     return row.collective, row.size, row.type, row.redop, row.root
 
 
-def run_title(run: RunResult) -> str:
-    """Return the head of a run's column: the network of its channels."""
-    return "over TCP" if (run.name, run.network) == ("fabric", "fallback") else TITLES.get(run.network, "bus bandwidth")
-
-
 def bandwidth_note(result: Result) -> str:
     """Return the share of the line rate at the largest size, in a sentence; "" if it is unknown."""
     row, share = result.runs[0].largest, result.share
@@ -81,7 +76,9 @@ def _node_cells(node: NodeResult) -> Iterator[str]:
 def size_table(result: Result) -> ResultTable:
     """Return the sizes: bus bandwidths, speed-up, wrong elements and sources."""
     run, tcp = result.runs[0], result.run("tcp") if len(result.runs) > 1 else None
-    heads = ["collective", "size", f"{run_title(run)} GB/s", *(("TCP GB/s", "speed-up") if tcp else ())]
+    title = TITLES.get(run.network, "bus bandwidth")
+    network = "over TCP" if (run.name, run.network) == ("fabric", "fallback") else title
+    heads = ["collective", "size", f"{network} GB/s", *(("TCP GB/s", "speed-up") if tcp else ())]
     rows = []
     for line in compare_sizes(run, tcp):
         other = "-" if line.baseline is None else f"{line.baseline:.2f}"
