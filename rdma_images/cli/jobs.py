@@ -168,7 +168,7 @@ def job_run(
     from rdma_images.cli.publishing import publisher
     from rdma_images.jobs.results import from_logs, result_table, run_files
     from rdma_images.jobs.run import lifecycle, record
-    from rdma_images.jobs.write import folder as job_folder
+    from rdma_images.jobs.write import job_folder
 
     path = Path(folder)
     if sign and not attach:

@@ -23,7 +23,7 @@ from rdma_images.jobs.check import job_files, rules
 from rdma_images.jobs.check.job_files import JobFile
 from rdma_images.jobs.check.node_group import CheckedJobs, JobFinding, NodeGroup, UncheckedFile
 from rdma_images.jobs.check.rule import EFA, ERDMA, CheckContext, JobRule
-from rdma_images.jobs.write.folder import JOB_FILE
+from rdma_images.jobs.write.job_folder import JOB_FILE
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 CHECKED_NAME = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")

@@ -12,7 +12,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.jobs.check import kubernetes_manifests, sbatch_scripts, skypilot_tasks
 from rdma_images.jobs.check.node_group import LocatedText, NodeGroup
 from rdma_images.jobs.check.yaml_node import YamlNode
-from rdma_images.jobs.write import folder
+from rdma_images.jobs.write import job_folder
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
 STANDARD_INPUT = Path("/dev/stdin")  # what another program rendered, with braces that are meant
@@ -58,7 +58,7 @@ def read_file(path: Path) -> JobFile:
 def _recorded_instance(path: Path) -> str:
     """Return the instance type of the job that wrote the file; "" where no job did."""
     with suppress(RefusedError):
-        return folder.load(path.parent).instance if path.name in folder.written_files(path.parent) else ""
+        return job_folder.load(path.parent).instance if path.name in job_folder.written_files(path.parent) else ""
     return ""
 
 

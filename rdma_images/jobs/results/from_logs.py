@@ -11,7 +11,7 @@ from rdma_images.core.sizes import format_count, format_size
 from rdma_images.jobs.results import expectations, run_files, run_results, tables
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import Result, RunResult
-from rdma_images.jobs.write import folder
+from rdma_images.jobs.write import job_folder
 from rdma_images.jobs.write.job import Job
 
 
@@ -110,7 +110,7 @@ def read_job_result(
         if tcp or job or instance or nodes:
             raise RefusedError(f"{first_path} has the result of its job\nleave out --tcp, --job, --instance, --nodes")
         return run_files.load(first_path)
-    spec = folder.load(job) if job else run_files.read_job(first_path) if first_path.is_dir() else None
+    spec = job_folder.load(job) if job else run_files.read_job(first_path) if first_path.is_dir() else None
     if spec and (instance or nodes):
         raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
     fabric_logs = [log for path in paths for log in find_logs(path)]
@@ -134,7 +134,7 @@ def find_logs(path: Path) -> tuple[Path, ...]:
     if (path / run_files.LOGS).is_dir():
         log_files = run_files.logs(path)
     else:
-        no_logs = {run_files.RESULT.name, run_files.PAGE, *folder.written_files(path)}
+        no_logs = {run_files.RESULT.name, run_files.PAGE, *job_folder.written_files(path)}
         entries = (entry for entry in files.list_folder(path) if entry.name not in no_logs)
         log_files = tuple(filter(Path.is_file, entries))
     if not log_files:

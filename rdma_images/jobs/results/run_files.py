@@ -15,8 +15,8 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs.results import result_table
 from rdma_images.jobs.results.result import Result, RunName
-from rdma_images.jobs.write.folder import JOB
 from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.job_folder import JOB
 
 RESULT = step_file("result.json", "verdict DIR", Result)
 PAGE, LOGS, TCP = "result.html", "logs", "tcp"

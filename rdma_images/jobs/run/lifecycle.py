@@ -24,7 +24,7 @@ from rdma_images.jobs.run.follow import JobOutcome, StopRequest, follow, handle_
 from rdma_images.jobs.run.record import SubmissionRecord, remove_leftovers, remove_submission
 from rdma_images.jobs.run.runner import Runner, Submission
 from rdma_images.jobs.run.watch import LogWatch
-from rdma_images.jobs.write import create, decisions, folder
+from rdma_images.jobs.write import create, decisions, job_folder
 from rdma_images.jobs.write.job import Job
 
 RUNNERS: dict[str, Callable[[Submission], Runner]] = {
@@ -58,24 +58,24 @@ class JobRunOptions:
     prints_log: bool = False  # what the job prints, while it runs
 
 
-def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress: Progress) -> Path:
-    """Run the job in `job_folder`; return the folder of the run, with its logs.
+def run_job(folder: Path, project: Project, options: JobRunOptions, progress: Progress) -> Path:
+    """Run the job in `folder`; return the folder of the run, with its logs.
 
     Raises RefusedError for what cannot be run, JobEndedError for a job that did not come to its end.
     """
     progress = _without_terminal_errors(progress)
-    job = folder.load(job_folder)
+    job = job_folder.load(folder)
     method = _run_method(job, project)
-    tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
-    lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
-    with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), handle_stop_signals() as stop:
-        remove_leftovers(job_folder, partial(_earlier_runner, project), progress)
-        run_folder = _new_folder(job_folder)
-        folder.write(run_folder, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
-        sources: dict[RunName, Path] = {"fabric": job_folder}
+    tcp_files = _tcp_files(job, folder, project) if options.tcp else {}
+    lock = f"job-{job.name}-{sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
+    with locking.hold(lock, f"{COMMAND} job.run {folder}", timeout=0), handle_stop_signals() as stop:
+        remove_leftovers(folder, partial(_earlier_runner, project), progress)
+        run_folder = _new_folder(folder)
+        job_folder.write(run_folder, {job_folder.JOB_FILE: files.read_text(folder / job_folder.JOB_FILE)})
+        sources: dict[RunName, Path] = {"fabric": folder}
         if tcp_files:
             sources["tcp"] = run_folder / run_files.TCP
-            folder.write(sources["tcp"], {**tcp_files, **folder.container_files(job, job_folder)})
+            job_folder.write(sources["tcp"], {**tcp_files, **job_folder.container_files(job, folder)})
         submissions = _Submissions(run_folder, options, stop, progress)
         for name, source in sources.items():
             submissions.run_one(name, _submission(method, source, run_folder if name == "fabric" else source))
@@ -158,10 +158,10 @@ class _Submissions:
         return replace(outcome, why=logs.check_failure)
 
 
-def _new_folder(job_folder: Path) -> Path:
+def _new_folder(folder: Path) -> Path:
     """Return the folder of a new run, named by the current second, once it is free."""
     while True:
-        run_folder = job_folder / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        run_folder = folder / record.RUNS / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         if not run_folder.exists():
             return run_folder
         time.sleep(0.1)
@@ -172,12 +172,12 @@ def _submission(method: RunMethod, source: Path, run_folder: Path) -> Submission
     logs = run_folder / run_files.LOGS
     with files.raising_file_error(logs):
         logs.mkdir()
-    return Submission(folder.load(source), method, source, logs, secrets.token_hex(3))
+    return Submission(job_folder.load(source), method, source, logs, secrets.token_hex(3))
 
 
 def _earlier_runner(project: Project, source: Path, tag: str) -> Runner:
     """Return the runner of a submission of an earlier run, by the job.json that it kept in `source`."""
-    job = folder.load(source)
+    job = job_folder.load(source)
     method = _run_method(job, project)
     return RUNNERS[method.runner](Submission(job, method, source, source / run_files.LOGS, tag))
 
@@ -197,14 +197,14 @@ def _run_method(job: Job, project: Project) -> RunMethod:
     return launcher.run
 
 
-def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
+def _tcp_files(job: Job, folder: Path, project: Project) -> dict[str, str]:
     """Return the files of the same job over TCP. Raises RefusedError for edited files."""
     if job.tcp:
         raise RefusedError(f"{job.name} is itself over TCP\nrun the job over the fabric, with --compare tcp")
     for name, text in create.render_job_files(job, project).items():
-        if name not in (folder.JOB_FILE, "README.md") and files.read_text(job_folder / name) != text:
+        if name not in (job_folder.JOB_FILE, "README.md") and files.read_text(folder / name) != text:
             raise RefusedError(
-                f"{job_folder / name} was edited: the same job over TCP is generated, "
+                f"{folder / name} was edited: the same job over TCP is generated, "
                 "and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )

@@ -9,7 +9,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import parse_parameters
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import folder, node_request, render
+from rdma_images.jobs.write import job_folder, node_request, render
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.jobs.write.job_settings import NAME
 
@@ -120,10 +120,10 @@ def _problems(request: ClusterRequest, values: Mapping[str, str], node: Instance
 def write_cluster(request: ClusterRequest, project: Project, out: str = "") -> tuple[Cluster, Path]:
     """Write the cluster's files, all or none; returns it with its folder."""
     cluster = decide_cluster(request, project)
-    path = folder.job_folder(cluster.name, out)
+    path = job_folder.output_folder(cluster.name, out)
     texts = render.render_templates(cluster.launcher, {"cluster": cluster})
-    note = folder.json_text({"schema": 1, **asdict(cluster), "files": sorted(texts)})
-    folder.write(path, {**texts, folder.JOB_FILE: note})
+    note = job_folder.json_text({"schema": 1, **asdict(cluster), "files": sorted(texts)})
+    job_folder.write(path, {**texts, job_folder.JOB_FILE: note})
     return cluster, path
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from rdma_images.build import preflight_folder
 from rdma_images.facts.instances import INTERFACE_RESOURCES
 from rdma_images.inputs.project import Project
-from rdma_images.jobs.write import folder, model_server, render, server
+from rdma_images.jobs.write import job_folder, model_server, render, server
 from rdma_images.jobs.write.decisions import CODE_FOLDER, PREFLIGHT_FOLDER, decide_job
 from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.jobs.write.job_settings import read_code
@@ -17,7 +17,7 @@ def render_job_files(job: Job, project: Project) -> dict[str, str]:
     written = render.escape_for_pods(job) if launcher.kind == "kubernetes" else job
     context = {"job": written, "launcher": launcher, "resource": INTERFACE_RESOURCES[job.fabric]}
     texts = render.render_templates(job.launcher, context)
-    return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
+    return {**texts, job_folder.JOB_FILE: job_folder.job_text(job, texts)}
 
 
 def decide_any_job(request: JobRequest, project: Project) -> Job:
@@ -33,8 +33,8 @@ def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job
     Raises RefusedError for what cannot work or is not known.
     """
     job = decide_any_job(request, project)
-    path = folder.job_folder(job.name, out)
+    path = job_folder.output_folder(job.name, out)
     contents = {CODE_FOLDER: read_code(request.settings.code), PREFLIGHT_FOLDER: preflight_folder.files()}
     seen = {f"{part.name}/{name}": contents[part.name][name] for part in job.folders for name in part.files}
-    folder.write(path, {**render_job_files(job, project), **seen})
+    job_folder.write(path, {**render_job_files(job, project), **seen})
     return job, path

@@ -14,8 +14,8 @@ from rdma_images.facts.launchers import Launcher, Launchers, Parameter
 from rdma_images.inputs import target_options
 from rdma_images.inputs.project import Project
 from rdma_images.jobs.write import job_image
-from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import Job, JobValue
+from rdma_images.jobs.write.job_folder import JOB_FILE
 
 # What a person looks at before a job is submitted; job.json has all the rest.
 SHOWN = ("nodes", "gpus", "replicas", *INTERFACE_RESOURCES.values(), "memory", "code", "restarts", "time")

@@ -18,7 +18,7 @@ from rdma_images.cli.jobs import job_run as job_run_task
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import kubernetes, lifecycle, record, sagemaker
 from rdma_images.jobs.run.runner import Submission
-from rdma_images.jobs.write import create, folder
+from rdma_images.jobs.write import create, job_folder
 from rdma_images.jobs.write.job_settings import CODE, Code, JobSettings
 from tests.support import job_parts as jobs
 
@@ -51,9 +51,9 @@ def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
     return create.write_job(request, jobs.load_project(), str(tmp_path / "j"))[1]
 
 
-def start(job_folder: Path, **options: Any) -> record.SubmissionRecord:
+def start(folder: Path, **options: Any) -> record.SubmissionRecord:
     return record.load(
-        lifecycle.run_job(job_folder, jobs.load_project(), lifecycle.JobRunOptions(**options), lambda _: None)
+        lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(**options), lambda _: None)
     )[-1]
 
 
@@ -89,9 +89,9 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
         if "running" in line:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    job_folder = write_job(tmp_path, "docker")
+    folder = write_job(tmp_path, "docker")
     with pytest.raises(lifecycle.JobEndedError, match="SIGTERM while it was running") as raised:
-        lifecycle.run_job(job_folder, jobs.load_project(), lifecycle.JobRunOptions(), stop_once_it_runs)
+        lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(), stop_once_it_runs)
     assert raised.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
 
@@ -106,8 +106,8 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on_unless_it_starts_again
     monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE_SECONDS", 0.1)
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if restarts else 'sleep 600'}")
     lines: list[str] = []
-    job_folder = write_job(tmp_path, "docker", settings=JobSettings(restarts=restarts))
-    run = lifecycle.run_job(job_folder, jobs.load_project(), lifecycle.JobRunOptions(), lines.append)
+    folder = write_job(tmp_path, "docker", settings=JobSettings(restarts=restarts))
+    run = lifecycle.run_job(folder, jobs.load_project(), lifecycle.JobRunOptions(), lines.append)
     (submission,) = record.load(run)
     assert submission.cleanup == "removed"
     assert (submission.ending, "did not answer over RDMA" in submission.why) == (
@@ -159,12 +159,12 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto's training jobs are completed at once; it has the logs and the output that the test puts there."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    job_folder = write_job(tmp_path, "sagemaker")
+    folder = write_job(tmp_path, "sagemaker")
     logs = tmp_path / "logs"
     logs.mkdir()
     launcher = jobs.load_project().facts.launchers.launchers["sagemaker"]
     assert launcher.run
-    runner = sagemaker.SageMaker(Submission(folder.load(job_folder), launcher.run, job_folder, logs, "abc"))
+    runner = sagemaker.SageMaker(Submission(job_folder.load(folder), launcher.run, folder, logs, "abc"))
     runner.delete()  # before there is one
     runner.submit()
     assert runner.state().phase == "succeeded"
@@ -195,8 +195,8 @@ def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
     """
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").touch()
-    job_folder = write_job(tmp_path, "trainjob", settings=JobSettings(code=Code(str(tmp_path / "src"), CODE)))
-    written = [yaml.safe_load((job_folder / name).read_text()) for name in ("trainjob.yaml", "runtime.yaml")]
+    folder = write_job(tmp_path, "trainjob", settings=JobSettings(code=Code(str(tmp_path / "src"), CODE)))
+    written = [yaml.safe_load((folder / name).read_text()) for name in ("trainjob.yaml", "runtime.yaml")]
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "j-code"}}
     created: list[str] = []
     deleted: list[str] = []
@@ -213,9 +213,7 @@ def test_a_trainjob_is_created_after_its_runtime_and_removed_before_it(
     monkeypatch.setattr(kubernetes, "output", output)
     run_method = jobs.load_project().facts.launchers.launchers["trainjob"].run
     assert run_method
-    runner = kubernetes.Kubernetes(
-        Submission(folder.load(job_folder), run_method, job_folder, tmp_path / "logs", "tag")
-    )
+    runner = kubernetes.Kubernetes(Submission(job_folder.load(folder), run_method, folder, tmp_path / "logs", "tag"))
     runner.submit()
     runner.delete()
     assert created == ["ConfigMap", "TrainingRuntime", "TrainJob"]
@@ -234,35 +232,35 @@ def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job_folder = write_job(tmp_path, "slurm")
+    folder = write_job(tmp_path, "slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
     for _ in range(2):  # nothing of the first try is there to be removed
         with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
-            start(job_folder)
+            start(folder)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    job_folder = write_job(tmp_path, "docker")
-    (job_folder / record.RUNS).write_text("in the way")
+    folder = write_job(tmp_path, "docker")
+    (folder / record.RUNS).write_text("in the way")
     with pytest.raises(RdmaImagesError, match="runs"):
-        start(job_folder)
+        start(folder)
 
 
 def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
-    job_folder = write_job(tmp_path, "docker")
-    note = job_folder / folder.JOB_FILE
+    folder = write_job(tmp_path, "docker")
+    note = folder / job_folder.JOB_FILE
     note.write_text(note.read_text().replace('"launcher": "docker"', '"launcher": "mine"'))
     with pytest.raises(RdmaImagesError, match=r"job\.run cannot follow jobs of mine\nsubmit it with the commands"):
-        start(job_folder)
+        start(folder)
 
 
 @pytest.mark.usefixtures("calls")
 def test_a_job_that_was_edited_is_not_run_over_tcp(tmp_path: Path) -> None:
-    job_folder = write_job(tmp_path, "docker")
-    assert start(job_folder, tcp=True).run == "tcp"
-    script = job_folder / "run.sh"
+    folder = write_job(tmp_path, "docker")
+    assert start(folder, tcp=True).run == "tcp"
+    script = folder / "run.sh"
     script.write_text(script.read_text() + "# edited\n")
     with pytest.raises(RdmaImagesError, match=r"run\.sh was edited"):
-        start(job_folder, tcp=True)
+        start(folder, tcp=True)
     with pytest.raises(RdmaImagesError, match="is itself over TCP"):
         start(write_job(tmp_path / "tcp", "docker", tcp=True), tcp=True)

@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.jobs.results import from_logs, run_files
 from rdma_images.jobs.results.result import RunResult
-from rdma_images.jobs.write import folder
+from rdma_images.jobs.write import job_folder
 from tests.support import job_parts
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
@@ -27,7 +27,7 @@ def test_what_is_no_result_is_reported_with_what_makes_one(tmp_path: Path) -> No
 
 def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> None:
     job = job_parts.job("slurm", "efa", "mpirun")
-    (tmp_path / "job.json").write_text(folder.job_text(job, {}))
+    (tmp_path / "job.json").write_text(job_folder.job_text(job, {}))
     run = tmp_path / "runs" / "20261122T060000Z"
     for logs, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / logs).mkdir(parents=True)
@@ -39,11 +39,11 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     (run / "logs" / "0.log").unlink()
     with pytest.raises(RefusedError, match="no logs in this folder"):
         from_logs.read_job_result([run])
-    assert folder.load(tmp_path).ranks == 16
+    assert job_folder.load(tmp_path).ranks == 16
 
 
 def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text(folder.job_text(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
+    (tmp_path / "job.json").write_text(job_folder.job_text(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
     (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
     with pytest.raises(RefusedError, match="no logs in this folder\ngive the folder of a run"):
         from_logs.find_logs(tmp_path)
@@ -51,11 +51,11 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
     assert from_logs.find_logs(tmp_path) == (tmp_path / "0.log",)
 
 
-def training(job_folder: Path, logs: str) -> RunResult:
+def training(folder: Path, logs: str) -> RunResult:
     """Return the result of the real training that left these logs, on two nodes with a GPU each."""
     job = job_parts.job("docker", "efa", "torchrun", gpus=1)
-    (job_folder / "job.json").write_text(folder.job_text(job, {}))
-    (run,) = from_logs.job_result([LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.load(job_folder)).runs
+    (folder / "job.json").write_text(job_folder.job_text(job, {}))
+    (run,) = from_logs.job_result([LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], job_folder.load(folder)).runs
     return run
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.write import folder, job_tables, jobs_file
+from rdma_images.jobs.write import job_folder, job_tables, jobs_file
 from rdma_images.jobs.write.job_settings import JobSettings
 from rdma_images.jobs.write.jobs_file import RoleRequest
 from tests.support import job_parts as jobs
@@ -125,8 +125,8 @@ def test_kubernetes_takes_all_of_it(fabric: str, tmp_path: Path) -> None:
 
 def test_the_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     job = jobs.server()
-    folder.write(tmp_path / "job", jobs.files(job))
-    read = folder.load(tmp_path / "job")
+    job_folder.write(tmp_path / "job", jobs.files(job))
+    read = job_folder.load(tmp_path / "job")
     assert read == job
     assert read.ranks == sum(role.ranks for role in job.roles) == 20
     assert {value.name for value in read.values} >= {"prefill.gpus", "decode.gpus", "router.replicas", "PREFILL_URLS"}

@@ -18,7 +18,7 @@ JOB_FILE = JOB.name
 WIDTH = 190  # characters of a line of job.json
 
 
-def job_folder(name: str, out: str) -> Path:
+def output_folder(name: str, out: str) -> Path:
     """Return the folder of a job. Raises RefusedError if others' files are in it."""
     folder = Path(out) if out else paths.BUILD / "jobs" / name
     if folder.exists() and not folder.is_dir():
