@@ -9,9 +9,9 @@ from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment
 from rdma_images.chain.requirements import node_links, plugin_requirements
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as OFI_PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER
-from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Libraries, PluginFile, ResolvedLibrary, StartedLibrary
+from rdma_images.inspection.network_chain import Evidence, Link
 
 TUNER = "ncclTunerPlugin_v"
 RDMA_CORE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")

@@ -9,7 +9,6 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as OFI_PLUGIN
 from rdma_images.facts.fabric_software import EFA_INSTALLER, Plugin
 from rdma_images.facts.instances import Instances
-from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
@@ -21,6 +20,7 @@ from rdma_images.inspection.inspection import (
     second_nccl,
 )
 from rdma_images.inspection.measurements import Libraries, ResolvedLibrary, StartedLibrary
+from rdma_images.inspection.network_chain import Evidence, Link
 
 PATH_LINKS = {
     "efa": ("plugin", "libfabric", "provider", "libefa"),

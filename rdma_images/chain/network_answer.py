@@ -13,9 +13,9 @@ from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
-from rdma_images.inspection.chain import Chain, Link, Outcome
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, base_name, nccl_in_use
 from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.network_chain import Chain, Link, Outcome
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
 IGNORED_VARIABLES = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from rdma_images.facts import facts_file
 from rdma_images.facts.running import RunRequirements
-from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import base_name
 from rdma_images.inspection.measurements import Libraries
+from rdma_images.inspection.network_chain import Link
 
 GDRCOPY = "libgdrapi.so"  # aws/aws-ofi-nccl src/nccl_ofi_gdrcopy.cpp opens it, for GPU-initiated networking alone
 NODE_SETTINGS = ("devices", "ulimits", "shm", "hugepages")

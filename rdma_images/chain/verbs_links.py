@@ -15,8 +15,8 @@ from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.fabric_software import AWS_OFI_NCCL as OFI_PLUGIN
 from rdma_images.facts.faults import Faults
-from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
+from rdma_images.inspection.network_chain import Evidence, Link
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
 IB_NETWORK = "ib"  # NCCL's name of its own network, for NCCL_NET

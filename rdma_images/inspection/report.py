@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from rdma_images.core.check import Check
-from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.network_chain import Chain
 
 SCHEMA = 2
 

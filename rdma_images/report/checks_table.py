@@ -9,7 +9,7 @@ from rich.text import Text
 from rdma_images.core.check import Check
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import plain
-from rdma_images.inspection.chain import Chain
+from rdma_images.inspection.network_chain import Chain
 from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line, unless its first part alone is longer

@@ -12,8 +12,8 @@ from rdma_images.core.check import Check
 from rdma_images.core.image import FABRIC_TITLES, LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
-from rdma_images.inspection.chain import EVIDENCE_TITLES
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
+from rdma_images.inspection.network_chain import EVIDENCE_TITLES
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import checks_table
 

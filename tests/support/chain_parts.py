@@ -6,9 +6,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from rdma_images.chain import compute_chain
-from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import LogLine, StartedLibrary, StartedNetwork
+from rdma_images.inspection.network_chain import Chain
 from tests.support.case_parts import recorded
 
 PLUGIN, LIBFABRIC = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", "/opt/amazon/efa/lib/libfabric.so.1.27.0"

@@ -4,9 +4,9 @@ from rdma_images.chain import compute_chain
 from rdma_images.chain.links import EFA_PLUGINS
 from rdma_images.chain.verbs import VERBS
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
+from rdma_images.inspection.network_chain import Link
 from rdma_images.validate.validator import Requirement, skip, validator
 from validators.support.in_use import (
     LIBEFA,

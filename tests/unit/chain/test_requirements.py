@@ -2,8 +2,8 @@
 
 import pytest
 
-from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.network_chain import Chain
 from tests.support.chain_parts import answer, image, plugin
 
 STARTED = plugin("3 NET/OFI No eligible providers were found")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rdma_images.inspection.chain import Chain, Link
+from rdma_images.inspection.network_chain import Chain, Link
 from rdma_images.report import report_page
 from tests.support.case_reports import CASE, FAILED, PASSED, SKIPPED, WARNED, report
 
